@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from graphc.errors import ArgumentError, FeedError
+from graphc.errors import ArgumentError, FeedError, GraphError
 from graphc.frontend.trace.tree import (
     LEAF,
     NONE,
