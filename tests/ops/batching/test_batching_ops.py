@@ -7,16 +7,21 @@ from typing import Any
 
 import numpy as np
 import pytest
+from effort import examples
+from graphs import arguments, random_graphs, same
+from hypothesis import given
+from hypothesis import strategies as st
 from op_samples import SAMPLED, check, expected, good_samples
 
 import graphc as gc
 from graphc.config import Config
 from graphc.errors import GraphError
-from graphc.ir.graph import Graph, Node
+from graphc.ir.graph import Builder, Graph, Node
 from graphc.ir.op import OPS, Composite, Host, Op, Sample
 from graphc.ir.types import tensor
 from graphc.ir.verify import no_lanes, verify
 from graphc.ops.batching.sweep import RULES
+from graphc.ops.control.control import param_node
 from graphc.ops.record.batching import by_the_sweep
 from graphc.ops.record.value import emit
 from graphc.ops.reference.interpreter import interpret
@@ -147,3 +152,25 @@ def test_nodes_of_no_lane_are_computed_once() -> None:
     graph = settled(gc.compile(gc.vmap(lane, in_axes=(0, None))).graph(x, w))
     exp: Node = next(node for node in graph.nodes if node.op.name == "exp")
     assert exp.type.shape == (3,)
+
+
+@examples(20)
+@given(random_graphs(), st.integers(0, 2**20), st.integers(1, 3))
+def test_random_graphs_for_all_slices(region: Graph, seed: int, size: int) -> None:
+    """A random region, some of whose operands are mapped: the pass equals the interpreter, which
+    runs one slice after the other."""
+    chosen = np.random.default_rng(seed).random(len(region.params)) < 0.6
+    kinds = [
+        tensor(p.type.dtype, (size, *p.type.shape)) if m else p.type  # type: ignore[union-attr]
+        for p, m in zip(region.params, chosen)
+    ]
+    params = tuple(param_node(k, kind) for k, kind in enumerate(kinds))
+    builder, count = Builder(len(params)), len(region.results)
+    attrs = {"mapped": np.flatnonzero(chosen), "size": size, "stacked": count}
+    made = builder.emit(OPS["vmap"], params, attrs, regions=(region,))
+    parts = [made]
+    if count > 1:
+        parts = [builder.emit(OPS["item"], (made,), {"index": k}) for k in range(count)]
+    whole = Graph("f", params, builder.nodes, tuple(parts))
+    given_arrays = arguments(whole, seed)
+    same(interpret(settled(whole), given_arrays), interpret(whole, given_arrays))
