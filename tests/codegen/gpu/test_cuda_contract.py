@@ -108,7 +108,7 @@ def test_code_for_every_chip_keeps_all_sums_in_registers(turn: int) -> None:
     assemble(launches, few(CHIPS, 1, turn), CHIPS[0])
 
 
-@pytest.mark.parametrize(("turn", "dtype"), enumerate(["f16", "bf16"]))
+@pytest.mark.parametrize(("turn", "dtype"), [(0, "f16"), (1, "bf16")])
 def test_code_for_tensor_cores_keeps_all_sums_in_registers(turn: int, dtype: str) -> None:
     chip = CHIPS[1]
     turned = region(dense_transposed, dtype, (512, 512), (1024, 512), (1024,))
