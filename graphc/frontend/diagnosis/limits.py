@@ -17,8 +17,7 @@ from graphc.ir.op import Alias, Compute
 from graphc.ir.place import device_of
 from graphc.ir.sizes import hint_of
 from graphc.ir.types import leaves
-from graphc.passes.placement.cost import nbytes_of
-from graphc.passes.placement.measured import cost_model
+from graphc.passes.placement.cost import CostModel, nbytes_of
 from graphc.record import record
 from graphc.runtime.observe.profile import profile
 
@@ -43,11 +42,10 @@ class Load:
 Times = Mapping[tuple[str, str], tuple[float, int]]  # of kernels, by device and node: in a run
 
 
-def load_of(node: Node, graph: Graph, config: Config, times: Times | None, calls: int) -> Load:
+def load_of(node: Node, graph: Graph, costs: CostModel, times: Times | None, calls: int) -> Load:
     """What a kernel of a planned graph does that is called so often; if it was not measured, it
     takes what the cost model says."""
     device = device_of(node.place) or graph.device
-    costs = cost_model((device,), config)
     flops = sum(costs.work(n).flops for n in node.regions[0].nodes if not n.regions)
     seconds = costs.compute(node, device) * calls
     if times is not None:

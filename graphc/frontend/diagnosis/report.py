@@ -15,7 +15,7 @@ from graphc.passes.trial import Trial
 MOST_TEXT = 50_000  # characters of arrays in a test file
 _HEAD = '''"""{title}"""
 
-import numpy as np
+{imports}import numpy as np
 
 import graphc as gc
 
@@ -53,7 +53,8 @@ def test_file(trial: Trial, found: Culprit, options: dict[str, Any]) -> str:
     )
     given = "".join(f", {name}={value!r}" for name, value in options.items())
     graph = show(trial.value).replace("\\", "\\\\").replace('"""', '\\"\\"\\"')
-    head = _HEAD.format(title=title, graph=graph, arguments=arguments)
+    imports = "import ml_dtypes\n" if "ml_dtypes." in arguments + variables else ""
+    head = _HEAD.format(title=title, imports=imports, graph=graph, arguments=arguments)
     return head + _TEST.format(name=name, variables=variables, options=given)
 
 
@@ -73,7 +74,7 @@ def written(value: Any) -> str:
     kind = array.dtype.name
     if array.dtype.kind not in "biufc" or kind == "bfloat16":  # types that NumPy lacks, as bits
         bits = f"np.array({array.view(f'u{array.itemsize}').tolist()!r}, 'u{array.itemsize}')"
-        return f"{bits}.view({kind!r})"
+        return f"{bits}.view(ml_dtypes.{kind})"
     if rule := _rule(array):
         return rule
     text = _nested(array.tolist())

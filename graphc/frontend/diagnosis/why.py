@@ -26,6 +26,7 @@ from graphc.ir.verify import graphs_of, with_blocks
 from graphc.passes.devices.compress import U16
 from graphc.passes.fusion.apart import Apart, apart
 from graphc.passes.placement.cost import rounds_of
+from graphc.passes.placement.measured import cost_model
 from graphc.passes.reasons import duration
 from graphc.record import record
 from graphc.runtime.observe.profile import profile
@@ -196,12 +197,13 @@ class Why:
     def loads(self) -> list[Load]:
         """The kernels, and how long each takes in one run."""
         found = []
+        costs = cost_model([graph.device for graph in graphs_of(self.program)], self.config)
         pending = [(whole, whole, 1) for whole in graphs_of(self.program)]
         while pending:
             whole, graph, calls = pending.pop()
             for node in graph.nodes:
                 if node.op.traits.kernel:
-                    found.append(load_of(node, whole, self.config, self.times, calls))
+                    found.append(load_of(node, whole, costs, self.times, calls))
                     continue
                 inside = calls * rounds_of(node) if node.regions else 0
                 pending += [(whole, region, inside) for region in node.regions]

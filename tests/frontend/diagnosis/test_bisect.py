@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+import ml_dtypes
 import numpy as np
 import pytest
 from control_graphs import control_graphs, whole_numbers
@@ -20,7 +21,7 @@ from graphc.config import Config
 from graphc.frontend.diagnosis.bisect import after_rewrites, culprit, same
 from graphc.frontend.diagnosis.kernels import wrong_kernels
 from graphc.frontend.diagnosis.reduce import reduced
-from graphc.frontend.diagnosis.report import is_small, test_file
+from graphc.frontend.diagnosis.report import is_small, test_file, written
 from graphc.ir.rewrites import counting
 from graphc.passes import pipeline
 from graphc.passes.compare import ulps
@@ -145,3 +146,22 @@ def test_units_in_the_last_place(kind):
     assert ulps(tiny, -tiny) == 2
     assert ulps(np.array(0.0, kind), np.array(-0.0, kind)) == 0
     assert ulps(one, np.array(np.nan, kind)) == -1
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        np.array(3.5),
+        np.zeros((0, 2), "f4"),
+        np.array([1 + 2j, complex(np.nan, 1)]),
+        np.array([True, False]),
+        np.array([np.inf, -np.inf, np.nan, -0.0, 1e-300]),
+        np.arange(1, 13, dtype="i1").reshape(3, 4),
+        np.array([1, -2, 3.5], ml_dtypes.bfloat16),
+    ],
+    ids=str,
+)
+def test_arrays_are_written_exactly(value):
+    read = eval(written(value), {"np": np, "ml_dtypes": ml_dtypes})
+    assert (read.dtype, read.shape) == (value.dtype, value.shape)
+    assert read.tobytes() == value.tobytes()
