@@ -8,7 +8,7 @@ from itertools import accumulate
 from graphc.ir.graph import Graph, Node, Program
 from graphc.ir.op import Alias, Effect
 from graphc.ir.place import Buffer, Region
-from graphc.ir.sizes import greatest
+from graphc.ir.sizes import greatest, hint_of
 from graphc.ir.types import Type, leaves
 
 
@@ -115,7 +115,8 @@ def own_regions(node: Node) -> tuple[Region, ...]:
 
 
 def live_bytes(graph: Graph) -> list[int]:
-    """For every position of a graph that has no memory yet, the bytes that its values take there.
+    """For every position of a graph that has no memory yet, the bytes that its values take there
+    for the sizes at hand.
 
     Results have memory of their own, and so have constants and variables.
     """
@@ -123,7 +124,7 @@ def live_bytes(graph: Graph) -> list[int]:
     change = [0] * (len(graph.nodes) + 2)
     for position, node in enumerate(graph.nodes):
         if root(node) is node and not (node.op.traits.makes_tuple or node.op.traits.resident):
-            sizes = enumerate(kind.nbytes for kind in leaves(node.type))
+            sizes = enumerate(hint_of(kind.nbytes) for kind in leaves(node.type))
             nbytes = sum(size for leaf, size in sizes if (node, leaf) not in results)
             change[position] += nbytes
             change[last[node] + 1] -= nbytes
