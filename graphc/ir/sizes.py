@@ -33,6 +33,10 @@ FEWEST = 2  # what kernels that are written for any size assume of one; they hol
 _checking: ContextVar[bool] = ContextVar("checking", default=False)
 
 
+# What makes an operand of a size, while something is traced: there it is a value, as in x / len(x).
+lifting: ContextVar[Callable[[Size], Any] | None] = ContextVar("lifting", default=None)
+
+
 @contextmanager
 def by_example() -> Iterator[None]:
     """What is asked here is answered for the sizes at hand, without a guard: a check that decides
@@ -100,7 +104,6 @@ class Scope:
         self.symbols: dict[str, Size] = {}
         self.guards: dict[tuple[Size, str], Guard] = {}
         self.where: Location | None = None
-        self.lift: Callable[[Size], Any] | None = None  # while a function is traced: as an operand
         self._atoms: dict[tuple[str, tuple[Any, ...]], Size] = {}
         self._sizes: dict[tuple[tuple[tuple[int, ...], int], ...], Size] = {}
         self._signs: dict[tuple[Size, bool], tuple[int | None, int | None]] = {}
@@ -253,13 +256,18 @@ class Scope:
             return difference > 0 if relation == ">" else difference == 0
         if _checking.get():
             return difference.hint > 0 if relation == ">" else difference.hint == 0
-        low, high = self.bounds(difference, not self.typing)
+        typing = self.typing or lifting.get() is not None
+        low, high = self.bounds(difference, not typing)
         if relation == ">" and ((low is not None and low > 0) or (high is not None and high <= 0)):
             return low is not None and low > 0
         if relation == "==" and ((low is not None and low > 0) or (high is not None and high < 0)):
             return False
-        if relation == "==" and not self.typing:
+        if relation == "==" and not typing:
             return False  # what is written for any size holds for equal ones, too
+        return self._guarded(difference, relation)
+
+    def _guarded(self, difference: Size, relation: str) -> bool:
+        """The answer for the sizes at hand, which is written down."""
         common = math.gcd(*(c for _, c in difference.terms))
         plain = self.made({m: c // common for m, c in difference.terms})
         assert isinstance(plain, Size)
@@ -288,7 +296,9 @@ class Scope:
 
     def fix(self, size: Size) -> int:
         """The number itself, from now on the only one that the program is for."""
-        self.decide(size - size.hint, "==")
+        difference = size - size.hint
+        if isinstance(difference, Size) and not _checking.get():
+            self._guarded(difference, "==")
         return size.hint
 
 
@@ -394,7 +404,8 @@ class Size(_Number):
     # that is traced they are values
 
     def _value(self) -> Any:
-        return self.hint if self.scope.lift is None else self.scope.lift(self)
+        lift = lifting.get()
+        return self.hint if lift is None else lift(self)
 
     def __truediv__(self, other: Any) -> Any:
         return self._value() / (other._value() if isinstance(other, Size) else other)
@@ -403,7 +414,7 @@ class Size(_Number):
         return other / self._value()
 
     def __float__(self) -> float:
-        return float(self.hint if self.scope.lift is None else int(self))
+        return float(self.hint if lifting.get() is None else int(self))
 
     # -- decisions
 

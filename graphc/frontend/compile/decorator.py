@@ -22,13 +22,7 @@ from graphc.frontend.compile.bound_function import BoundFunction
 from graphc.frontend.compile.engine import Built
 from graphc.frontend.compile.families import EXACT, Family, NamedSizes, family_of, sizes_option
 from graphc.frontend.compile.nesting import NAMED
-from graphc.frontend.compile.open_sizes import (
-    NEEDS_NUMBERS,
-    build_traced,
-    can_be_open,
-    scope_of,
-    tracing,
-)
+from graphc.frontend.compile.open_sizes import NEEDS_NUMBERS, build_traced, can_be_open, scope_of
 from graphc.frontend.compile.signature import (
     Binder,
     Identity,
@@ -372,8 +366,7 @@ class CompiledFunction(Generic[P, R]):
         before = dict(getattr(owner, "__dict__", {}))
         try:
             scope = scope_of({}) if scope is None else scope
-            with tracing(scope):
-                traced = trace_function(name, parameters, call, place, scope)
+            traced = trace_function(name, parameters, call, place, scope)
             return Variant(signature, traced, self._baked(owner, before), reason)
         except (TypeError, AttributeError) as error:  # the user's own, or NumPy's
             note = not_arrays(signature)

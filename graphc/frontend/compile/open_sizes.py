@@ -8,8 +8,7 @@ for which one of them would be wrong get a compilation of their own.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 
 from graphc.config import Config
 from graphc.errors import GraphError
@@ -19,7 +18,6 @@ from graphc.frontend.trace.spec import parse_dimension
 from graphc.ir.graph import Graph
 from graphc.ir.sizes import Scope
 from graphc.ir.types import Dim, Dimension, Type, symbol, tensor
-from graphc.ops.record.value import as_value
 
 Shape = tuple[int, ...]
 MOST_OPEN = 6  # compilations with open sizes; further sizes are compiled exactly
@@ -63,16 +61,6 @@ def build_traced(graph: Graph, scope: Scope, config: Config, seconds: float) -> 
     """Compile a graph that was traced with open sizes."""
     scope.typing = False
     return build(graph, config, seconds)
-
-
-@contextmanager
-def tracing(scope: Scope) -> Iterator[None]:
-    """A size that meets numbers of floating point is an operand, as in x / x.shape[0]."""
-    scope.lift = as_value
-    try:
-        yield
-    finally:
-        scope.lift = None
 
 
 # ----------------------------------------------------------------------------------- which are open

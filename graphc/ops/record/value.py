@@ -19,7 +19,7 @@ from graphc.ir.graph import Builder, Location, Node
 from graphc.ir.literal import literal
 from graphc.ir.op import OPS, Effect, Op
 from graphc.ir.promotion import promote, weak_promote
-from graphc.ir.sizes import Size
+from graphc.ir.sizes import Size, lifting
 from graphc.ir.types import (
     BOOL,
     C128,
@@ -157,9 +157,11 @@ def current() -> Trace | None:
 @contextmanager
 def tracing(trace: Trace) -> Iterator[Trace]:
     _ACTIVE.stack.append(trace)
+    token = lifting.set(as_value if trace is not None else None)
     try:
         yield trace
     finally:
+        lifting.reset(token)
         _ACTIVE.stack.pop()
 
 
