@@ -16,7 +16,8 @@ def sum_to(x: Value, dims: Shape) -> Any:
     """x summed over the axes along which an array of shape `dims` was broadcast to x's shape."""
     have = shape_of(x)
     lead = rank_of(x) - len(dims)
-    ones = (k + lead for k, d in enumerate(dims) if d == 1 and have[k + lead] != 1)
+    pairs = enumerate(zip(have[lead:], dims, strict=True), lead)
+    ones = (k for k, (before, d) in pairs if d is not before and d == 1 and before != 1)
     axes = (*range(lead), *ones)
     return functions.reshape(functions.sum(x, axis=axes), dims) if axes else x
 

@@ -149,10 +149,9 @@ class _Order:
 
 def is_plain(node: Node, gradient: Node) -> bool:
     """Is the node element-wise and no larger than the gradient?"""
-    kind, most = node.type, gradient.type
-    if not isinstance(kind, Type) or not isinstance(most, Type) or node.after:
+    if not isinstance(node.type, Type) or not isinstance(gradient.type, Type) or node.after:
         return False
-    return isinstance(node.op.lower, Scalar) and kind.nbytes <= most.nbytes
+    return isinstance(node.op.lower, Scalar) and node.nbytes <= gradient.nbytes
 
 
 def is_view(node: Node) -> bool:
