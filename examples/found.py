@@ -1,6 +1,6 @@
 """What is found in a picture and in a text: results whose sizes the data decides.
 
-    scores, boxes ──> those over a threshold ──> best first ──> without those that overlap a better one
+    scores, boxes ──> those over a threshold ──> best first ──> those that overlap no better one
     text          ──> where words begin and end ──> how often each length occurs
 
 Both are compiled whole, once: however many boxes or words there are, the same code runs.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from project import ROOT
 
 import graphc as gc
 from graphc.errors import GraphError
@@ -95,3 +96,21 @@ def test_loops_and_other_functions_need_the_size():
     inner = gc.compile(lambda x: x[x > 0])
     with pytest.raises(GraphError, match="data decides"):
         gc.compile(lambda x: inner(x) + 1)(X)
+
+
+def test_the_example_keeps_the_boxes_that_a_loop_keeps():
+    import runpy
+
+    found = runpy.run_path(str(ROOT / "examples/found.py"))
+    compiled = gc.compile(found["best_boxes"])
+    for count in (60, 200):
+        boxes, scores = found["picture"](np.random.default_rng(count), count)
+        places = np.nonzero(scores > found["THRESHOLD"])[0]
+        best = boxes[places[np.argsort(-scores[places])]]
+        near = found["shared_area"](best) > found["OVERLAP"]
+        kept: list[int] = []
+        for place in range(len(best)):
+            if not near[kept, place].any():
+                kept.append(place)
+        np.testing.assert_allclose(compiled(boxes, scores), best[kept])
+    assert len(compiled.compiles) <= 2

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from graphc.errors import TraceError
+from graphc.ir.sizes import Size
 from graphc.ir.types import BOOL, Dim, Dimension
 from graphc.ops.index.gather import emit_gather
 from graphc.ops.record.arguments import ArrayLike, Tensor
@@ -208,6 +209,8 @@ def slice_bounds(part: slice, extent: Dimension) -> tuple[Dimension, Dimension, 
         raise TraceError("the step of a slice cannot be 0")
     if isinstance(extent, Dim) or isinstance(part.start, Dim) or isinstance(part.stop, Dim):
         return _symbolic_bounds(part, extent, step)
+    if any(isinstance(v, Size) for v in (extent, part.start, part.stop)):
+        return _open_bounds(part, extent, step)
     start, stop, step = part.indices(extent)
     if slice_extent(start, stop, step) == 0:
         return 0, 0, step
@@ -223,6 +226,21 @@ def _symbolic_bounds(part: slice, extent: Dimension, step: int) -> tuple[Dimensi
 
     first: Dimension = 0 if step > 0 else extent - 1
     last: Dimension = extent if step > 0 else -1
+    return bound(part.start, first), bound(part.stop, last), step
+
+
+def _open_bounds(part: slice, extent: int, step: int) -> tuple[Dimension, Dimension, int]:
+    """The same for an open extent: bounds that lie outside of it are a matter of guards."""
+    least, most = (0, extent) if step > 0 else (-1, extent - 1)
+
+    def bound(value: Any, default: int) -> int:
+        if value is None:
+            return default
+        value = value if isinstance(value, Size) else operator.index(value)
+        value = value + extent if value < 0 else value
+        return least if value < least else most if value > most else value
+
+    first, last = (least, most) if step > 0 else (most, least)
     return bound(part.start, first), bound(part.stop, last), step
 
 

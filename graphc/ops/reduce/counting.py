@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from graphc.errors import TraceError
+from graphc.ir.sizes import Size
 from graphc.ir.types import BOOL, F32, F64, I64, Dimension
 from graphc.ops.index.scatter import scatter_rows
 from graphc.ops.record.arguments import ArrayLike, Axes, DTypeLike, Tensor
@@ -216,7 +217,7 @@ def _runs(name: str, x: ArrayLike, equal_nan: bool = True) -> tuple[Any, Any, An
     """(the order that sorts the elements, the elements sorted, where runs of equal ones begin)."""
     flat = reshape(as_value(x), -1)
     total = shape_of(flat)[0]
-    require(isinstance(total, int) and total > 0, f"{name} of {total} elements")
+    require(isinstance(total, int | Size) and total > 0, f"{name} of {total} elements")
     order = argsort(flat)
     ordered = functions.take(flat, order, mode="clip")
     changes = _changes(ordered, equal_nan)

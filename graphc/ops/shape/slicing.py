@@ -9,6 +9,7 @@ import numpy as np
 
 from graphc.errors import TypeRuleError
 from graphc.ir.op import AXIS, OFFSET, Attr, Compute, Op
+from graphc.ir.sizes import Size
 from graphc.ir.traits import Traits
 from graphc.ir.types import AnyType, Dimension, Type, definitely_different, tensor
 from graphc.loops.nest import Scalars
@@ -26,6 +27,8 @@ def slice_extent(start: Dimension, stop: Dimension, step: int) -> Dimension:
     """Elements from start until before stop. Raises TypeRuleError when a symbol decides it."""
     span = stop - start if step > 0 else start - stop
     step = abs(step)
+    if isinstance(span, Size):
+        return 0 if span < 0 else -(-span // step)
     if isinstance(span, int):
         return max(0, -(-span // step))
     exact = span if step == 1 else span.divide(step)
@@ -34,8 +37,11 @@ def slice_extent(start: Dimension, stop: Dimension, step: int) -> Dimension:
     return exact
 
 
-def _outside(start: Dimension, stop: Dimension, step: int, extent: Dimension) -> bool:
+def _outside(start: Any, stop: Any, step: int, extent: Any) -> bool:
     """Whether a non-empty slice surely reads outside 0..extent-1."""
+    if any(isinstance(v, Size) for v in (start, stop, extent)):
+        inside = start >= 0 and stop <= extent if step > 0 else start < extent and stop >= -1
+        return not inside
     count = slice_extent(start, stop, step)
     if count == 0:
         return False
