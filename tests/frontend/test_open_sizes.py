@@ -109,6 +109,18 @@ def test_a_dimension_that_stayed_for_a_while_is_not_taken_for_open():
         np.testing.assert_allclose(compiled(x), np.tanh(x).sum(axis=1), rtol=1e-5, atol=1e-6)
 
 
+def test_sizes_of_long_ago_give_their_memory_back(monkeypatch):
+    from graphc.runtime.tuning import tuned
+
+    monkeypatch.setattr(tuned, "kept_sizes", 3)
+    compiled = gc.compile(lambda x: np.tanh(x @ x.T).sum(axis=1), sizes={"x": ("n", 4)})
+    for n in (40, 50, 60, 70, 80, 50, 40):
+        x = f32(n, 4)
+        np.testing.assert_allclose(compiled(x), np.tanh(x @ x.T).sum(axis=1), rtol=1e-3, atol=1e-4)
+    assert len(compiled._served) == 3
+    assert len(compiled.compiles) == 1
+
+
 def test_a_choice_by_size_is_a_guard():
     compiled = gc.compile(lambda x: x + 1 if x.shape[0] > 50 else x - 1)
     for n in (3, 4, 60, 50, 51, 70):

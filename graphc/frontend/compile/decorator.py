@@ -52,7 +52,7 @@ from graphc.ir.sizes import Scope
 from graphc.ir.types import substitute_dim, tensor
 from graphc.ops.record.value import _ACTIVE, Value, current, lift, trace_of
 from graphc.record import replace
-from graphc.runtime.tuning import tuned
+from graphc.runtime.call.open import is_crowded
 from graphc.seams.cpython import frame_above
 
 if TYPE_CHECKING:
@@ -292,7 +292,7 @@ class CompiledFunction(Generic[P, R]):
             family.note(signature)
             return None
         self._served[signature] = found
-        if len(self._served) > tuned.kept_sizes:
+        while is_crowded(v.built.image for v in self._served.values() if v.built is not None):
             _, oldest = self._served.popitem(last=False)
             self._plain = {key: v for key, v in self._plain.items() if v is not oldest}
         return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from graphc.errors import FeedError
@@ -15,6 +15,15 @@ from graphc.runtime.load.program import Image, Slot
 from graphc.runtime.tuning import tuned
 
 Shapes = tuple[tuple[int, ...], ...]
+
+
+def is_crowded(images: Iterable[Image]) -> bool:
+    """Whether programs for different sizes, the last of which is in use, are more than are kept."""
+    count = nbytes = 0
+    for image in images:
+        count += 1
+        nbytes += sum(each.arena_bytes for each in image.images)
+    return count > 1 and (count > tuned.kept_sizes or nbytes > tuned.kept_arenas)
 
 
 class OpenExecutable:
@@ -60,7 +69,7 @@ class OpenExecutable:
         with self._lock:
             self._first = self._first or made
             found = self._bound.setdefault(shapes, made)
-            while len(self._bound) > tuned.kept_sizes:
+            while is_crowded(each.image for each in self._bound.values()):
                 self._bound.popitem(last=False)
         return found
 
