@@ -525,6 +525,15 @@ def is_open(values: Iterable[object]) -> bool:
     return any(isinstance(value, Size) for value in values)
 
 
+def at_most(a: int, b: int) -> bool:
+    """Whether one number is never more than another, whatever the sizes."""
+    difference = b - a
+    if not isinstance(difference, Size):
+        return difference >= 0
+    low = difference.scope.bounds(difference, False)[0]
+    return low is not None and low >= 0
+
+
 def greatest(*values: Any) -> Any:
     """The greatest of numbers and sizes, as a formula where that is open: `max` would decide."""
     return _extreme("max", values)

@@ -21,6 +21,7 @@ from graphc.codegen.lowering.space import Axes, Space
 from graphc.codegen.tuning import tuned
 from graphc.ir.graph import Graph
 from graphc.ir.op import Reduction
+from graphc.ir.sizes import Size, at_most, hint_of
 from graphc.ir.types import I64
 from graphc.loops.nest import Buffer, Expr, If, Scalars, postorder, walk
 from graphc.loops.scalars import maximum, minimum
@@ -35,9 +36,17 @@ def sections_of(region: Graph, space: Space) -> list[list[Segment]] | None:
         return None
     cuts = _cuts(region, space)
     segments = [
-        list(pairwise(sorted({0, loop.extent, *cuts[k]}))) for k, loop in enumerate(space.loops)
+        _segments(loop.extent, found) for loop, found in zip(space.loops, cuts, strict=True)
     ]
     return segments if 1 < count_of(segments) <= tuned.concat_sections else None
+
+
+def _segments(extent: int, cuts: set[int]) -> list[Segment]:
+    """A loop between its cuts, or whole where sizes decide which of them comes first."""
+    ordered = dict.fromkeys((0, *sorted(cuts, key=hint_of), extent))
+    if not all(at_most(*pair) for pair in pairwise(ordered)):
+        ordered = dict.fromkeys((0, extent))
+    return list(pairwise(ordered))
 
 
 def count_of(segments: list[list[Segment]] | None) -> int:
@@ -63,7 +72,7 @@ def _cuts(region: Graph, space: Space) -> list[set[int]]:
         terms = {} if terms is None else terms
         cut = -terms.pop(None, 0)
         for k, (variable, loop) in enumerate(zip(variables, space.loops, strict=True)):
-            if terms == {variable: 1} and 0 < cut < loop.extent:
+            if terms == {variable: 1} and not (at_most(cut, 0) or at_most(loop.extent, cut)):
                 found[k].add(cut)
     return found
 
@@ -77,11 +86,11 @@ class Sections(Nest):
         *outer, last = self.space.loops
         self.units = math.prod(loop.extent for loop in outer)
         self.elements_per_unit = last.extent
-        if not outer and last.extent > tuned.row_block:
+        if not outer and (isinstance(last.extent, Size) or last.extent > tuned.row_block):
             self.units, self.elements_per_unit = -(-last.extent // tuned.row_block), tuned.row_block
         with ExitStack() as stack:
             unit = b.integer(0)
-            if self.units > 1:
+            if self.units != 1:
                 unit = stack.enter_context(b.loop(self.units, "parallel"))
             if not outer:
                 self.line({}, last, segments[-1], unit * tuned.row_block)
@@ -105,7 +114,7 @@ class Sections(Nest):
         for loop, (start, stop) in zip(outer, chosen, strict=True):
             index = values[loop.place]
             for limit, test in ((start, "ge"), (stop, "lt")):
-                if 0 < limit < loop.extent:
+                if limit not in (0, loop.extent):
                     section.enter_context(b.when(b.compare(test, index, b.integer(limit))))
             b.known[index] = start, stop - 1
 

@@ -11,7 +11,7 @@ import numpy as np
 from graphc.errors import TraceError, TypeRuleError
 from graphc.ir.op import EXTENT, OFFSET, Attr, Compute, Sample
 from graphc.ir.promotion import promote
-from graphc.ir.sizes import Size
+from graphc.ir.sizes import Size, greatest, least
 from graphc.ir.types import BOOL, F64, I64, AnyType, Dim, Dimension, DType, Type, tensor
 from graphc.loops.nest import Scalars
 from graphc.loops.scalars import fma
@@ -398,8 +398,8 @@ def _infer_diagonal(x: AnyType, *, offset: int) -> Type:
     x = tensor_type("diagonal", x)
     require(x.rank >= 2, f"diagonal needs two axes, got {x}")
     rows, columns = x.shape[-2] + min(offset, 0), x.shape[-1] - max(offset, 0)
-    if isinstance(rows, int) and isinstance(columns, int):
-        return tensor(x.dtype, (*x.shape[:-2], max(0, min(rows, columns))))
+    if isinstance(rows, int | Size) and isinstance(columns, int | Size):
+        return tensor(x.dtype, (*x.shape[:-2], greatest(0, least(rows, columns))))
     require(rows is columns, f"the length of the diagonal of {x} is not known")
     return tensor(x.dtype, (*x.shape[:-2], rows))
 
