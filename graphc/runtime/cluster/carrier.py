@@ -46,7 +46,8 @@ def zeromq() -> ModuleType:
         raise GraphError(
             "links over TCP need pyzmq", hint="pip install 'graphc[cluster]'"
         ) from None
-    return zmq  # type: ignore[no-any-return]
+    library: ModuleType = zmq
+    return library
 
 
 def keys_of(token: str) -> tuple[bytes, bytes]:
