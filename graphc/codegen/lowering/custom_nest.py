@@ -15,6 +15,7 @@ from graphc.codegen.lowering.evaluate import (
 from graphc.codegen.lowering.nest import Nest, unique
 from graphc.ir.graph import Node
 from graphc.ir.op import Library, Loops
+from graphc.ir.sizes import hint_of
 from graphc.ir.types import Type, leaves
 from graphc.loops.nest import Expr
 
@@ -34,8 +35,8 @@ class Written(Nest):
         node, lower = next((n, made) for n in self.region.nodes if (made := loops_of(n)))
         self.units = lower.units(node)
         sizes = (t.size for n in (node, *node.inputs) for t in leaves(n.type))  # type: ignore[union-attr]
-        work = max(sizes)
-        self.elements_per_unit = work // max(self.units, 1)
+        work = max(map(hint_of, sizes))
+        self.elements_per_unit = work // max(hint_of(self.units), 1)
 
         def read(operand: int, position: Expr) -> Element:
             source = node.inputs[operand]

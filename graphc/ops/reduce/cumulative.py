@@ -10,6 +10,7 @@ import numpy as np
 
 from graphc.ir.graph import Node
 from graphc.ir.op import AXIS, Attr, Loops, Sample
+from graphc.ir.sizes import hint_of
 from graphc.ir.types import F32, F64, AnyType, DType, Type
 from graphc.loops.nest import Expr
 from graphc.loops.scalars import minimum
@@ -66,7 +67,7 @@ def _shape(node: Any) -> tuple[int, int, int]:
 
 
 def _rows(node: Node) -> int:
-    return tuned.running_rows if _shape(node)[1] > tuned.running_short else 1
+    return tuned.running_rows if hint_of(_shape(node)[1]) > tuned.running_short else 1
 
 
 def units(node: Node) -> int:

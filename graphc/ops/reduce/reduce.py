@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from graphc.ir.op import AXIS, Attr, Composite, Reduction, Sample
+from graphc.ir.sizes import Size
 from graphc.ir.types import BOOL, F64, I32, I64, AnyType, Dimension, DType, Type, dtype, tensor
 from graphc.loops.complex_math import scale
 from graphc.loops.scalars import Pair
@@ -155,6 +156,8 @@ def _mean_reference(x: Array, axes: tuple[int, ...], keepdims: bool) -> Any:
 
 def _mean(total: Any, count: int, element: DType) -> Any:
     if isinstance(total, Pair):
+        if isinstance(count, Size):
+            return scale(total, total.re.like(1) / total.re.like(count))
         return scale(total, total.re.like(1 / count if count else math.nan))
     return total / count
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from graphc.ir.op import FINITE, Attr, Composite, Sample
 from graphc.ir.promotion import promote
+from graphc.ir.sizes import Size
 from graphc.ir.types import F64, AnyType, DType, Type, tensor
 from graphc.ops.record.arguments import Applied, Array, ArrayLike, Axes, DTypeLike
 from graphc.ops.record.batching import along
@@ -55,6 +56,12 @@ def _variance_type(x: AnyType, *, axes: tuple[int, ...], keepdims: bool, correct
     return tensor(kind.dtype.real, kind.shape)
 
 
+def _degrees(count: Any, correction: float) -> Any:
+    if isinstance(count, Size):
+        return functions.maximum(count + -correction, 0.0)
+    return max(count - correction, 0.0)
+
+
 def _expand_var(x: Value, *, axes: tuple[int, ...], keepdims: bool, correction: float) -> Any:
     f, (y, element) = functions, in_compute_type(x)
     centred = f.subtract(y, f.mean(y, axes, keepdims=True))
@@ -63,7 +70,7 @@ def _expand_var(x: Value, *, axes: tuple[int, ...], keepdims: bool, correction: 
         made = f.mean(squares, axes, keepdims=keepdims)
     else:
         count = math.prod(x.type.dims[a] for a in axes)
-        made = f.divide(f.sum(squares, axes, keepdims=keepdims), max(count - correction, 0.0))
+        made = f.divide(f.sum(squares, axes, keepdims=keepdims), _degrees(count, correction))
     return f.astype(made, element.real)
 
 

@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from graphc.ir.op import Loops
+from graphc.ir.sizes import is_open
 from graphc.ir.types import I64, U64, DType
 from graphc.loops.nest import Buffer, Expr, Scalars
 from graphc.loops.scalars import maximum, minimum, where
@@ -163,7 +164,7 @@ def network(node: Applied) -> Loops | None:
     """The loops that sort the rows of a node, if they are many and not too long."""
     narrow = node.inputs[0].type.dtype.bits < 32
     longest = tuned.network_row_narrow if narrow else tuned.network_row
-    if _rows(node) < lanes_of(node) or node.type.dims[-1] > longest:
+    if is_open(node.type.dims) or _rows(node) < lanes_of(node) or node.type.dims[-1] > longest:
         return None
     types = sorted_types(node)
     kind = Network if node.op.name == "sort_keys" else Places if len(types) == 1 else WidePlaces

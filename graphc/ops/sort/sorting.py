@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from graphc.ir.op import POSITIVE, Attr, Composite, Library, Sample
+from graphc.ir.sizes import Size
 from graphc.ir.types import (
     BOOL,
     DTYPES,
@@ -73,7 +74,8 @@ def _key_library(result: str, cuda: str) -> Library:
     """
 
     def short(node: Applied) -> bool:
-        return bool(node.type.dims[-1] <= tuned.insertion_row)
+        length = node.type.dims[-1]
+        return not isinstance(length, Size) and length <= tuned.insertion_row
 
     def kernel(node: Applied) -> Kernel:
         return (INSERTION if short(node) else RADIX)[result]
