@@ -182,6 +182,15 @@ print(sorted(m for m in sys.modules if m.startswith(("graphc.passes", "graphc.co
     assert done.stdout.split("\n")[:2] == ["(33,)", "[]"]
 
 
+def test_the_dump_says_which_sizes_are_open(tmp_path):
+    named = gc.compile(
+        lambda x: x * 2 if x.shape[0] > 3 else x, sizes={"x": ("n", 3)}, dump=tmp_path / "dump"
+    )
+    named(f32(5, 3))
+    assert "sizes n\n   for n > 3\n" in (tmp_path / "dump/index.txt").read_text()
+    assert "f32[n,3]" in (tmp_path / "dump/00-trace.gir").read_text()
+
+
 def test_sizes_compute_like_numbers():
     scope = Scope()
     n, m = scope.symbol("n", 20), scope.symbol("m", 7)

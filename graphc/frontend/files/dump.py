@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 ALWAYS = ("partition", "schedule", "plan")
 CONSTANTS = "constants.safetensors"
+MOST_GUARDS = 12
 MOST_REASONS = 3
 KERNEL_WORD = 2  # of a call row of the step table
 _FILE = re.compile(r"\d\d(\.\d\d)?-\w+\.gir")
@@ -203,8 +204,19 @@ def index_text(built: Built, config: Config) -> str:
     lines.append(
         f"      {'codegen':<22}{built.build_seconds * 1e3:8.2f}{'':8}  {_codegen_note(built)}"
     )
-    lines += [*_kernel_lines(built), *_memory_lines(built)]
+    lines += [*_size_lines(built), *_kernel_lines(built), *_memory_lines(built)]
     return "".join(f"{printable(line)}\n" for line in lines)
+
+
+def _size_lines(built: Built) -> list[str]:
+    """The sizes that are open, and for which the program is compiled."""
+    formulas = built.image.formulas
+    if formulas is None:
+        return []
+    guards = [guard.text for guard in formulas.guards]
+    rest = len(guards) - MOST_GUARDS
+    shown = [*guards[:MOST_GUARDS], *([f"{rest} more"] if rest > 0 else [])] or ["all values"]
+    return ["", f"sizes {', '.join(formulas.symbols)}", f"   for {', '.join(shown)}"]
 
 
 def _reason_lines(stage: Record) -> list[str]:
