@@ -1672,8 +1672,8 @@ def remainder(x: ArrayLike, y: ArrayLike, /, *, dtype: DTypeLike | None = None) 
     """Element-wise remainder; operands broadcast and promote as in NumPy 2."""
 
 def repeat(x: ArrayLike, repeats: ArrayLike, axis: int | None = None) -> NDArray[Any]:
-    """Every element (or sub-array along an axis) repeated, each so often or as often as counts
-    say; counts below zero are taken for zero where they are traced.
+    """Every element (or sub-array along an axis) repeated, all as often or each by its count;
+    traced counts below zero are taken for zero.
     """
 
 def resample(x: ArrayLike, axis: int, places: ArrayLike, weights: ArrayLike) -> NDArray[Any]:

@@ -6,6 +6,8 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from graphc.config import Config
 from graphc.errors import GraphError
 from graphc.frontend.compile.decorator import CompiledFunction
@@ -14,6 +16,8 @@ from graphc.frontend.files.loaded import LoadedGraph
 from graphc.frontend.files.viewed import page_of, page_of_graph, traced_runs
 from graphc.frontend.trace.spec import symbols_of
 from graphc.ir.graph import Graph, Program
+from graphc.ops.record.value import PUBLIC, Value
+from graphc.runtime.call.array import Array
 from graphc.viewer.page import Page
 
 
@@ -26,9 +30,13 @@ def view(model: Any, *args: Any, runs: int = 0, **kwargs: Any) -> Page:
             measured.  A function that was compiled already needs none
     runs    so many runs on the arguments are measured; every one counts, variables change
 
+    An array is none: of that and an element type of equal width it gives the same bits (np.view).
+
     The page is one file without any link: `.save("page.html")` writes it, a notebook shows it.
     Raises GraphError for what is no model, and what compiling it raises.
     """
+    if isinstance(model, np.ndarray | np.generic | Value | Array) and (args or kwargs):
+        return PUBLIC["view"](model, *args, **kwargs)  # type: ignore[no-any-return]
     if isinstance(model, CompiledFunction):
         return model._view(args, kwargs, runs)
     if isinstance(model, str | PathLike):

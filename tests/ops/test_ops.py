@@ -53,7 +53,8 @@ def test_bad_samples_raise(name):
 def test_every_op_has_samples():
     """Only ops that the compiler itself gives meaning to go without."""
     alone = {n for n in BARE if isinstance(OPS[n].lower, Structural) or OPS[n].regions}
-    assert alone | {"barrier"} == BARE
+    of_slices = {"axis_gather", "axis_slice", "axis_sum"}  # which `vmap` expands
+    assert alone | of_slices | {"barrier"} == BARE
 
 
 @pytest.mark.parametrize("name", SAMPLED)

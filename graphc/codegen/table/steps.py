@@ -326,7 +326,7 @@ def origin_of(node: Node) -> Origin:
 
 def _slots(kind: AnyType) -> tuple[Slot, ...]:
     tensors = [leaf for leaf in leaves(kind) if isinstance(leaf, Type)]
-    return tuple(Slot("", leaf.dtype.name, leaf.dims) for leaf in tensors)
+    return tuple(Slot("", leaf.dtype.name, tuple(map(int, leaf.dims))) for leaf in tensors)
 
 
 def workspace_bytes(node: Node) -> int:

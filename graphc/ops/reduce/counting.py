@@ -190,6 +190,8 @@ def unique(
     if size is None and not isinstance(x, Value):
         asked = return_index, return_inverse, return_counts
         return np.unique(np.asarray(x), *asked, equal_nan=equal_nan)  # type: ignore[call-overload]
+    if size is None and isinstance(x, Value) and _is_empty(x):
+        return _nothing(x, (return_index, return_inverse, return_counts))
     order, ordered, starts = _runs("unique", x, equal_nan)
     total = shape_of(ordered)[0]
     size = counted("unique", starts) if size is None else int(size)
@@ -210,6 +212,18 @@ def unique(
         last = iota(size) + 1 >= count
         ends = functions.where(last, total, ends)
         made.append(functions.where(legal, ends - places, 0))
+    return made[0] if len(made) == 1 else tuple(made)
+
+
+def _is_empty(x: Value) -> bool:
+    return x.type.is_static and not isinstance(x.type.size, Size) and x.type.size == 0
+
+
+def _nothing(x: Value, asked: tuple[bool, bool, bool]) -> Any:
+    """What `unique` makes of no elements."""
+    made = [reshape(x, -1)]
+    for wanted, shape in zip(asked, ((0,), shape_of(x), (0,)), strict=True):
+        made += [functions.zeros(shape, I64)] if wanted else []
     return made[0] if len(made) == 1 else tuple(made)
 
 

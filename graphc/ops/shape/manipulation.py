@@ -311,8 +311,8 @@ def tile(x: ArrayLike, reps: Any) -> Any:
 
 @public(np.repeat, method=True)
 def repeat(x: Tensor, repeats: Tensor, axis: int | None = None) -> Any:
-    """Every element (or sub-array along an axis) repeated, each so often or as often as counts
-    say; counts below zero are taken for zero where they are traced."""
+    """Every element (or sub-array along an axis) repeated, all as often or each by its count;
+    traced counts below zero are taken for zero."""
     if axis is None:
         x, axis = ravel(x), 0
     axis = normalise_axis(axis, rank_of(x), "repeat")

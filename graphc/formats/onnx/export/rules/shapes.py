@@ -100,6 +100,12 @@ def iota(w: Writer, node: Node) -> Any:
     return made if element is I64 else w.cast(made, element)
 
 
+@rule("extent")
+def extent(w: Writer, node: Node) -> Any:
+    size = node.attrs["extent"]
+    return w.number(size, I64) if isinstance(size, int) else w.op("Squeeze", w.extent(size))
+
+
 @traced("diagonal")
 def _diagonal(x: Any, offset: int) -> Any:
     *lead, rows, columns = static(x.shape)
