@@ -39,7 +39,7 @@ MODULES = {
     "optim": "graphc.learn.optim",
     "data": "graphc.learn.data",
     "parallel": "graphc.learn.parallel",
-    "cluster": "graphc.runtime.cluster.local",
+    "cluster": "graphc.cluster",
     "linalg": "graphc.linalg",
     "random": "graphc.random",
     "errors": "graphc.errors",
