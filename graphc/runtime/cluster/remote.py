@@ -100,6 +100,7 @@ class RemoteWorker:
         self.office, self.cluster, self.task = office, cluster, task
         self.name = f"/job:{cluster.job}/task:{task}"
         self.where, self.pid = "not joined yet", 0
+        self.joined = b""  # the name of its process on the socket
         self.lost = self.address = ""
         self.gone = np.zeros(1, np.int64)
         self.programs: set[int] = set()
@@ -119,6 +120,7 @@ class RemoteWorker:
                 f"{self} did not join within {_START_SECONDS:g} s",
                 hint="every rank runs the same script, with the same GRAPHC_ADDRESS and token",
             )
+        self.joined = self.office.names[self.task]
         self.pid = hello.get("pid", int)
         self.where = f"process {self.pid} of {hello.get('host', str)}"
         theirs = hello.get("version", str), hello.get("format", int)
@@ -135,10 +137,11 @@ class RemoteWorker:
         self._ask(kind, fields)
 
     def _ask(self, kind: Kind, fields: dict[str, Any], payload: Any = ()) -> Message:
+        self._look()
         if self.lost:
             raise LostWorker(f"{self} was lost: {self.lost}")
         try:
-            self.office.post(self.office.names[self.task], kind, fields, payload)
+            self.office.post(self.joined, kind, fields, payload)
             answer = self._take(self.gone)
         except BaseException:
             self.lose("it was interrupted while it got a program")  # its answer is still to come
@@ -165,7 +168,17 @@ class RemoteWorker:
                 self.lose(f"nothing was heard of it for {silent:.2f} s")
             return bool(stop[0] or alarm[0] or self.gone[0])
 
-        return self.office.take(task, ends)
+        message = self.office.take(task, ends)
+        if message is not None and message.kind == Kind.HELLO:
+            self.office.came[task].appendleft(message)  # for the one who takes its place
+            self._look()
+            return None
+        return message
+
+    def _look(self) -> None:
+        """A process that was started in its place may have joined before it was missed."""
+        if self.office.names.get(self.task) != self.joined:
+            self.lose("another process has joined in its place")
 
     def load(self, support: pool.Support, program: int, pieces: Sequence[Any]) -> None:
         """Give it its share of a program."""
@@ -193,8 +206,9 @@ class RemoteWorker:
         params, values = self.values[program]
         payload = [values[number].tobytes() for number in range(params)]
         fields = {"program": program, "step": step}
+        self._look()
         if not self.lost:
-            self.office.post(self.office.names[self.task], Kind.RUN, fields, payload)
+            self.office.post(self.joined, Kind.RUN, fields, payload)
 
     def answer(self, support: pool.Support, stop: np.ndarray) -> tuple[int, int] | None:
         """The status and row of the step that was asked for; None from a worker that is lost, and
