@@ -72,7 +72,7 @@ def main(boxes, quick, as_json):
     count = 60 if quick else boxes
     find, measure = gc.compile(best_boxes), gc.compile(word_lengths)
     kept = [len(find(*picture(rng, count))) for _ in range(4)]
-    text = np.frombuffer(__doc__.encode(), np.uint8)
+    text = np.frombuffer((__doc__ or "").encode(), np.uint8)
     lengths, counts = measure(text)
     record = {
         "boxes": count,

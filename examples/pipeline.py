@@ -139,7 +139,11 @@ def main(devices, size, batch, chunks, schedule, checkpoint, steps, path, quick,
         write(found, path)
     if as_json:
         times = {name: found.totals(k).get("kernel", 0.0) for k, name in enumerate(found.devices)}
-        report = {"losses": losses, "schedule": str(piped.planned.schedule), "busy": times}
+        report = {
+            "losses": losses,
+            "schedule": str(piped.planned and piped.planned.schedule),
+            "busy": times,
+        }
         click.echo(json.dumps({**report, "seconds": found.seconds}))
         return
     click.echo(f"{batch} pictures of {size} x {size} in {chunks} chunks on {devices}")
