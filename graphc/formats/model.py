@@ -36,6 +36,7 @@ from graphc.formats.kinds import Kind, type_of
 from graphc.formats.known import DecidedInside, Needed, deciding
 from graphc.frontend.compile.engine import Built, build
 from graphc.frontend.compile.limits import check_memory
+from graphc.frontend.compile.open_sizes import NEEDS_NUMBERS
 from graphc.frontend.compile.signature import as_array
 from graphc.frontend.files.loaded import LoadedGraph
 from graphc.frontend.trace.spec import symbols_of
@@ -124,9 +125,12 @@ class ImportedModel(LoadedGraph):
 
     @property
     def graph(self) -> Graph:  # type: ignore[override]
-        """The traced graph. Raises GraphError where dimensions are symbolic: see `bound`."""
+        """The traced graph, with the symbols of the file.
+
+        Raises GraphError where an operator needs their values: see `bound`.
+        """
         if self._symbolic:
-            self._require_bound()
+            return self._symbolic_graph()
         graph = self.bound({})
         assert isinstance(graph, Graph)
         return graph
@@ -244,6 +248,18 @@ class ImportedModel(LoadedGraph):
             return Stage(self._compiled(query.graph))
         return Stage(self._compiled(graph), shape)
 
+    def _symbolic_graph(self) -> Graph:
+        outline = [self._form(kind) for kind in self.kinds.values()]
+        if not self.plain or any(form != _ARRAY for form in outline):
+            self._require_bound()
+        try:
+            graph, results = self._trace(self.params, self.types, outline, [])
+        except (*NEEDS_NUMBERS, UnnamedWords, _Query) as error:
+            self._closed = str(error).splitlines()[0]
+            self._require_bound()
+        self._require_arrays(results)
+        return graph
+
     def _compiled(self, graph: Graph) -> Built:
         check_memory(graph)
         return build(graph, self.config)
@@ -330,9 +346,11 @@ class ImportedModel(LoadedGraph):
         return self._traced[key]
 
     def build(self, *shapes: tuple[int, ...]) -> Built:
-        """The compilation for parameters of these shapes (needed only for symbolic dimensions)."""
+        """The compilation for parameters of these shapes; without them, for all values of the
+        symbolic dimensions.  Raises GraphError where that needs numbers.
+        """
         if self._symbolic and not shapes:
-            self._require_bound()
+            return self._for_all()
         binding = self.bind(shapes) if self._symbolic else {}
         key = tuple(sorted(binding.items()))
         with self._lock:

@@ -16,6 +16,7 @@ import pytest
 from project import ROOT
 
 import graphc as gc
+from graphc.cli import main
 from graphc.limits import limit, set_limit
 
 onnx = pytest.importorskip("onnx", reason="the onnx package reads ONNX files")
@@ -60,8 +61,15 @@ def test_names_and_sizes(tmp_path: Path) -> None:
         model(x=x.astype(np.float64))
     with pytest.raises(gc.FeedError):
         model(x=x[:, :2])
-    with pytest.raises(gc.GraphError, match="symbolic dimensions"):
-        _ = model.graph
+    assert str(model.graph.params[0].type) == "f32[N,3]"
+
+
+def test_a_compiled_file_of_it_serves_every_size(tmp_path: Path) -> None:
+    main(["compile", str(dense(tmp_path / "m.onnx")), "-o", str(tmp_path / "m.gcx")])
+    model, served = gc.load(tmp_path / "m.onnx"), gc.load(tmp_path / "m.gcx")
+    for n in (1, 4, 33, 100):
+        x = np.random.default_rng(n).normal(size=(n, 3)).astype(np.float32)
+        np.testing.assert_allclose(served(x=x)["y"], model(x=x)["y"], rtol=1e-5, atol=1e-6)
 
 
 def test_any_value_is_fetched_by_its_name(tmp_path: Path) -> None:
