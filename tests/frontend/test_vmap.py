@@ -250,10 +250,15 @@ def test_the_number_of_slices_may_be_a_symbol(tmp_path: Path) -> None:
 def test_slices_are_combined() -> None:
     def one(x: Any) -> Any:
         return (
-            gc.psum(x, "i"), gc.pmean(x, "i"), gc.pmax(x, "i"), gc.pmin(x, "i"),
-            gc.all_gather(x, "i", axis=1), gc.axis_index("i"), gc.psum(x > 0, "i"),
+            gc.psum(x, "i"),
+            gc.pmean(x, "i"),
+            gc.pmax(x, "i"),
+            gc.pmin(x, "i"),
+            gc.all_gather(x, "i", axis=1),
+            gc.axis_index("i"),
+            gc.psum(x > 0, "i"),
             x / gc.psum({"all": x}, "i")["all"],
-        )  # fmt: skip
+        )
 
     same = (None,) * 5 + (0, None, 0)
     made = gc.vmap(one, axis_name="i", out_axes=same)(X)

@@ -150,9 +150,15 @@ class Sweep:
         kinds = types_of(values)
         kinds[count : count + len(walked)] = [node.inputs[k].type for k in walked]
         made = apply(
-            self.trace, "scan", values, [region_of(f"{node.op.name}_lane", kinds, write)],
-            carries=count, scanned=len(walked), length=self.size, reverse=False,
-        )  # fmt: skip
+            self.trace,
+            "scan",
+            values,
+            [region_of(f"{node.op.name}_lane", kinds, write)],
+            carries=count,
+            scanned=len(walked),
+            length=self.size,
+            reverse=False,
+        )
         return [*(Lane(v, True) for v in made[count:]), *(Lane(v, False) for v in made[:count])]
 
     # -- for the rules of regions

@@ -31,9 +31,14 @@ LANES = 3
 CONFIG = Config.create(threads=1)
 # Ops for which there is no rule: they run lane by lane.
 LOOPED = {
-    "nonzero", "conv_windows", "tile_choose", "tile_pool", "winograd_input", "winograd_output",
+    "nonzero",
+    "conv_windows",
+    "tile_choose",
+    "tile_pool",
+    "winograd_input",
+    "winograd_output",
     "winograd_weight",
-}  # fmt: skip
+}
 PARTLY = {"dynamic_update_slice", "fft", "irfft", "rfft", "searchsorted"}  # with some operands
 
 

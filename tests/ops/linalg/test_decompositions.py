@@ -49,13 +49,26 @@ def rebuilt(x: Any) -> tuple[Any, ...]:
     u, s, vh = np.linalg.svd(x)
     thin = np.linalg.svd(x, full_matrices=False)
     return (
-        q @ r, adjoint(q) @ q, whole @ wide, adjoint(whole) @ whole, np.linalg.qr(x, mode="r"),
-        s, adjoint(u) @ u, vh @ adjoint(vh), (thin.U * thin.S[..., None, :]) @ thin.Vh,
-        np.linalg.svdvals(x), np.linalg.svd(x, compute_uv=False), np.linalg.pinv(x),
-        np.linalg.matrix_rank(x), np.linalg.cond(x), np.linalg.cond(x, -2),
-        np.linalg.norm(x, 2, (-2, -1)), np.linalg.norm(x, "nuc", (-1, -2), True),
-        np.linalg.matrix_norm(x, ord=-2), np.linalg.pinv(x, rtol=0.3),
-    )  # fmt: skip
+        q @ r,
+        adjoint(q) @ q,
+        whole @ wide,
+        adjoint(whole) @ whole,
+        np.linalg.qr(x, mode="r"),
+        s,
+        adjoint(u) @ u,
+        vh @ adjoint(vh),
+        (thin.U * thin.S[..., None, :]) @ thin.Vh,
+        np.linalg.svdvals(x),
+        np.linalg.svd(x, compute_uv=False),
+        np.linalg.pinv(x),
+        np.linalg.matrix_rank(x),
+        np.linalg.cond(x),
+        np.linalg.cond(x, -2),
+        np.linalg.norm(x, 2, (-2, -1)),
+        np.linalg.norm(x, "nuc", (-1, -2), True),
+        np.linalg.matrix_norm(x, ord=-2),
+        np.linalg.pinv(x, rtol=0.3),
+    )
 
 
 def of_squares(x: Any) -> tuple[Any, ...]:
@@ -63,11 +76,18 @@ def of_squares(x: Any) -> tuple[Any, ...]:
     upper, turned = np.linalg.eigh(x, "U")
     values, vectors = np.linalg.eig(x)
     return (
-        w, adjoint(v) @ v, (v * w[..., None, :]) @ adjoint(v), np.linalg.eigvalsh(x),
-        upper, (turned * upper[..., None, :]) @ adjoint(turned), np.linalg.eigvalsh(x, "U"),
-        np.abs(x @ vectors - vectors * values[..., None, :]), np.abs(values).sum(-1),
-        np.abs(np.linalg.eigvals(x)).sum(-1), np.linalg.matrix_power(x, 3),
-    )  # fmt: skip
+        w,
+        adjoint(v) @ v,
+        (v * w[..., None, :]) @ adjoint(v),
+        np.linalg.eigvalsh(x),
+        upper,
+        (turned * upper[..., None, :]) @ adjoint(turned),
+        np.linalg.eigvalsh(x, "U"),
+        np.abs(x @ vectors - vectors * values[..., None, :]),
+        np.abs(values).sum(-1),
+        np.abs(np.linalg.eigvals(x)).sum(-1),
+        np.linalg.matrix_power(x, 3),
+    )
 
 
 @pytest.mark.parametrize(
@@ -258,10 +278,17 @@ def by_least_squares(x: Any) -> Any:
 
 
 CASES: list[tuple[Any, tuple[int, ...]]] = [
-    (by_svd, (5, 3)), (by_svd, (2, 3, 4)), (by_eigh, (2, 3, 3)), (by_eig, (2, 3, 3)),
-    (by_qr, (2, 5, 3)), (by_qr, (3, 5)), (by_values, (2, 5, 3)), (by_values, (3, 4)),
-    (by_least_squares, (5, 3)), (by_least_squares, (3, 5)),
-]  # fmt: skip
+    (by_svd, (5, 3)),
+    (by_svd, (2, 3, 4)),
+    (by_eigh, (2, 3, 3)),
+    (by_eig, (2, 3, 3)),
+    (by_qr, (2, 5, 3)),
+    (by_qr, (3, 5)),
+    (by_values, (2, 5, 3)),
+    (by_values, (3, 4)),
+    (by_least_squares, (5, 3)),
+    (by_least_squares, (3, 5)),
+]
 
 
 @pytest.mark.parametrize(("function", "shape"), CASES)
