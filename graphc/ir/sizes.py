@@ -103,7 +103,6 @@ class Scope:
         self.typing = True
         self.symbols: dict[str, Size] = {}
         self.guards: dict[tuple[Size, str], Guard] = {}
-        self.where: Location | None = None
         self._atoms: dict[tuple[str, tuple[Any, ...]], Size] = {}
         self._sizes: dict[tuple[tuple[tuple[int, ...], int], ...], Size] = {}
         self._signs: dict[tuple[Size, bool], tuple[int | None, int | None]] = {}
@@ -274,7 +273,7 @@ class Scope:
         found = self.guards.get((plain, relation))
         if found is None:
             holds = plain.hint > 0 if relation == ">" else plain.hint == 0
-            found = Guard(plain, relation, holds, self.where or _caller())
+            found = Guard(plain, relation, holds, _caller())
             self.guards[plain, relation] = found
             self._learn(found)
         return found.holds

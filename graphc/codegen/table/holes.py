@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from graphc.errors import GraphError
-from graphc.ir.sizes import Atom, Scope, Size, hint_of, scope_of
-from graphc.runtime.load.formulas import Formulas, Guard, Hole, Holes, Polynomial, Source
+from graphc.ir.sizes import Atom, Scope, Size, hint_of
+from graphc.runtime.load.formulas import Formulas, Guard, Hole, Polynomial, Source
 
 Shapes = Sequence[Sequence[Any]]  # extents are sizes or ints
 _RELATIONS = {
@@ -105,11 +105,3 @@ def source_of(name: str, params: Shapes) -> Source:
             hint=f"a dimension of an argument must be {name}, or a multiple of it plus a number",
         )
     return min(found, key=lambda source: (source.slope, abs(source.rest)))
-
-
-def shapes_of(shapes: Iterable[Sequence[Any]]) -> list[tuple[int, ...]]:
-    """Shapes for the sizes at hand."""
-    return [tuple(hint_of(extent) for extent in shape) for shape in shapes]
-
-
-__all__ = ["Holes", "Openings", "scope_of", "shapes_of", "source_of"]
