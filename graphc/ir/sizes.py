@@ -524,12 +524,14 @@ def is_open(values: Iterable[object]) -> bool:
     return any(isinstance(value, Size) for value in values)
 
 
+def bounds_of(value: int) -> tuple[int | None, int | None]:
+    """What a number is never below and never above, whatever the sizes; None where it is open."""
+    return value.scope.bounds(value, False) if isinstance(value, Size) else (value, value)
+
+
 def at_most(a: int, b: int) -> bool:
     """Whether one number is never more than another, whatever the sizes."""
-    difference = b - a
-    if not isinstance(difference, Size):
-        return difference >= 0
-    low = difference.scope.bounds(difference, False)[0]
+    low = bounds_of(b - a)[0]
     return low is not None and low >= 0
 
 

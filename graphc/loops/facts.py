@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from graphc.ir.sizes import hint_of
+from graphc.ir.sizes import bounds_of, hint_of
 from graphc.ir.types import F32, F64, MAX_ELEMENTS
 from graphc.loops.nest import (
     Assign,
@@ -92,8 +92,9 @@ def index_range(expr: Expr, known: dict[Expr, Range | None]) -> Range | None:
 def _bounds(expr: Expr, known: dict[Expr, Range | None]) -> Range | None:
     found: Range | None = None
     if expr.op == "size":
-        found = (0, MAX_ELEMENTS)
-    if expr.op == "const" and expr.dtype.kind in "iu":
+        low = bounds_of(expr.data)[0]
+        found = -MAX_ELEMENTS if low is None else low, MAX_ELEMENTS
+    elif expr.op == "const" and expr.dtype.kind in "iu":
         found = (expr.data, expr.data)
     elif expr.dtype.name == "i64" and expr.op in _RULES:
         x, y = (known[a] for a in expr.args)

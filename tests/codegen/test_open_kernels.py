@@ -10,6 +10,11 @@ import pytest
 from open_sizes import template, wrong
 
 import graphc as gc
+from graphc.codegen.llvm.kernel import emit
+from graphc.codegen.llvm.target import host
+from graphc.ir.sizes import Scope
+from graphc.ir.types import F32
+from graphc.loops.nest import Buffer, Kernel, Scalars
 
 Shapes = list[tuple[int, ...]]
 ROWS = (0, 1, 2, 7, 64, 1000)
@@ -93,3 +98,16 @@ def test_one_compilation_serves_all_sizes(name: str, opt: int) -> None:
             )
             with np.errstate(all="ignore"):
                 assert not wrong(got, [function(*arrays)]), (n, m)
+
+
+def test_positions_are_divided_by_sizes_ahead_of_the_loops_that_share_them() -> None:
+    """LLVM leaves a division where it is, as it might trap."""
+    n = Scope().symbol("n", 20)
+    b = Scalars()
+    sink = Buffer(0, F32, n, "out")
+    with b.loop(n, "parallel") as i, b.loop(5) as j, b.loop(n - 1, "vector") as k:
+        b.store(sink, b.op("irem", i, b.integer(n)) + j * 8 + k, b.const(1.0, F32))
+    kernel = Kernel("k", (sink,), 0, b.body, units=n, sizes=tuple(b.sizes))
+    lines = emit(kernel, host()).splitlines()
+    outer, inner, *_ = (k for k, line in enumerate(lines) if line.startswith("loop"))
+    assert [outer < k < inner for k, line in enumerate(lines) if "srem i64" in line] == [True]

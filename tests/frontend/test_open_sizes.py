@@ -10,8 +10,13 @@ import pytest
 
 import graphc as gc
 from graphc.errors import FeedError, GraphError
+from graphc.frontend.compile.variant import Variant
 from graphc.ir.sizes import Scope, greatest, hint_of, least
-from graphc.ir.types import F32, tensor
+from graphc.ir.types import F32, MAX_ELEMENTS, tensor
+from graphc.loops.facts import index_range
+from graphc.loops.nest import Scalars
+from graphc.loops.scalars import maximum
+from graphc.runtime.tuning import tuned
 
 rng = np.random.default_rng(3)
 
@@ -119,6 +124,27 @@ def test_sizes_of_long_ago_give_their_memory_back(monkeypatch):
         np.testing.assert_allclose(compiled(x), np.tanh(x @ x.T).sum(axis=1), rtol=1e-3, atol=1e-4)
     assert len(compiled._served) == 3
     assert len(compiled.compiles) == 1
+
+
+@pytest.mark.parametrize("sizes", [None, "exact"])
+def test_calls_that_go_back_and_forth_between_sizes_take_the_native_entry(sizes, monkeypatch):
+    fn = gc.compile(lambda x: x + 1, sizes=sizes)
+    arrays = [f32(n) for n in (3, 5, 7)]
+    for x in arrays * (tuned.measured_runs + 1):
+        fn(x)
+    monkeypatch.setattr(Variant, "run", None)
+    for x in (*arrays, *arrays[::-1], arrays[1]):
+        np.testing.assert_array_equal(fn(x), x + 1)
+
+
+def test_a_size_that_may_be_negative_is_not_taken_for_one_that_is_not():
+    n = Scope().symbol("n", 9)
+    b = Scalars()
+    assert index_range(b.integer(n), {}) == (0, MAX_ELEMENTS)
+    assert index_range(b.integer(n + 3), {}) == (3, MAX_ELEMENTS)
+    assert index_range(maximum(b.integer(n - 20), 0), {}) == (0, MAX_ELEMENTS)
+    assert index_range(b.integer(n - 20), {}) == (-20, MAX_ELEMENTS)
+    assert index_range(b.integer(20 - n), {}) == (-MAX_ELEMENTS, MAX_ELEMENTS)
 
 
 def test_a_choice_by_size_is_a_guard():

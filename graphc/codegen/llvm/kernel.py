@@ -49,10 +49,12 @@ from graphc.loops.nest import (
     Store,
     Update,
     expressions,
+    postorder,
     walk,
 )
 
 LINE = 64  # bytes
+_ALWAYS_KNOWN = ("const", "size", "param")
 CANCELLED = -1  # the status of a kernel that saw the cancel flag
 
 
@@ -279,6 +281,8 @@ class KernelWriter(Statements[str], LoopWriter):
 
     def loop(self, statement: For) -> None:
         start, stop = self.value(statement.start), self.value(statement.stop)
+        if self.sizes:
+            self.divide_ahead(statement)
         self.forget(statement)  # later iterations see what earlier ones wrote
         if statement.kind == "parallel":
             if self.depth:
@@ -314,6 +318,17 @@ class KernelWriter(Statements[str], LoopWriter):
             worst = self.emit(f"load i32, ptr {self.status}")
             self.leave(self.emit(f"icmp ne i32 {worst}, 0"), worst)
             self.status = outer_status
+
+    def divide_ahead(self, statement: For) -> None:
+        """Divide by sizes ahead of a loop that is the same in all of its iterations: LLVM does not
+        move a division that might trap.
+        """
+        known: dict[Expr, bool] = {}
+        for expr in postorder(e for s in walk(statement.body) for e in expressions(s)):
+            known[expr] = expr.op in _ALWAYS_KNOWN or expr in self.values
+            known[expr] |= bool(expr.args) and expr.op != "load" and all(map(known.get, expr.args))
+            if expr.op in ("idiv", "irem") and expr.args[1].op == "size" and known[expr]:
+                self.value(expr)
 
     def copies(self, statement: For) -> None:
         """A short loop as one copy of its body per iteration."""

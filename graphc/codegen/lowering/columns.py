@@ -33,7 +33,7 @@ from graphc.codegen.lowering.space import Axes
 from graphc.codegen.tuning import tuned
 from graphc.ir.graph import Node
 from graphc.ir.op import Compute
-from graphc.ir.sizes import Size, least
+from graphc.ir.sizes import Size, either, least
 from graphc.ir.types import F32, F64, DType
 from graphc.loops.nest import Buffer, Expr, Scalars
 from graphc.loops.scalars import Pair, minimum
@@ -93,10 +93,14 @@ class Columns(Nest):
             for loop in reduced[:-1]:
                 inside[loop.place] = stack.enter_context(b.loop(loop.extent))
             last = reduced[-1]
-            count = max(1, self.rows_at_once(line.extent))
+            count, spare = self.rows_at_once(line.extent), self.spare_bytes()
             if not isinstance(last.extent, Size):
                 count = max(1, min(count, last.extent))
-            whole = last.extent - last.extent % count
+            if not isinstance(spare, Size) and spare <= 0:
+                count = 1
+            whole = (
+                either(spare, last.extent - last.extent % count, 0) if count > 1 else last.extent
+            )
             with b.loop(whole // count) as step:
                 first = step * count
                 rows = [{**inside, last.place: first + k} for k in range(count)]
@@ -136,22 +140,26 @@ class Columns(Nest):
                     self.store(result, self.space.index(b, inside, dims))
 
     def rows_at_once(self, width: int) -> int:
-        """Rows that one pass over a block folds: they pay where memory is waited for.
+        """Rows that one pass over a block folds, where that pays.
 
-        Folds that compute more than they load gain only by what is fetched from afar.  The
-        accumulators of a block of one or two whole vectors lie in registers anyway.
+        Folds that compute more than they load gain nothing.  The accumulators of a block of one or
+        two whole vectors lie in registers anyway.
         """
-        streams, costly = self.streams(), self.is_costly()
-        nbytes = sum(n.nbytes for n in streams)
-        far = nbytes > tuned.fold_large * cache_size(3)
-        if self.strict or costly or nbytes <= tuned.fold_small or width in tuned.register_columns:
+        if self.strict or self.is_costly() or width in tuned.register_columns:
             return 1
+        return tuned.fold_rows if len(self.streams()) == 1 else tuned.fold_rows_of_many
+
+    def spare_bytes(self) -> int:
+        """Bytes beyond those from which on it pays to fold several rows: where memory is waited
+        for, of simple folds earlier.
+        """
+        streams = self.streams()
         kinds = [tensor_type(n).dtype for n in streams]
         simple = all(reduction_of(n).combine == "add" for n in self.reductions())
         simple = simple and all(k.itemsize >= 4 and not k.is_complex for k in kinds)
-        if not far and not simple:
-            return 1
-        return tuned.fold_rows if len(streams) == 1 else tuned.fold_rows_of_many
+        far = int(tuned.fold_large * cache_size(3))
+        fewest = tuned.fold_small if simple else max(far, tuned.fold_small)
+        return sum(tensor_type(n).nbytes for n in streams) - fewest
 
     def streams(self) -> list[Node]:
         """The operands and results of full size."""

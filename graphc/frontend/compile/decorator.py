@@ -106,7 +106,7 @@ class CompiledFunction(Generic[P, R]):
         self._newest: Built | None = None
         self._families: dict[Any, Family] = {}
         self._served: OrderedDict[Signature, Variant] = OrderedDict()
-        self._plain: dict[tuple[Any, ...], Variant] = {}
+        self._plain: dict[tuple[Any, ...], tuple[Callable[..., Any], Variant]] = {}
         self._last: tuple[Callable[..., Any], Any] = (no_entry, None)
         self._recent: tuple[tuple[Callable[..., Any], Variant], ...] = ()
         self._lock = fork_safe_lock()
@@ -183,9 +183,11 @@ class CompiledFunction(Generic[P, R]):
     def _known(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The result of a call like one of the recent ones, without binding; or UNKNOWN."""
         if not kwargs and all(type(arg) is _ndarray for arg in args):
-            variant = self._plain.get(_plain_key(args))
-            if variant is not None:
-                return variant.run(args)
+            known = self._plain.get(_plain_key(args))
+            if known is not None:
+                self._last = known
+                made = known[0](*args)
+                return known[1].run(args) if made is None else known[1].answer(made)
         given = (*args, kwargs, NAMED) if kwargs else args
         for latest in self._recent:
             made = latest[0](*given)
@@ -225,7 +227,7 @@ class CompiledFunction(Generic[P, R]):
             return
         self._last = latest = (entry, variant)
         if plain and variant.is_flat and self._binder.simple and not variant.baked:
-            self._plain[_plain_key(args)] = variant
+            self._plain[_plain_key(args)] = latest
         elif latest not in self._recent:
             self._recent = (latest, *self._recent[: MOST_RECENT - 1])
 
@@ -294,7 +296,7 @@ class CompiledFunction(Generic[P, R]):
         self._served[signature] = found
         while is_crowded(v.built.image for v in self._served.values() if v.built is not None):
             _, oldest = self._served.popitem(last=False)
-            self._plain = {key: v for key, v in self._plain.items() if v is not oldest}
+            self._plain = {key: v for key, v in self._plain.items() if v[1] is not oldest}
         return found
 
     def _open(self, family: Family, signature: Signature) -> Variant | None:
