@@ -7,7 +7,7 @@ on, each time a little moved and stretched.
     python examples/digits.py                 # a few seconds; the picture is runs/digits/loss.png
     python examples/digits.py                 # nothing left to do: it goes on from its checkpoint
     python examples/digits.py --epochs 40     # ten epochs more
-    python examples/digits.py --fresh --seed 1
+    python examples/digits.py --fresh --seed 1 --log runs/digits/log && tensorboard --logdir runs
 """
 
 import json
@@ -42,7 +42,9 @@ class Jitter(nn.Layer):
         count, _, height, width = x.shape
         keys = gc.random.split(key, 2)
         mixers = [self.mixer(k, count, size) for k, size in zip(keys, (height, width))]
-        return mixers[0] @ x @ mixers[1].swapaxes(-1, -2), state
+        moved = mixers[0] @ x @ mixers[1].swapaxes(-1, -2)
+        gc.summary.image("moved", moved.reshape(count, height, width, 1))  # for --log
+        return moved, state
 
     @staticmethod
     def mixer(key, count, size):
@@ -100,7 +102,9 @@ def learner(steps: int, seed: int, devices=("cpu:0",)) -> gc.Model:
     )
 
 
-def train(folder: Path, epochs=30, seed=0, fresh=False, verbose=1, devices=("cpu:0",)) -> dict:
+def train(
+    folder: Path, epochs=30, seed=0, fresh=False, verbose=1, devices=("cpu:0",), log=None
+) -> dict:
     """Train to `epochs`, going on from the folder's checkpoint; what came of it."""
     start = time.perf_counter()
     training, validation, test = read_digits()
@@ -111,7 +115,14 @@ def train(folder: Path, epochs=30, seed=0, fresh=False, verbose=1, devices=("cpu
         checkpoints.clear()
     resumed = max(checkpoints.steps(), default=0)
     measured = gc.data.arrays(validation, len(validation[0]))
-    history = model.fit(data, epochs, validation=measured, checkpoint=checkpoints, verbose=verbose)
+    history = model.fit(
+        data,
+        epochs,
+        validation=measured,
+        callbacks=[gc.TensorBoard(log)] if log else [],
+        checkpoint=checkpoints,
+        verbose=verbose,
+    )
     history.plot(folder / "loss.png")
     found = model.predict(test[0], batch=len(test[0])).argmax(axis=1)
     return {
@@ -150,16 +161,16 @@ def show(report: dict) -> None:
     "--quick", is_flag=True, help="3 epochs; nothing is left behind unless --folder is given."
 )
 @click.option("--devices", default="cpu:0", show_default=True, help="Comma-separated list.")
+@click.option("--log", help="A folder for TensorBoard, or a .jsonl or .csv file: what to watch.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def main(epochs, seed, folder, fresh, quick, devices, as_json) -> None:
+def main(epochs, seed, folder, fresh, quick, devices, log, as_json) -> None:
     """Train on scikit-learn's handwritten digits and read those kept for the test."""
     place = tempfile.TemporaryDirectory() if quick and folder is None else nullcontext(folder)
     with place as found:
         folder = Path(found or "runs/digits")
         try:
-            report = train(
-                folder, 3 if quick else epochs, seed, fresh, 0 if as_json else 1, devices.split(",")
-            )
+            rest = 0 if as_json else 1, devices.split(","), log
+            report = train(folder, 3 if quick else epochs, seed, fresh, *rest)
         except gc.GraphError as error:
             raise click.ClickException(str(error)) from None
     click.echo(json.dumps(report)) if as_json else show(report)

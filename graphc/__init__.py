@@ -43,12 +43,16 @@ _HOMES = {
     "EarlyStopping": "graphc.learn.callbacks",
     "Graph": "graphc.ir.graph",
     "History": "graphc.learn.callbacks",
+    "JSONLogger": "graphc.learn.callbacks",
     "LearningRateLogger": "graphc.learn.callbacks",
     "Loaded": "graphc.runtime.files.loaded",
     "LoadedGraph": "graphc.frontend.files.loaded",
+    "LossCurve": "graphc.learn.callbacks",
     "Model": "graphc.learn.model",
     "Program": "graphc.ir.graph",
+    "SaveBest": "graphc.learn.callbacks",
     "Session": "graphc.frontend.session.session",
+    "TensorBoard": "graphc.learn.callbacks",
     "Variable": "graphc.frontend.session.variable",
     "all_gather": "graphc.frontend.transforms.vmap",
     "assert_": "graphc.frontend.transforms.outside",
@@ -103,7 +107,7 @@ _HOMES = {
     "while_loop": "graphc.frontend.transforms.control",
 }
 
-_MODULES = ("cluster", "data", "linalg", "nn", "numpy", "optim", "parallel", "random")
+_MODULES = ("cluster", "data", "linalg", "nn", "numpy", "optim", "parallel", "random", "summary")
 
 _ERRORS = (
     CheckpointError,

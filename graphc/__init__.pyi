@@ -16,6 +16,7 @@ from graphc import numpy as numpy
 from graphc import optim as optim
 from graphc import parallel as parallel
 from graphc import random as random
+from graphc import summary as summary
 from graphc.errors import CheckpointError as CheckpointError
 from graphc.errors import FeedError as FeedError
 from graphc.errors import GraphError as GraphError
@@ -84,7 +85,11 @@ from graphc.learn.callbacks import CSVLogger as CSVLogger
 from graphc.learn.callbacks import Callback as Callback
 from graphc.learn.callbacks import EarlyStopping as EarlyStopping
 from graphc.learn.callbacks import History as History
+from graphc.learn.callbacks import JSONLogger as JSONLogger
 from graphc.learn.callbacks import LearningRateLogger as LearningRateLogger
+from graphc.learn.callbacks import LossCurve as LossCurve
+from graphc.learn.callbacks import SaveBest as SaveBest
+from graphc.learn.callbacks import TensorBoard as TensorBoard
 from graphc.learn.checkpoints import Checkpoints as Checkpoints
 from graphc.learn.checkpoints import load_checkpoint as load_checkpoint
 from graphc.learn.checkpoints import save_checkpoint as save_checkpoint

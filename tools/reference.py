@@ -37,6 +37,7 @@ SECTIONS = (
     ("random", "`gc.random`", "Random numbers as pure functions of an explicit key."),
     ("linalg", "`gc.linalg`", "Products of matrices, norms, factors and solvers."),
     ("parallel", "`gc.parallel`", "Several devices at once: [parallel.md](parallel.md)."),
+    ("summary", "`gc.summary`", "What a model records of itself: [summaries.md](summaries.md)."),
     ("cluster", "`gc.cluster`", "Several processes: [cluster.md](cluster.md)."),
 )
 

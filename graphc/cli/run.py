@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,12 @@ _SHOWN_ELEMENTS = 6
     help="Write what ran when: .json for chrome://tracing or Perfetto, .html for a page.",
 )
 @click.option(
+    "--summaries",
+    type=MODEL,
+    metavar="PATH",
+    help="Write what gc.summary records: a .jsonl or .csv file, or a folder for TensorBoard.",
+)
+@click.option(
     "--require-signature",
     type=MODEL,
     metavar="KEY",
@@ -62,6 +69,7 @@ def run_command(
     check: bool,
     rebuild: bool,
     trace_file: Path | None,
+    summaries: Path | None,
     require_signature: Path | None,
     as_json: bool,
     **options: Any,
@@ -69,6 +77,10 @@ def run_command(
     """Run MODEL (.gir, .gcx or any file of a dump) and print or write its results."""
     if trace_file is not None and engine == "reference":
         raise GraphError("--trace shows compiled runs", hint="leave --engine reference out")
+    if summaries is not None and (check or model.suffix == ".gcx"):
+        raise GraphError(
+            "--summaries are of one run of a graph", hint="leave --check out, and give a .gir file"
+        )
     given = read_feeds(feeds)
     compiled = model.suffix == ".gcx" and not rebuild
     if compiled and engine == "compiled" and not check:
@@ -84,10 +96,20 @@ def run_command(
         tracer = Tracer(trace_file, config)
         key = read_key(require_signature) if require_signature is not None else None
         loaded = load_graph(model, config, key=key)
-        names, results, lost = _run_graph(loaded, given, seed, (engine, check), tracer)
+        with _recorded(summaries):
+            names, results, lost = _run_graph(loaded, given, seed, (engine, check), tracer)
     if output is not None:
         write_results(output, names, results)
     _report(names, results, output, tracer, lost, as_json)
+
+
+def _recorded(summaries: Path | None) -> AbstractContextManager[object]:
+    """Within it summaries are written to a file or folder, if there is one."""
+    if summaries is None:
+        return nullcontext()
+    from graphc.frontend.summaries.recorder import to
+
+    return to(summaries)
 
 
 def _run_compiled(

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import csv
+import io
+import json
+import math
 import os
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,7 +15,11 @@ from typing import Any
 import numpy as np
 
 from graphc.errors import GraphError
+from graphc.frontend.summaries.recorder import Recorder, to
+from graphc.frontend.summaries.writers import plain
+from graphc.learn.chart import drawn
 from graphc.learn.trees import tree_map
+from graphc.runtime.files.files import write_atomically
 
 
 class Callback:
@@ -71,7 +79,40 @@ def as_callback(value: Any) -> Callback:
     )
 
 
-class EarlyStopping(Callback):
+class Monitor(Callback):
+    """Watches a figure of each epoch, and says which epoch was the best.
+
+    monitor     the figure, by the name it has in the history
+    min_delta   how much better counts as progress
+    mode        "min" or "max"; by default "max" for names with "accuracy" in them
+    """
+
+    def __init__(self, monitor: str, min_delta: float, mode: str | None) -> None:
+        if mode not in (None, "min", "max"):
+            raise GraphError(f"mode is 'min' or 'max', not {mode!r}")
+        self.monitor = monitor
+        self.min_delta = abs(min_delta)
+        self.sign = -1.0 if mode == "max" or (mode is None and "accuracy" in monitor) else 1.0
+
+    def on_fit_begin(self, model: Any) -> None:
+        self.best: float | None = None
+        self.best_epoch = -1
+
+    def improved(self, epoch: int, logs: Mapping[str, float]) -> bool:
+        """Whether an epoch is the best so far. Raises GraphError for a figure that it lacks."""
+        if self.monitor not in logs:
+            raise GraphError(
+                f"{type(self).__name__} watches {self.monitor!r}; an epoch has {', '.join(logs)}",
+                hint="fit(..., validation=...) adds the figures that begin with val_",
+            )
+        found = self.sign * logs[self.monitor]
+        is_best = not np.isnan(found) and (self.best is None or found < self.best - self.min_delta)
+        if is_best:
+            self.best, self.best_epoch = found, epoch
+        return bool(is_best)
+
+
+class EarlyStopping(Monitor):
     """Stops when a figure has not become better for some epochs in a row.
 
     monitor        the figure, by the name it has in the history
@@ -89,30 +130,18 @@ class EarlyStopping(Callback):
         mode: str | None = None,
         restore_best: bool = False,
     ) -> None:
-        if mode not in (None, "min", "max"):
-            raise GraphError(f"mode is 'min' or 'max', not {mode!r}")
-        self.monitor = monitor
+        super().__init__(monitor, min_delta, mode)
         self.patience = patience
-        self.min_delta = abs(min_delta)
-        self.sign = -1.0 if mode == "max" or (mode is None and "accuracy" in monitor) else 1.0
         self.restore_best = restore_best
 
     def on_fit_begin(self, model: Any) -> None:
-        self.best: float | None = None
-        self.best_epoch = -1
+        super().on_fit_begin(model)
         self.waited = 0
         self._kept = tree_map(np.copy, model.weights()) if self.restore_best else None
 
     def on_epoch_end(self, model: Any, epoch: int, logs: dict[str, float]) -> None:
-        if self.monitor not in logs:
-            raise GraphError(
-                f"early stopping watches {self.monitor!r}; an epoch has {', '.join(logs)}",
-                hint="fit(..., validation=...) adds the figures that begin with val_",
-            )
-        found = self.sign * logs[self.monitor]
-        is_number = not np.isnan(found)
-        if is_number and (self.best is None or found < self.best - self.min_delta):
-            self.best, self.best_epoch, self.waited = found, epoch, 0
+        if self.improved(epoch, logs):
+            self.waited = 0
             if self.restore_best:
                 self._kept = tree_map(np.copy, model.weights())
             return
@@ -135,6 +164,36 @@ class EarlyStopping(Callback):
         self._kept = arrays
 
 
+class SaveBest(Monitor):
+    """Saves the weights whenever a figure is the best so far; `Model.load` reads them.
+
+    path        a .safetensors file
+    monitor     the figure, by the name it has in the history
+    min_delta   how much better counts as progress
+    mode        "min" or "max"; by default "max" for names with "accuracy" in them
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        monitor: str = "val_loss",
+        min_delta: float = 0.0,
+        mode: str | None = None,
+    ) -> None:
+        super().__init__(monitor, min_delta, mode)
+        self.path = Path(path)
+
+    def on_epoch_end(self, model: Any, epoch: int, logs: dict[str, float]) -> None:
+        if self.improved(epoch, logs):
+            model.save(self.path)
+
+    def state(self) -> Any:
+        return [self.best, self.best_epoch]
+
+    def restore(self, state: Any, arrays: Any) -> None:
+        self.best, self.best_epoch = state
+
+
 class LearningRateLogger(Callback):
     """Adds `learning_rate`, the rate of the epoch's last update, to the history."""
 
@@ -142,18 +201,101 @@ class LearningRateLogger(Callback):
         logs["learning_rate"] = model.learning_rate()
 
 
-class CSVLogger(Callback):
-    """Writes the history to a CSV file after every epoch."""
+class _Logger(Callback):
+    """Writes the history to a file after every epoch, whole or not at all."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
 
     def on_epoch_end(self, model: Any, epoch: int, logs: dict[str, float]) -> None:
         rows = [*model.history.rows(), {"epoch": epoch, **logs}]
-        with self.path.open("w", newline="") as file:
-            writer = csv.DictWriter(file, list(rows[-1]), extrasaction="ignore")
-            writer.writeheader()
-            writer.writerows(rows)
+        write_atomically(self.path, [self.text(rows).encode()])
+
+    def text(self, rows: Sequence[Mapping[str, float]]) -> str:
+        """What the file holds."""
+        raise NotImplementedError
+
+
+class CSVLogger(_Logger):
+    """Writes the history to a CSV file after every epoch."""
+
+    def text(self, rows: Sequence[Mapping[str, float]]) -> str:
+        made = io.StringIO()
+        writer = csv.DictWriter(made, list(rows[-1]), extrasaction="ignore")
+        writer.writeheader()
+        writer.writerows(rows)
+        return made.getvalue()
+
+
+class JSONLogger(_Logger):
+    """Writes the history after every epoch as lines of JSON, one per epoch.
+
+    A number that JSON has none for is the text "nan", "inf" or "-inf".
+    """
+
+    def text(self, rows: Sequence[Mapping[str, float]]) -> str:
+        lines = ({name: plain(value) for name, value in row.items()} for row in rows)
+        return "".join(f"{json.dumps(line)}\n" for line in lines)
+
+
+class TensorBoard(Callback):
+    """Records the run for TensorBoard: loss and metrics of steps and epochs, the graph of the
+    training step, and what the network itself gives to `gc.summary`.
+
+    places   a folder for TensorBoard, or what else `gc.summary.to` takes: a .jsonl file, say
+    every    steps that are recorded; those between run the kernels of a model without summaries
+
+    The figures of steps are called "step/loss", those of epochs "epoch/loss", "epoch/val_loss".
+    """
+
+    def __init__(self, *places: Any, every: int = 10) -> None:
+        self._places, self._every = places, every
+        self._recorder: Recorder | None = None
+
+    def on_fit_begin(self, model: Any) -> None:
+        self._recorder = to(*self._places, every=self._every).__enter__()
+        self._has_graph = False
+
+    def on_epoch_begin(self, model: Any, epoch: int) -> None:
+        assert self._recorder is not None
+        self._recorder.step = model.step
+
+    def on_step_end(self, model: Any, step: int, logs: Mapping[str, float]) -> None:
+        recorder = self._recorder
+        assert recorder is not None
+        if recorder.is_on:
+            for name, value in logs.items():
+                recorder.scalar(f"step/{name}", value)
+            if not self._has_graph:
+                self._has_graph = True
+                recorder.take("graph", "training_step", model.training_graph())
+        recorder.step = step
+
+    def on_epoch_end(self, model: Any, epoch: int, logs: dict[str, float]) -> None:
+        assert self._recorder is not None
+        for name, value in logs.items():
+            self._recorder.scalar(f"epoch/{name}", value, epoch)
+
+    def on_fit_end(self, model: Any) -> None:
+        if self._recorder is not None:
+            self._recorder.__exit__()
+            self._recorder = None
+
+
+class LossCurve(Callback):
+    """Keeps a picture of the history on the disk, by `History.plot`: at most one a second, and one
+    in the end.  `fit(verbose=3)` draws the curve in the terminal.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = path
+        self._plotted = -math.inf
+
+    def on_epoch_end(self, model: Any, epoch: int, logs: dict[str, float]) -> None:
+        is_last = model.stop_training or epoch + 1 == model.epochs
+        if is_last or time.monotonic() - self._plotted > 1:
+            model.history.with_epoch(logs).plot(self.path)
+            self._plotted = time.monotonic()
 
 
 class Callbacks:
@@ -162,7 +304,9 @@ class Callbacks:
     def __init__(self, callbacks: Sequence[Callback]) -> None:
         self._callbacks = list(callbacks)
         # A step may take microseconds: only those that listen to steps are called for each.
-        self._steps = [c for c in self._callbacks if _listens(c)]
+        self._steps = [c for c in self._callbacks if _has_own(c, "on_step_end")]
+        # A run may go on with loggers that it did not have before.
+        self._remembering = [c for c in self._callbacks if _has_own(c, "state", "arrays")]
 
     def each(self, event: str, *given: Any) -> None:
         for callback in self._callbacks:
@@ -173,21 +317,21 @@ class Callbacks:
             callback.on_step_end(model, step, logs)
 
     def names(self) -> list[str]:
-        return [f"{k} {type(c).__name__}" for k, c in enumerate(self._callbacks)]
+        return [f"{k} {type(c).__name__}" for k, c in enumerate(self._remembering)]
 
     def state(self) -> list[Any]:
-        return [callback.state() for callback in self._callbacks]
+        return [callback.state() for callback in self._remembering]
 
     def arrays(self) -> dict[str, Any]:
-        return {name: c.arrays() for name, c in zip(self.names(), self._callbacks)}
+        return {name: c.arrays() for name, c in zip(self.names(), self._remembering)}
 
     def restore(self, state: Sequence[Any], arrays: Mapping[str, Any]) -> None:
-        for name, callback, own in zip(self.names(), self._callbacks, state):
+        for name, callback, own in zip(self.names(), self._remembering, state):
             callback.restore(own, arrays[name])
 
 
-def _listens(callback: Callback) -> bool:
-    return type(callback).on_step_end is not Callback.on_step_end
+def _has_own(callback: Callback, *methods: str) -> bool:
+    return any(getattr(type(callback), m) is not getattr(Callback, m) for m in methods)
 
 
 class History(dict[str, list[float]]):
@@ -205,6 +349,23 @@ class History(dict[str, list[float]]):
             {"epoch": k, **{name: values[k] for name, values in self.items() if k < len(values)}}
             for k in range(epochs)
         ]
+
+    def with_epoch(self, logs: Mapping[str, float]) -> History:
+        """A copy with one more epoch."""
+        made = History({name: list(values) for name, values in self.items()})
+        made.add(logs)
+        return made
+
+    def draw(self, name: str = "loss", width: int = 72, height: int = 12) -> str:
+        """The curve of a figure, and of its validation, as text of so many columns and rows.
+
+        Figures that are all positive and differ by more than a factor of 100 have a logarithmic
+        axis.  Raises GraphError for a figure that is not there.
+        """
+        if name not in self:
+            raise GraphError(f"the history has no {name!r}", hint=f"it has {', '.join(self)}")
+        curves = {label: self[label] for label in (name, f"val_{name}") if label in self}
+        return drawn(curves, width, height)
 
     def plot(self, path: str | os.PathLike[str]) -> None:
         """Save a picture: one panel per figure, its validation beside it. Needs matplotlib."""

@@ -13,6 +13,7 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 from graphc.errors import CheckpointError, FeedError
+from graphc.frontend.summaries.recorder import paused
 from graphc.frontend.trace.tree import flatten
 from graphc.learn.callbacks import Callbacks, History, as_callback
 from graphc.learn.checkpoints import Checkpoints
@@ -94,7 +95,8 @@ class Fit:
                 break
         logs = model.totals.means()
         if self.validation is not None:
-            found = model.evaluate(self.validation)
+            with paused():
+                found = model.evaluate(self.validation)
             logs |= {f"val_{name}": value for name, value in found.items()}
         self.callbacks.each("on_epoch_end", model, model.epoch, logs)
         model.history.add(logs)

@@ -26,6 +26,7 @@ from graphc.frontend.compile.decorator import compile
 from graphc.frontend.trace.tree import flatten, unflatten
 from graphc.frontend.transforms.grad import value_and_grad
 from graphc.hints import explained
+from graphc.ir.graph import Graph
 from graphc.learn.callbacks import Callback, History
 from graphc.learn.checkpoints import Checkpoints, load_checkpoint, save_checkpoint
 from graphc.learn.data import arrays
@@ -161,6 +162,17 @@ class Model:
         self.step += 1
         return figures  # type: ignore[no-any-return]
 
+    def training_graph(self) -> Graph:
+        """The graph of the latest training step, as it was traced. Raises GraphError before the
+        first one.
+        """
+        newest = self._train._newest
+        if newest is None:
+            raise GraphError("no training step has been compiled yet", hint="fit, or train_step")
+        made = newest.stages[0].value
+        assert isinstance(made, Graph)
+        return made
+
     # -------------------------------------------------------------------------------- runs
 
     @explained
@@ -188,7 +200,8 @@ class Model:
         callbacks    gc.Callback objects, or functions of (epoch, logs)
         checkpoint   a folder, or gc.Checkpoints; a folder gets one after each epoch
         resume       go on from the newest checkpoint: the run ends as if it had never stopped
-        verbose      0 quiet, 1 a progress bar on a terminal, 2 a line per epoch
+        verbose      0 quiet, 1 a progress bar on a terminal, 2 a line per epoch, 3 a progress bar
+                     under the curve of the loss, on a terminal
 
         `epochs` counts those before a resumed checkpoint.  Raises FeedError for data that does not
         fit, CheckpointError for a checkpoint of another model.

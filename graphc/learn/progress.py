@@ -11,7 +11,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from graphc.learn.callbacks import Callback
+from graphc.learn.callbacks import Callback, History
 
 _WIDTH, _LEAST = 24, 5  # of the bar; the narrow one leaves room for the figures
 _PAUSE = 0.1  # seconds between two drawings
@@ -21,7 +21,7 @@ class Progress(Callback):
     """How far an epoch is, the time of a step, the mean loss and metrics so far.
 
     verbose   0 nothing; 1 a bar, and nothing where the stream is no terminal; 2 a line at the end
-              of each epoch, wherever the stream goes
+              of each epoch, wherever the stream goes; 3 a bar under the curve of the loss
 
     Epochs shorter than the time between two drawings share a line of the terminal.
     """
@@ -29,8 +29,10 @@ class Progress(Callback):
     def __init__(self, verbose: int = 1, stream: Any = None) -> None:
         self._stream = sys.stderr if stream is None else stream
         terminal = getattr(self._stream, "isatty", bool)()
-        self.is_bar = verbose == 1 and terminal
-        self.is_shown = self.is_bar or verbose > 1
+        self.is_bar = verbose in (1, 3) and terminal
+        self.is_shown = self.is_bar or verbose == 2
+        self.is_curve = verbose == 3
+        self._rows = 0  # of the curve above the bar
         self._drawn = 0.0
         self._width = 0
 
@@ -51,7 +53,9 @@ class Progress(Callback):
         now = time.perf_counter()
         is_last = model.stop_training or epoch + 1 == model.epochs
         if self.is_bar:
-            is_long = now - self._began > _PAUSE
+            is_long = now - self._began > _PAUSE and not self.is_curve
+            if self.is_curve and (is_last or now - self._drawn > _PAUSE):
+                self._draw_curve(model.history.with_epoch(logs))
             if is_long or is_last:
                 self._draw(model, logs, now, is_last=True)
                 self._end_line()
@@ -80,6 +84,14 @@ class Progress(Callback):
         line = line if is_last else line[:room]
         self._write("\r" + line.ljust(self._width))
         self._width = len(line)
+
+    def _draw_curve(self, history: History) -> None:
+        """Draw over the curve above the bar, and over the bar."""
+        size = shutil.get_terminal_size()
+        text = history.draw("loss", size.columns - 1, min(12, size.lines - 4))
+        up = f"\x1b[{self._rows}A" if self._rows else ""
+        self._write(f"\r{up}\x1b[J{text}\n")
+        self._rows, self._width = text.count("\n") + 1, 0
 
     def _line(
         self, model: Any, figures: Mapping[str, float], now: float, room: int | None = None

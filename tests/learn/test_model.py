@@ -389,7 +389,7 @@ def test_other_runs_are_not_mixed_up(tmp_path: Path) -> None:
     with pytest.raises(gc.CheckpointError, match="does not fit"):
         regression(gc.optim.sgd()).fit((X, Y), 2, checkpoint=tmp_path)
     with pytest.raises(gc.CheckpointError, match="other callbacks"):
-        regression().fit((X, Y), 2, checkpoint=tmp_path, callbacks=[gc.LearningRateLogger()])
+        regression().fit((X, Y), 2, checkpoint=tmp_path, callbacks=[gc.EarlyStopping("loss")])
     with pytest.raises(gc.FeedError, match="another loader"):
         regression().fit((X[:50], Y[:50]), 2, checkpoint=tmp_path)
 

@@ -1,5 +1,5 @@
-"""gc.print, gc.assert_ and gc.callback: random programs call Python as often as, and in the order
-in which, plain Python would; however they are compiled, placed, differentiated and run."""
+"""gc.print, gc.assert_, gc.summary and gc.callback: random programs call Python as often as, and
+in the order in which, plain Python would; however they are compiled, placed and differentiated."""
 
 # ruff: noqa: PT009 gc.assert_ is what is tested
 
@@ -9,7 +9,7 @@ import itertools
 import os
 import random
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -28,7 +28,7 @@ def program(draw: random.Random, depth: int = 0) -> list[Statement]:
     found: list[Statement] = []
     for _ in range(draw.randint(1, 3)):
         kind = draw.choice(
-            ("print", "call", "assert", "value", "add", *(FORMS if depth < 3 else ()))
+            ("summary", "call", "assert", "value", "add", *(FORMS if depth < 3 else ()))
         )
         if kind in ("branch", "choose"):
             found.append((kind, program(draw, depth + 1), program(draw, depth + 1)))
@@ -52,7 +52,7 @@ class Plain:
 
     def step(self, statement: Statement, x: float) -> float:
         match statement:
-            case "print" | "call", k:
+            case "summary" | "call", k:
                 self.log.append(f"{k}: {x}")
             case "value", k:
                 self.log.append(f"value {x}")
@@ -70,11 +70,14 @@ class Plain:
 
 
 class Traced:
-    """The same program for a trace; what it calls fills the log."""
+    """The same program for a trace; what it calls and summarises fills the log."""
+
+    latest: Traced
 
     def __init__(self, devices: int = 1) -> None:
         self.log: list[str] = []
         self.devices = devices
+        Traced.latest = self
 
     def note(self, k: Any, x: Any) -> None:
         self.log.append(f"{k}: {x}")
@@ -94,7 +97,9 @@ class Traced:
 
     def step(self, statement: Statement, x: Any) -> Any:
         match statement:
-            case "print" | "call", k:
+            case "summary", k:
+                gc.summary.scalar(f"{k}", x)
+            case "call", k:
                 gc.callback(self.note, None, k, x)
             case "assert", k:
                 gc.assert_(x < 1e9, "too much", x)
@@ -124,6 +129,22 @@ class Traced:
             case "call", _, body:
                 return gc.compile(lambda x: self.run(body, x))(x)
         return x
+
+
+class Writer:
+    """Summaries go into the log of the latest program."""
+
+    def write(self, entry: Any) -> None:
+        Traced.latest.log.append(f"{entry.tag}: {entry.value}")
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.fixture(autouse=True)
+def recorded() -> Iterator[None]:
+    with gc.summary.to(Writer()):
+        yield
 
 
 def deep(statements: list[Statement]) -> list[Statement]:

@@ -52,6 +52,7 @@ ALLOWED = {
     "cluster": BASE | {"runtime"},
     "linalg": BASE | {"ops"},
     "random": BASE | {"ops"},
+    "summary": BASE | {"frontend"},
     "numpy": BASE | {"frontend"},
     "formats": BASE | {"config", "ir", "ops", "runtime", "passes", "frontend", "viewer"},
     "learn": BASE | {"config", "ir", "ops", "runtime", "frontend", "formats"},

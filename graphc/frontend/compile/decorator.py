@@ -38,6 +38,7 @@ from graphc.frontend.compile.signature import (
 )
 from graphc.frontend.compile.variant import UNKNOWN, Compile, Variant, no_entry, static_leaf
 from graphc.frontend.trace.calls import seen
+from graphc.frontend.trace.recording import is_recording, noticing
 from graphc.frontend.trace.trace import (
     Parameter,
     defined_at,
@@ -368,8 +369,12 @@ class CompiledFunction(Generic[P, R]):
         before = dict(getattr(owner, "__dict__", {}))
         try:
             scope = scope_of({}) if scope is None else scope
-            traced = trace_function(name, parameters, call, place, scope)
-            return Variant(signature, traced, self._baked(owner, before), reason)
+            with noticing() as answers:
+                traced = trace_function(name, parameters, call, place, scope)
+            read = self._baked(owner, before)
+            if answers:
+                read.values.append((is_recording, answers[-1], "whether summaries are recorded"))
+            return Variant(signature, traced, read, reason)
         except (TypeError, AttributeError) as error:  # the user's own, or NumPy's
             note = not_arrays(signature)
             if note and not isinstance(error, GraphError):

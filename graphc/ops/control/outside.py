@@ -1,4 +1,4 @@
-"""Ops that leave the program while it runs: `print`, `assert` and `callback` call Python.
+"""Ops that leave the program while it runs: print, assert, summary and callback call Python.
 
     trace   %1 = print(%0) {text="x is {}"} : ()           %2 = print(%0) {text="again"} after %1
     state   %1 = print(%0, %t) {text=..., threaded=true} : u8[]    %2 = print(%0, %1) {...}
@@ -16,15 +16,28 @@ import sys
 import weakref
 from collections.abc import Callable, Sequence
 from itertools import count
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from graphc.errors import GraphError, RunError, TypeRuleError
 from graphc.ir.graph import Graph, Node, Rewriter, map_regions, rebuild
 from graphc.ir.op import EXTENT, MANY, OPS, Attr, Effect, Host
+from graphc.ir.sizes import Size
 from graphc.ir.traits import Traits
-from graphc.ir.types import BOOL, U8, AnyType, Dimension, Type, dtype, leaves, tensor, tuple_type
+from graphc.ir.types import (
+    BOOL,
+    MAX_RANK,
+    U8,
+    AnyType,
+    Dim,
+    Dimension,
+    Type,
+    dtype,
+    leaves,
+    tensor,
+    tuple_type,
+)
 from graphc.ops.record.arguments import Array
 from graphc.ops.record.batching import by_the_sweep
 from graphc.ops.record.families import define, require, require_tensor
@@ -174,6 +187,85 @@ assert_ = define(
     doc="Stop the run, with a message and the values after the first, unless the first operand is "
     "true in all elements.",
     traits=Traits(checks=True),
+)
+
+
+# ------------------------------------------------------------------------------------------ summary
+
+
+class Recorder(Protocol):
+    """Who takes summaries; `is_on` says whether what is traced now is to have them."""
+
+    @property
+    def is_on(self) -> bool: ...
+
+    def take(self, kind: str, tag: str, value: Any, step: int | None) -> None:
+        """One summary: a number, an array or a text. Raises GraphError where it cannot be kept."""
+
+
+recorders: list[Recorder] = []  # the last one takes what this process summarises
+CHARTED = {"scalar": (0, 0), "histogram": (0, MAX_RANK), "image": (2, 4), "text": (0, MAX_RANK)}
+CHANNELS = (1, 3, 4)  # of an image: grey, RGB, RGBA
+MOST_TAG = 200  # characters of a name
+
+
+def _infer_summary(
+    *types: AnyType, kind: str, tag: str, text: str, stepped: bool, threaded: bool
+) -> AnyType:
+    kinds = _operands("summary", types, threaded)
+    require(0 < len(tag) <= MOST_TAG, f"the name of a summary has 1 to {MOST_TAG} characters")
+    if stepped:
+        require(bool(kinds), "summary: the step is missing")
+        step = kinds.pop()
+        is_count = step.rank == 0 and step.dtype.kind in "iu"
+        require(is_count, f"the step of a summary is one whole number, not {step}")
+    if kind == "text":
+        fits = len(_fields("summary", text)) == len(kinds)
+        _check_text("summary", text, kinds, fits)
+        return _result((), threaded)
+    require(len(kinds) == 1 and not text, f"a {kind} is made of one value, got {len(kinds)}")
+    _check_charted(kind, kinds[0])
+    return _result((), threaded)
+
+
+def _check_charted(kind: str, value: Type) -> None:
+    least, most = CHARTED[kind]
+    require(
+        least <= value.rank <= most,
+        f"a {kind} has {least} to {most} dimensions, not those of {value}",
+        hint="take its mean, or a histogram" if kind == "scalar" else None,
+    )
+    require(not value.dtype.is_complex, f"a {kind} is of real numbers, not {value}")
+    if kind == "image" and value.rank > 2 and not isinstance(value.shape[-1], Dim | Size):
+        channels = value.shape[-1] in CHANNELS
+        require(channels, f"the last axis of an image is its 1, 3 or 4 channels, not {value}")
+
+
+def _summary(arrays: Arrays, kind: str, tag: str, text: str, stepped: bool) -> Arrays:
+    if recorders:
+        values = list(arrays)
+        step = int(values.pop()) if stepped else None
+        value = _formatted(text, values) if kind == "text" else np.asarray(values[0])
+        recorders[-1].take(kind, tag, value, step)
+    return ()
+
+
+summary = define(
+    "summary",
+    batch=by_the_sweep,
+    infer=_infer_summary,
+    reference=_reference(_summary),
+    lower=Host(),
+    attrs=(
+        Attr("kind", "str", choices=tuple(CHARTED)),
+        Attr("tag", "str"),
+        Attr("text", "str", ""),
+        Attr("stepped", "bool", False),
+        THREADED,
+    ),
+    effect=Effect.IO,
+    variadic=True,
+    doc="Hand a value to whoever records the run, as a number, a histogram, an image or a text.",
 )
 
 

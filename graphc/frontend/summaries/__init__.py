@@ -1,0 +1,1 @@
+"""Values of a model that are recorded while it runs: `gc.summary`."""

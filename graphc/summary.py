@@ -1,0 +1,30 @@
+"""`gc.summary`: numbers, histograms, images and texts of a model, recorded while it runs."""
+
+from __future__ import annotations
+
+from graphc.frontend.summaries.recorder import (
+    Recorder,
+    graph,
+    histogram,
+    image,
+    paused,
+    scalar,
+    text,
+    to,
+)
+from graphc.frontend.summaries.tensorboard import TensorBoard
+from graphc.frontend.summaries.writers import CSV, JSONL
+
+__all__ = [
+    "CSV",
+    "JSONL",
+    "Recorder",
+    "TensorBoard",
+    "graph",
+    "histogram",
+    "image",
+    "paused",
+    "scalar",
+    "text",
+    "to",
+]
