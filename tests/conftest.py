@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc as collector
 import os
 import signal
-import sys
 import tempfile
 from collections.abc import Iterator
 from itertools import count
@@ -29,22 +28,14 @@ def pytest_configure() -> None:
 
 def pytest_collection_finish() -> None:
     """Modules, tests and their parameters stay: the collector need not go over them again."""
-    collector.collect()
     collector.freeze()
     collector.set_threshold(500_000, 20, 50)
 
 
-_frozen = 0  # blocks of memory
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _freeze_what_was_imported() -> None:
-    """Nor over PyTorch and Numba, once a test has imported them: tests that collect are quick."""
-    global _frozen
-    if sys.getallocatedblocks() > 1.2 * _frozen:
-        collector.collect()
-        collector.freeze()
-        _frozen = sys.getallocatedblocks()
+@pytest.fixture
+def frozen() -> None:
+    """For tests that collect: they need not go over what earlier ones imported and compiled."""
+    collector.freeze()
 
 
 @pytest.fixture(autouse=True, scope="session")

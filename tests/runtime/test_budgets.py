@@ -196,6 +196,7 @@ def test_archives_hold_arrays(tmp_path: Path) -> None:
             cli_common.read_feeds((f"x={tmp_path / name}",))
 
 
+@pytest.mark.usefixtures("frozen")
 def test_code_goes_with_the_last_program_that_uses_it() -> None:
     def run(k: int) -> None:
         gc.compile(lambda x: np.tanh(x) * k, threads=1)(np.ones(100 + k))

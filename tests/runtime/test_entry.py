@@ -169,6 +169,7 @@ def test_results_too_large_for_memory_raise(monkeypatch):
     assert executable._frames[0].words[8] == 0
 
 
+@pytest.mark.usefixtures("frozen")
 def test_the_entry_outlives_its_executable():
     call = warm(doubler()).entry
     gc.collect()

@@ -300,6 +300,7 @@ class Key(str):
     act = staticmethod(lambda: None)
 
 
+@pytest.mark.usefixtures("frozen")
 def test_a_dict_that_changes_while_it_is_looked_at(monkeypatch):
     compiled = warm(lambda p: p["in"]["w"] + p["in"]["b"], {"in": {"w": X, "b": X}})
     for clear in (True, False):

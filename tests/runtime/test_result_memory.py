@@ -24,7 +24,7 @@ pytestmark = pytest.mark.skipif(not memory._REUSES, reason="the system takes no 
 
 
 @pytest.fixture(autouse=True)
-def nothing_left() -> Iterator[None]:
+def nothing_left(frozen: None) -> Iterator[None]:
     """Nor do results of earlier tests become free meanwhile."""
     collector.collect()
     memory._left.clear()

@@ -18,7 +18,6 @@ def assert_nothing_is_left(
     tests have left may be freed. What is there before stays, so that a collection takes no time.
     """
     found = []
-    gc.collect()
     gc.freeze()
     for _ in range(ROUNDS):
         gc.collect()

@@ -211,6 +211,7 @@ def test_the_variables_of_a_container_by_name(home):
     assert gc.variables(home.name) == {}
 
 
+@pytest.mark.usefixtures("frozen")
 def test_a_native_entry_never_points_to_what_was_reset(home):
     v = gc.Variable(np.ones(1000), name="v")
     step = gc.compile(lambda: v.assign_add(1))

@@ -477,6 +477,7 @@ def test_a_run_is_cancelled(workers: gc.cluster.LocalCluster) -> None:
     assert bits(run(X, np.int64(2))) == wanted
 
 
+@pytest.mark.usefixtures("frozen")
 def test_programs_that_are_gone_are_dropped(workers: gc.cluster.LocalCluster) -> None:
     before = [set(worker.programs) for worker in workers.workers]
     for k in range(3):

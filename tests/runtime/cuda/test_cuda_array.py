@@ -123,6 +123,7 @@ def test_other_libraries_take_it(fake: FakeCuda) -> None:
 
 
 @pytest.mark.parametrize("kind", ["f4", "i8", "u1", "?", "c16", "f2"])
+@pytest.mark.usefixtures("frozen")
 def test_capsules(kind: str) -> None:
     """What NumPy takes from one is the memory itself, which lives as long as somebody has it."""
 
@@ -237,6 +238,7 @@ def test_slices_of_other_libraries(fake: FakeCuda, skipped: int) -> None:
 
 
 @pytest.mark.parametrize("there", [True, False])
+@pytest.mark.usefixtures("frozen")
 def test_copies_and_pickles(fake: FakeCuda, there: bool) -> None:
     """A copy lies in memory of its own; a pickle holds the values, for any process."""
     array = gc.to_device(X, "gpu:0" if there else "cpu:0")

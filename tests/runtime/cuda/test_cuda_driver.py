@@ -200,6 +200,7 @@ def test_variables_stay_on_the_device(fake: FakeCuda, home: Any) -> None:
     assert fake.count("cuMemcpyAsync") == 2  # the argument; the result and the status
 
 
+@pytest.mark.usefixtures("frozen")
 def test_memory_goes_with_the_executable(fake: FakeCuda, home: Any) -> None:
     executable = twice(CHIP, variables=(counter(home),))
     executable(X)

@@ -361,6 +361,7 @@ def test_operands_that_lie_badly_are_left_to_kernels(gpu: Gpu) -> None:
     device.driver.free(space)
 
 
+@pytest.mark.usefixtures("frozen")
 def test_memory_is_given_back(gpu: Gpu) -> None:
     gpu.mode("always")
     program(gpu)(*ARRAYS)
