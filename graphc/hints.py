@@ -90,8 +90,8 @@ class MissingName(GraphError, AttributeError):
 
 
 def missing(module: str, name: str, known: Iterable[str]) -> MissingName:
-    """The error of a module's `__getattr__`."""
-    hint = meant(name, known, f"{module}.")
+    """The error of a module's `__getattr__`. What looks for marks like `_name` wants no hint."""
+    hint = None if name.startswith("_") else meant(name, known, f"{module}.")
     return MissingName(f"module {module!r} has no attribute {name!r}", hint=hint)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from graphc.codegen import gemm as contract
 from graphc.codegen.llvm.parallel_compile import together
 from graphc.codegen.llvm.target import Target, optimise_and_object
-from graphc.codegen.runtime.support import support_object
+from graphc.codegen.runtime.support import kept_object, support_object
 from graphc.codegen.tuning import tuned
 from graphc.record import record
 from graphc.seams.llvmlite import settled
@@ -47,9 +47,13 @@ def objects_of(
         return lambda: optimise_and_object(texts, target, opt)
 
     with settled():
-        *codes, support = together([*map(job, groups), lambda: support_object(target)], threads)
-    made = list(zip(codes, groups, strict=True))
-    return support, made + [(p.make(), [p]) for p in pieces if p.make is not None]
+        support = kept_object(target)
+        jobs = [*map(job, groups)]
+        if support is None:
+            jobs.append(lambda: support_object(target))
+        codes = together(jobs, threads)
+    made = list(zip(codes, groups))
+    return support or codes[-1], made + [(p.make(), [p]) for p in pieces if p.make is not None]
 
 
 def grouped(pieces: Sequence[Piece]) -> list[list[Piece]]:

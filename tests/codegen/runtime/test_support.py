@@ -33,7 +33,7 @@ def test_the_key_covers_all_that_the_text_is_written_by() -> None:
 
 def test_the_text_is_the_key_where_there_are_no_files(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(support, "SOURCES", ("nowhere.py",))
-    assert support._sources() == ""
+    assert support._sources(support.SOURCES) == ""
     assert support.support_object(host())[:4] == b"\x7fELF"
 
 

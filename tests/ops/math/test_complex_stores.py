@@ -109,8 +109,8 @@ NO_CAST = ("arange", "empty_like", "ones_like", "zeros_like", "view")  # of what
 def cast_functions() -> list[str]:
     """Public functions with an argument `dtype` whose first is an array."""
     found = []
-    for name, function in PUBLIC.items():
-        parameters = inspect.signature(function).parameters
+    for name in filter(str.isidentifier, PUBLIC):
+        parameters = inspect.signature(getattr(gc, name)).parameters
         first = next(iter(parameters), "")
         array = first in ("x", "a", "arrays", "fill_value", "object", "v", "start", "m")
         if "dtype" in parameters and array and name not in NO_CAST:
