@@ -53,6 +53,7 @@ class Judge(NamedTuple):
     function: Callable[..., Any]
     arguments: tuple[Any, ...]
     devices: tuple[str, ...] = ()
+    precision: str = "f32"
 
 
 def normal(*dims: int) -> np.ndarray[Any, Any]:
@@ -91,6 +92,7 @@ SMALL: dict[str, Callable[[], Judge]] = {
     "matvec": lambda: Judge(lambda x, v: np.tanh(x) @ v, (normal(1024, 1024), normal(1024))),
     "thin": lambda: Judge(lambda x, w: x @ w.T, (normal(12, 1024), normal(1024, 1024))),
     "narrow": lambda: Judge(lambda x, w: x @ w, (normal(512, 512), normal(512, 12))),
+    "bf16": lambda: Judge(gc.conv, (normal(1, 64, 56, 56), normal(64, 64, 1, 1)), precision="bf16"),
     "outer": lambda: Judge(lambda x, w: x @ w, (normal(1024, 24), normal(24, 1024))),
     "batch": lambda: Judge(lambda x, y: x @ y, (normal(256, 16, 16), normal(256, 16, 16))),
     "split-k": lambda: Judge(lambda x, w: x @ w, (normal(1, 1 << 14), normal(1 << 14, 64))),
@@ -148,7 +150,7 @@ class Compiled(NamedTuple):
 
 def compiled(case: Judge) -> Compiled:
     options = {"devices": list(case.devices)} if case.devices else {}
-    function = gc.compile(case.function, **options)
+    function = gc.compile(case.function, precision=case.precision, **options)
     run = lambda: function(*case.arguments)  # noqa: E731
     run()
     images = function.executable(*case.arguments).image.images

@@ -84,6 +84,7 @@ _HOMES = {
     "pmax": "graphc.frontend.transforms.vmap",
     "pmean": "graphc.frontend.transforms.vmap",
     "pmin": "graphc.frontend.transforms.vmap",
+    "precision_report": "graphc.frontend.diagnosis.precision",
     "print": "graphc.frontend.transforms.outside",
     "profile": "graphc.frontend.compile.calibrate",
     "psum": "graphc.frontend.transforms.vmap",

@@ -36,6 +36,7 @@ from graphc.frontend.compile.calibrate import profile as profile
 from graphc.frontend.compile.decorator import compile as compile
 from graphc.frontend.compile.device_args import to_device as to_device
 from graphc.frontend.diagnosis.bisect import bisect as bisect
+from graphc.frontend.diagnosis.precision import precision_report as precision_report
 from graphc.frontend.diagnosis.why import why as why
 from graphc.frontend.files.loaded import LoadedGraph as LoadedGraph
 from graphc.frontend.files.saved import parse as parse
@@ -733,7 +734,9 @@ def erfinv(x: ArrayLike, /, *, dtype: DTypeLike | None = None) -> NDArray[Any]:
     """The inverse of erf on (-1, 1)."""
 
 def exact(x: ArrayLike) -> NDArray[Any]:
-    """x itself, except that `compress` never shortens its transfers, nor those of its gradient."""
+    """x itself, except that `compress` never shortens its transfers, nor those of its gradient, and
+    products read it in full whatever the `precision`.
+    """
 
 def exp(x: ArrayLike, /, *, dtype: DTypeLike | None = None) -> NDArray[Any]:
     """Element-wise exp; operands broadcast and promote as in NumPy 2."""

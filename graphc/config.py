@@ -16,6 +16,7 @@ from graphc.runtime.devices.registry import LARGEST, kind_of, present_chip
 
 _SHORT = (True, False, "truncate", "nearest", "saturate")
 _COSTS = ("static", "measured")
+_PRECISIONS = ("f32", "bf16")
 _AMOUNT = "a number that is not negative"
 
 
@@ -41,8 +42,11 @@ class Config:
     dump           folder that receives every stage
     compress       16-bit transfers of f32 values between devices: True or "truncate" cuts off the
                    lower half, "nearest" rounds, "saturate" rounds and keeps finite values finite
+    precision      "f32", or "bf16": products and convolutions of f32 read operands in bf16 and sum
+                   in f32, where the CPU or GPU multiplies those faster and that pays
     error_budget   most that short transfers may change a result, relative to its largest magnitude;
-                   implies compress and chooses the transfers, by measuring if there is a sample
+                   implies compress and chooses the transfers, by measuring if there is a sample.
+                   With a precision it chooses the products, and no transfer is short unless asked
     sample         arguments to measure such errors with: one array per parameter of the graph
     constraints    "NAME=SPEC": the value that was given this name, or "%12", runs on such a device
     soft_placement a constraint that no device satisfies is dropped (and noted) instead of an error
@@ -73,6 +77,7 @@ class Config:
     target: str = "cpu"
     dump: Path | None = None
     compress: bool | str = False
+    precision: str = "f32"
     error_budget: float | None = None
     sample: tuple[Any, ...] | None = field(default=None, compare=False, repr=False)
     constraints: tuple[str, ...] = ()
@@ -109,9 +114,16 @@ class Config:
         self._check("compress", short in _SHORT, f"one of {listed}")
         amount = self.error_budget is None or _is_amount(self.error_budget)
         self._check("error_budget", amount, _AMOUNT)
-        if self.sample is not None and self.compress is False and self.error_budget is None:
+        self._check("precision", self.precision in _PRECISIONS, '"f32" or "bf16"')
+        measured = self.shortens or self.precision != "f32"
+        if self.sample is not None and not measured:
             raise GraphError(
                 "sample is given, but no error is measured", hint="give error_budget=, too"
+            )
+        if self.precision != "f32" and self.error_budget is not None and self.sample is None:
+            raise GraphError(
+                "an error_budget for products needs arguments to measure with",
+                hint="give sample=(x, ...), too",
             )
         self._check("watch", self.watch in ("some", "all", "none"), '"some", "all" or "none"')
         self._check("place_seconds", _is_amount(self.place_seconds), "seconds, and not negative")
@@ -150,6 +162,12 @@ class Config:
     def merges(self) -> bool:
         """Whether kernels hold several nodes; a check for NaN has to name the very first one."""
         return self.opt > 0 and not self.check_finite
+
+    @property
+    def shortens(self) -> bool:
+        """Whether transfers between devices may lose precision."""
+        budget = self.error_budget is not None and self.precision == "f32"
+        return self.compress is not False or budget
 
     @property
     def strict(self) -> bool:

@@ -24,8 +24,8 @@ GROUPS = {
         "Transforms",
         "grad value_and_grad vjp jvp jacobian hessian vmap psum pmean pmax pmin "
         "all_gather axis_index gradients "
-        "gradient_report stop_gradient checkpoint custom_grad cond switch scan fori "
-        "while_loop map print assert_ callback",
+        "gradient_report precision_report stop_gradient checkpoint custom_grad cond switch scan "
+        "fori while_loop map print assert_ callback",
     ),
     "state": (
         "State",

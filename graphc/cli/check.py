@@ -1,5 +1,5 @@
-"""`graphc run --check`: what ran against the reference of the very same program, and what short
-transfers change about its results."""
+"""`graphc run --check`: what ran against the reference of the very same program, and what its short
+transfers or narrow products change about its results."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ import math
 from collections.abc import Sequence
 from dataclasses import field
 from functools import partial
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import click
 import numpy as np
 
 from graphc.cli.commands import Mismatch
+from graphc.ir.types import dtype
 from graphc.ops.control.compression import widen16
 from graphc.passes.compare import TOLERANCE, distance
 from graphc.record import record
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
     from graphc.frontend.files.loaded import LoadedGraph
     from graphc.ir.graph import Graph, Node, Program, Rewriter
 
-COLUMNS = ["result", "relative error of short transfers", "bound for all data"]
+COLUMNS = ["result", "relative error of lost precision", "bound for all data"]
 _SHORT = "truncate16"
 Results = list[Any]
 
@@ -33,7 +35,8 @@ class Reference:
     """The interpreter on a loaded graph.
 
     Variables are as they were when this was made, and stay so.  `lost` says for each result what
-    short transfers change about it, relative to its largest magnitude, and the bound of that.
+    short transfers or narrow products change about it, relative to its largest magnitude, and the
+    bound of that.
     """
 
     loaded: LoadedGraph
@@ -42,14 +45,14 @@ class Reference:
     sent: dict[str, list[Any]] = field(default_factory=dict)  # the messages of the latest run
 
     def run(self, built: Built | None, values: list[Any]) -> Results:
-        """The results of the program that was compiled, with its short transfers if it has any."""
+        """The results of the program that was compiled, with what it has lost in precision."""
         arrays = self.loaded.check(values)
-        short = _short_program(built)
+        short = _short_program(built) or _narrow_graph(built)
         exact = self.loaded.bound(self.loaded.bind([a.shape for a in arrays]))
         self.sent = {}
         made = self._interpret(exact if short is None else short, arrays, sent=self.sent)
         if short is not None and built is not None and (bound := _bound(built)) is not None:
-            from graphc.passes.devices.error_budget import result_error
+            from graphc.passes.measured_error import result_error
 
             whole = self._interpret(exact, arrays)
             errors = map(result_error, whole, made)
@@ -61,11 +64,13 @@ class Reference:
     def compare(self, built: Built, values: list[Any], results: Results, other: Results) -> None:
         """Exit 3, naming the results, unless both agree within the tolerance of the dtype.
 
-        Rounding may move a value over the edge between two of 16 bits.  So where the results are
-        far apart each message has to be what cutting a value within the tolerance gives, and the
+        Rounding may move a value over the edge between two of 16 bits.  So results of narrow
+        products may be as far apart as values of 16 bits, and where those of short transfers are,
+        each message has to be what cutting a value within the tolerance gives, and the
         results what the reference makes of these messages.
         """
-        rows = _far(self.loaded.result_names, results, other)
+        narrow = None if _narrow_graph(built) is None else TOLERANCE["bf16"]
+        rows = _far(self.loaded.result_names, results, other, narrow)
         short = _short_program(built)
         if short is not None and rows:
             rows = self._replayed(short, built, self.loaded.check(values), results)
@@ -149,6 +154,17 @@ def _short_program(built: Built | None) -> Program | None:
     return None
 
 
+def _narrow_graph(built: Built | None) -> Graph | None:
+    """The graph whose products read 16 bits; None if all read what is given."""
+    from graphc.ir.graph import Graph
+
+    for before, after in pairwise(built.stages if built is not None else ()):
+        if after.name == "narrow_products" and after.value is not before.value:
+            assert isinstance(after.value, Graph)
+            return after.value
+    return None
+
+
 def _short_channels(program: Program) -> list[str]:
     """The channels that carry what was cut to 16 bits."""
     from graphc.ir.channels import ends
@@ -158,13 +174,15 @@ def _short_channels(program: Program) -> list[str]:
 
 
 def _bound(built: Built) -> float | None:
-    """The most that short transfers change about the results, whatever the data are; infinite if
+    """The most that lost precision changes about the results, whatever the data are; infinite if
     nothing bounds it, and None if the exact program is not known."""
     from graphc.ir.graph import Program
     from graphc.ops.control.compression import WORST
     from graphc.passes.devices.conditioning import weights
 
     stages = {r.name: r.value for r in built.stages}
+    if _narrow_graph(built) is not None:
+        return math.inf
     whole, short = stages.get("partition"), _short_program(built)
     if not isinstance(whole, Program) or short is None:
         return None
@@ -196,11 +214,15 @@ def _nudged(graph: Graph, factor: float) -> Graph:
 # ------------------------------------------------------------------------------------ differences
 
 
-def _far(names: Sequence[str], results: Results, others: Results) -> list[str]:
-    """The results that are farther from the others than their dtype allows."""
+def _far(
+    names: Sequence[str], results: Results, others: Results, narrow: float | None = None
+) -> list[str]:
+    """The results that are farther from the others than their dtype, or a narrower one, allows."""
     rows = []
     for name, mine, other in zip(names, results, others):
         error, allowed = distance(mine, other)
+        if narrow is not None and allowed:
+            allowed *= max(1.0, narrow / TOLERANCE[dtype(mine.dtype).name])
         if not error <= allowed:
             rows.append(f"{name}: largest difference {error:.3g}, allowed {allowed:.3g}")
     return rows

@@ -134,6 +134,11 @@ def config_options(command: Callable[..., Any]) -> Callable[..., Any]:
             help="How 16-bit transfers drop bits (implies --compress).",
         ),
         click.option(
+            "--precision",
+            type=click.Choice(["f32", "bf16"]),
+            help="What products of f32 read: bf16 where the machine multiplies it faster.",
+        ),
+        click.option(
             "--error-budget",
             type=click.FloatRange(0),
             metavar="RELATIVE",
@@ -167,6 +172,7 @@ def make_config(options: dict[str, Any]) -> Any:
         "backend",
         "dump",
         "compress",
+        "precision",
         "error_budget",
         "check_finite",
         "fast_math",

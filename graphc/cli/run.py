@@ -150,16 +150,16 @@ def _run_compiled(
 def _run_graph(
     loaded: Any, feeds: dict[str, Any], seed: int | None, engines: tuple[str, bool], tracer: Tracer
 ) -> tuple[tuple[str, ...], list[Any], list[tuple[Any, ...]] | None]:
-    """Names, results and, with a check, what short transfers change about them."""
+    """Names, results and, with a check, what lost precision changes about them."""
     from graphc.cli.check import reference
 
     engine, check = engines
     feeds = complete_feeds(feeds, loaded.params, loaded.types, seed)
     values = loaded.arrange((), feeds)
     other, config = reference(loaded), loaded.config
-    compresses = bool(config.compress) or config.error_budget is not None
+    loses = config.shortens or config.precision != "f32"
     built = None
-    if engine == "compiled" or check or compresses:
+    if engine == "compiled" or check or loses:
         with progress("compiling", loaded.node_count):
             built, arrays = loaded.prepared(tuple(values), {})
     if engine == "reference" and not check:
@@ -201,7 +201,7 @@ def _report(
         from graphc.cli.check import COLUMNS as LOST
         from graphc.cli.check import lost_rows
 
-        print_table("compression", LOST, lost_rows(lost))
+        print_table("lost precision", LOST, lost_rows(lost))
     if tracer.rows is not None:
         print_table("devices", COLUMNS, tracer.rows)
         if tracer.blamed:

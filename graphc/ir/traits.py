@@ -51,6 +51,7 @@ class Traits:
     distinct         equal nodes are still different values
     opaque           its first operand, which rewrites must not see through
     exact            what it reads crosses between devices without losing bits
+    wide             products read its result in full, whatever the precision
     unpacks          its operand, which lies packed in memory, as the array that was packed
     reshapes         the elements in the same order, in another shape
     permutes         the axes in the order `perm`
@@ -91,6 +92,7 @@ class Traits:
     distinct: bool = False
     opaque: bool = False
     exact: bool = False
+    wide: bool = False
     unpacks: bool = False
     reshapes: bool = False
     permutes: bool = False

@@ -53,6 +53,7 @@ from graphc.passes.normalise.dce import dce
 from graphc.passes.normalise.expand import expand
 from graphc.passes.normalise.fold import fold
 from graphc.passes.normalise.gradient import gradient
+from graphc.passes.normalise.narrow_products import narrow_products
 from graphc.passes.normalise.prune import prune
 from graphc.passes.normalise.simplify import simplify
 from graphc.passes.normalise.sink import sink
@@ -145,6 +146,7 @@ STAGES = (
         Stage(hoist_transposes, Over.REGIONS, optional=True),
         Stage(hoist, Over.REGIONS, optional=True),
     ),
+    Stage(narrow_products, Over.WHOLE),
     Stage(remat, searches=True),
     Stage(cluster, optional=True),
     Stage(constrain, Over.WHOLE),

@@ -43,6 +43,14 @@ class PassesTuning(Tuning):
         "the same against transforming the weights in each run")
     winograd_tiles_if_constant = number(12, 1, 1 << 20, "tiles", "winograd",
         "the same where weights are transformed once")
+    narrowed_operations = number(24.0, 0.0, 1e9, "multiplications per element", "bf16",
+        "products of 16 bits against rounding their operands")
+    paired_operations = number(64.0, 0.0, 1e9, "multiplications per element", "bf16",
+        "products of 16 bits against fetching the elements of an operand one by one")
+    paired_run = number(8, 1, 1 << 20, "elements", "bf16",
+        "the same: longer runs are fetched as vectors")
+    winograd_tiles_if_narrow = number(40, 1, 1 << 20, "tiles", "bf16",
+        "multiplications saved against products of 16 bits")
     pool_row = number(32, 0, 1 << 20, "elements", "pool",
         "windows side by side as such: longer rows are loops enough")
     pool_window = number(16, 0, 64, "elements", "pool",

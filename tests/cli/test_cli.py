@@ -456,8 +456,22 @@ def test_check_compares_with_short_transfers_and_tells_what_they_cost(wide, run,
     assert 0 < found["y"]["relative_error"] <= worst and 0 < found["z"]["relative_error"] < worst
     assert found["z"]["bound"] is None  # sums
     status, out, _ = run("run", wide, *options)
-    assert status == 0 and "relative error of short transfers" in out
+    assert status == 0 and "relative error of lost precision" in out
     assert "compression" not in json.loads(run("run", wide, *TWO, "--seed", "1", "--json")[1])
+
+
+def test_a_check_tells_what_narrow_products_cost(tmp_path, run):
+    path = tmp_path / "layers.gir"
+    x, w = gc.spec((128, 200), "f32"), gc.spec((200, 128), "f32")
+    gc.compile(lambda x, w: np.tanh(x @ w) @ w.T).save(path, x, w)
+    options = ("--precision", "bf16", "--seed", "1", "--json")
+    status, out, errors = run("run", path, *options, "--check")
+    assert status == 0, errors
+    rows = json.loads(out).get("compression", [])  # none where the CPU multiplies f32 alone
+    assert all(0 < row["relative_error"] < 0.02 and row["bound"] is None for row in rows)
+    assert run("compile", path, "-o", tmp_path / "l.gcx", "--precision", "bf16")[0] == 0
+    status, out, _ = run("run", tmp_path / "l.gcx", "--seed", "1", "--json")
+    assert status == 0 and json.loads(out)["results"]
 
 
 @pytest.mark.parametrize("mode", ["truncate", "nearest"])

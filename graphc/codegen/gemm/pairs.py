@@ -92,11 +92,27 @@ def _couple_columns(
         place = body.add(line, column)
         part = body.least(body.word("%line_run", place), body.sub(width, column))
         source = body.at("%from", body.word("%line", place))
-        with body.loop(span[0], span[1], 2) as k:
+        single = body.test("eq", part, 1)
+        with body.when(single), body.loop(span[0], span[1], 2) as k:
+            target = body.at(panel, body.add(body.mul(body.div(k, 2), lanes), column), "i32")
+            body.store("i32", _single_pair(body, source, k), target, 4)
+        with body.when(body.negate(single)), body.loop(span[0], span[1], 2) as k:
             pairs = _load_pair(core, body, lanes, source, k, part)
             target = body.at(panel, body.add(body.mul(body.div(k, 2), lanes), column), "i32")
             core.store_part(body, lanes, pairs, target, part, "i32")
         position.set(body.add(column, part))
+
+
+def _single_pair(body: Body, source: str, k: Operand) -> str:
+    """Rows k and k + 1 of one column as a pair."""
+    last = body.sub("%count", 1)
+    halves = []
+    for step in (0, 1):
+        row = body.add(k, step)
+        place = body.at(source, body.word("%k", body.least(row, last)))
+        half = body.new(f"zext i16 {body.load(MEMORY, place, 2)} to i32")
+        halves.append(body.choose(body.test("sle", row, last), "i32", half, 0))
+    return body.new(f"or i32 {halves[0]}, {body.new(f'shl i32 {halves[1]}, 16')}")
 
 
 def emit_pack_a_pairs(core: Core) -> str:

@@ -145,12 +145,14 @@ define(
     dtypes=ALL,
     gradient=lambda ct, result, x: (functions.exact(ct),),
     samples=lambda: [Sample((sample_array(n, (3, 4), (-4.0, 4.0), 0),)) for n in ALL],
-    doc="Its operand, which crosses between devices in full, and so does its gradient.",
-    traits=Traits(exact=True),
+    doc="Its operand, which crosses between devices and enters products in full, and so does its "
+    "gradient.",
+    traits=Traits(exact=True, wide=True),
 )
 
 
 @public()
 def exact(x: ArrayLike) -> Any:
-    """x itself, except that `compress` never shortens its transfers, nor those of its gradient."""
+    """x itself, except that `compress` never shortens its transfers, nor those of its gradient, and
+    products read it in full whatever the `precision`."""
     return emit("exact", x)

@@ -27,6 +27,7 @@ from typing import Any
 import numpy as np
 
 from graphc.ir.op import EXTENT, Attr, Loops, Range
+from graphc.ir.traits import Traits
 from graphc.ir.types import F32, AnyType, Type, tensor
 from graphc.loops.nest import Buffer, Expr, Scalars
 from graphc.loops.scalars import minimum
@@ -208,6 +209,7 @@ winograd_input_op = define(
     ),
     doc="The input side of a convolution by Winograd's method: tiles of x[N, C, H, W] with "
     "`low` zeros before it (and as many after as `out` results need) as [C, points, tiles].",
+    traits=Traits(wide=True),  # the output side takes differences of the products
 )
 
 # ------------------------------------------------------------------------------------ weights

@@ -63,8 +63,7 @@ class Plan:
 
 def compress(value: Graph | Program, config: Config) -> Graph | Program:
     """The program with shortened transfers, if the configuration asks for them."""
-    wanted = config.compress or config.error_budget is not None
-    if not isinstance(value, Program) or len(value.graphs) < 2 or not wanted:
+    if not isinstance(value, Program) or len(value.graphs) < 2 or not config.shortens:
         return value
     plan = compressed(value, config)
     for edge in plan.edges:

@@ -19,13 +19,11 @@ import numpy as np
 from graphc.config import Config
 from graphc.errors import GraphError
 from graphc.ir.graph import Program
-from graphc.ir.op import Effect
 from graphc.ops.control.compression import WORST, truncate16, widen16
 from graphc.ops.reference.interpreter import check_arguments, interpret
 from graphc.passes.devices.conditioning import weights
-from graphc.passes.tuning import tuned
+from graphc.passes.measured_error import affordable, result_error, variables_of
 from graphc.record import record
-from graphc.runtime.call.variable import container
 
 TINY = 2.0**-126  # below, an f32 has fewer bits and no bound is relative
 Shorten = Callable[[Program, frozenset[str], str], Program]
@@ -92,9 +90,9 @@ class _Sample:
 
     def choose(self, saved: Mapping[str, int], budget: float | None) -> dict[str, Choice]:
         sent: dict[str, list[Any]] = {}
-        self.state = _variables(self.program)
+        self.state = variables_of(self.program)
         self.exact = self.run(self.program, sent)
-        taken, text = self.within(saved, budget)
+        taken, text = affordable(saved, self.error, budget)
         choices = {}
         for channel in saved:
             worst, mean = self.lost(sent.get(channel, ()))
@@ -115,50 +113,6 @@ class _Sample:
         made = self.run(self.shorten(self.program, frozenset(channels), self.mode))
         return max(map(result_error, self.exact, made), default=0.0)
 
-    def within(
-        self, saved: Mapping[str, int], budget: float | None
-    ) -> tuple[list[str], dict[str, str]]:
-        """The channels that are taken, and a text for each that was measured alone."""
-        everything = list(saved)
-        total = self.error(everything)
-        share = f"all together change the results by {total:.2g}"
-        if budget is None or total <= budget:
-            return everything, dict.fromkeys(everything, share)
-        first = sorted(everything, key=lambda c: saved[c], reverse=True)[: tuned.measured_channels]
-        alone = {channel: self.error([channel]) for channel in first}
-        taken = _cheapest(alone, saved, budget)
-        while taken and (total := self.error(taken)) > budget:
-            taken = taken[: len(taken) // 2]  # the errors of these add up to more than their sum
-        text = {c: f"alone it changes the results by {e:.2g}" for c, e in alone.items()}
-        left = dict.fromkeys(
-            everything, f"not among the {tuned.measured_channels} largest, so not measured alone"
-        )
-        return taken, left | text
-
-
-def _cheapest(alone: Mapping[str, float], saved: Mapping[str, int], budget: float) -> list[str]:
-    """The channels with the least error per byte whose errors add up to the budget."""
-    taken, spent = [], 0.0
-    for channel in sorted(alone, key=lambda c: alone[c] / saved[c]):
-        if spent + alone[channel] <= budget:
-            taken.append(channel)
-            spent += alone[channel]
-    return taken
-
-
-def result_error(want: Any, got: Any) -> float:
-    """The largest difference of two results relative to the largest magnitude of the first."""
-    want, got = np.asarray(want), np.asarray(got)
-    if not want.size or want.dtype.kind not in "fc":
-        return 0.0 if np.array_equal(want, got) else inf
-    wide = np.complex128 if want.dtype.kind == "c" else np.float64
-    a, b = want.astype(wide), got.astype(wide)
-    same = (a == b) | (np.isnan(a) & np.isnan(b))
-    size = np.abs(a[np.isfinite(a)]).max(initial=0.0)
-    with np.errstate(invalid="ignore"):
-        difference = float(np.where(same, 0.0, np.abs(a - b)).max())
-    return inf if np.isnan(difference) else difference / size if size else difference
-
 
 def _relative(x: Any, y: Any) -> Any:
     """Element-wise relative errors; of numbers below the normal range relative to the smallest."""
@@ -166,16 +120,3 @@ def _relative(x: Any, y: Any) -> Any:
     with np.errstate(invalid="ignore"):
         lost = np.abs(x - y) / np.maximum(np.abs(x), TINY)
     return np.where((x == y) | np.isnan(x), 0.0, lost)
-
-
-def _variables(program: Program) -> dict[tuple[str, str], Any]:
-    """The present values of the variables that a program reads."""
-    found = {}
-    for graph in program.graphs:
-        for node in graph.nodes:
-            if node.op.effect is Effect.READ:
-                key = node.attrs["container"], node.attrs["name"]
-                cell = container(key[0]).cells.get(key[1])
-                if cell is not None and cell.ready:
-                    found[key] = np.array(cell.value())
-    return found

@@ -7,9 +7,9 @@
 
 from __future__ import annotations
 
-from graphc.codegen.lowering.operands import NARROW
+from graphc.codegen.lowering.operands import NARROW, can_fold_view
 from graphc.ir.graph import Graph, Node
-from graphc.ir.op import Alias, Compute
+from graphc.ir.op import Alias, Compute, Contraction
 from graphc.ir.types import Type
 
 
@@ -54,11 +54,19 @@ def partners_of(
             if is_view(reader):
                 pending.append(reader)
                 continue
-            sources = [behind_views(n) for n in reader.inputs]
-            if not reader.op.traits.matrix_product or len({narrow_type(s) for s in sources}) != 1:
+            if not reads_narrow(reader, cast):
                 return None
-            found.update(sources)
+            found.update(behind_views(n) for n in reader.inputs)
     return frozenset(found)
+
+
+def reads_narrow(reader: Node, cast: Node) -> bool:
+    """Does a node contract two casts of one type, and read this one's operand through any views?"""
+    sources = [behind_views(n) for n in reader.inputs]
+    if not isinstance(reader.op.lower, Contraction) or len({*map(narrow_type, sources)}) != 1:
+        return False
+    places = [position for position, source in enumerate(sources) if source is cast]
+    return all(can_fold_view(reader, position, lambda n: n is cast) for position in places)
 
 
 def is_view(node: Node) -> bool:

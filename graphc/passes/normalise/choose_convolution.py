@@ -32,7 +32,8 @@ def choose_convolution(graph: Graph, config: Config) -> Graph:
     Where only GPUs compute their threads are many, so windows of few outputs run best element by
     element, and products are too cheap to be saved by transforms through memory.
     """
-    ways: tuple[Rule, ...] = (few_channels,) if config.strict else (few_channels, winograd)
+    tiles = winograd if config.precision == "f32" else winograd_of_many
+    ways: tuple[Rule, ...] = (few_channels,) if config.strict else (few_channels, tiles)
     if on_gpus_alone(config):
         ways = (few_channels_of_groups,)
     return by_op(graph, {"conv": ways})
@@ -112,7 +113,12 @@ def winograd(node: Node, r: Rewriter) -> Node | None:
     return r.emit(OPS["winograd_output"], (sums,), {**shape, "images": images})
 
 
-def suits(node: Node) -> bool:
+def winograd_of_many(node: Node, r: Rewriter) -> Node | None:
+    """The same where there are so many tiles that products of 16 bits do not save more."""
+    return winograd(node, r) if suits(node, tuned.winograd_tiles_if_narrow) else None
+
+
+def suits(node: Node, least: int = 0) -> bool:
     """Square windows in steps of one, enough channels and enough tiles."""
     if not is_static(node) or node.after:
         return False
@@ -125,7 +131,7 @@ def suits(node: Node) -> bool:
         return False
     images, outputs, height, width = node.type.dims
     constant = node.inputs[1].op.traits.constant
-    least = tuned.winograd_tiles_if_constant if constant else tuned.winograd_tiles
+    least = max(least, tuned.winograd_tiles_if_constant if constant else tuned.winograd_tiles)
     enough = (
         w.dims[1] >= tuned.winograd_inputs
         and outputs // node.attrs["groups"] >= tuned.winograd_outputs

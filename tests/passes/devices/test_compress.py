@@ -19,7 +19,7 @@ from graphc.ops.reference.interpreter import interpret
 from graphc.passes import pipeline
 from graphc.passes.devices.compress import compress, compressed, explanation
 from graphc.passes.devices.conditioning import factors, weights
-from graphc.passes.devices.error_budget import result_error
+from graphc.passes.measured_error import result_error
 
 X = np.random.default_rng(0).standard_normal((8, 16)).astype(np.float32)
 W = np.random.default_rng(1).standard_normal((3, 16, 16)).astype(np.float32)

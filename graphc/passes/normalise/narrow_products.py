@@ -1,0 +1,195 @@
+"""narrow_products: with precision="bf16", products read operands of 16 bits and sum in f32.
+
+    %3 = matmul(%0, %1)     ->     %4 = cast(%0) {bf16}   %5 = cast(%4) {f32}
+                                   %6 = cast(%1) {bf16}   %7 = cast(%6) {f32}
+                                   %3 = matmul(%5, %7)
+
+The casts back cost nothing: a contraction widens while it reads, or multiplies pairs of such
+numbers at once (fusion/widening).  Constants are rounded here; what is computed is rounded by the
+kernel that stores it.  A product is narrowed where that saves more than rounding costs; with a
+sample and an error budget only as many as the budget allows, those that save most per error first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from math import prod
+
+from graphc.codegen.gemm.packed import hardware_for
+from graphc.codegen.lowering.operands import can_fold_view
+from graphc.config import Config
+from graphc.errors import GraphError
+from graphc.ir.graph import Graph, Node, Rewriter, rebuild
+from graphc.ir.literal import literal
+from graphc.ir.op import OPS, Contraction
+from graphc.ir.regions import is_control_flow, map_inside
+from graphc.ir.sizes import hint_of
+from graphc.ir.types import DTYPES, F32, Type
+from graphc.ops.reference.interpreter import check_arguments, interpret
+from graphc.passes.fusion.widening import behind_views, is_view, narrow_type
+from graphc.passes.measured_error import affordable, result_error, variables_of
+from graphc.passes.normalise.rules import on_gpus_alone
+from graphc.passes.reasons import record, summarise
+from graphc.passes.tuning import tuned
+
+BF16 = DTYPES["bf16"]
+
+
+def narrow_products(graph: Graph, config: Config) -> Graph:
+    """The graph with narrow products, if the configuration asks for them.
+
+    Raises FeedError for a sample that does not fit the parameters.
+    """
+    if config.precision == "f32":
+        return graph
+    if not (on_gpus_alone(config) or hardware_for(config).brain):
+        summarise("this CPU does not multiply pairs of bf16: all products stay f32")
+        return graph
+    gains = {node: saved(node) for node in products(graph)}
+    gains = {node: gain for node, gain in gains.items() if gain > 0}
+    taken, texts, measured = chosen(graph, gains, config)
+    for node in gains:
+        made = "narrow" if node in taken else "stays f32"
+        record(node.id, f"{made}: saves {gains[node]:.2g} operations{texts.get(node, '')}")
+    summarise(f"{len(taken)} of {len(list(products(graph)))} products in bf16{measured}")
+    return narrowed(graph, taken)
+
+
+# ------------------------------------------------------------------------------------ which ones
+
+
+def products(graph: Graph) -> Iterator[Node]:
+    """Contractions of f32 that no one has narrowed, also those inside regions."""
+    for node in graph.nodes:
+        if is_control_flow(node):
+            for region in node.regions:
+                yield from products(region)
+        elif isinstance(node.op.lower, Contraction) and may_be_narrow(node):
+            yield node
+
+
+def may_be_narrow(product: Node) -> bool:
+    return is_f32(product) and not product.after and all(map(may_be_rounded, product.inputs))
+
+
+def may_be_rounded(operand: Node) -> bool:
+    """Neither is it marked to be read in full, nor has someone rounded it."""
+    while is_view(operand):
+        if operand.op.traits.wide:
+            return False
+        operand = operand.inputs[0]
+    return not operand.op.traits.wide and narrow_type(operand) is None
+
+
+def saved(node: Node) -> float:
+    """Operations that a narrow product saves, less those that rounding its operands is worth, and
+    pairing elements one by one."""
+    lower = node.op.lower
+    assert isinstance(lower, Contraction)
+    dims = lower.dims(node)
+    spent = 0.0
+    for source, strides in zip(sources_of(node), ((d[2] for d in dims), (d[3] for d in dims))):
+        if source.op.traits.constant:
+            continue
+        own = [(hint_of(d[1]), stride) for d, stride in zip(dims, strides) if stride != 0]
+        spent += tuned.narrowed_operations * elements_of(source)
+        if not any(stride == 1 and extent >= tuned.paired_run for extent, stride in own):
+            spent += tuned.paired_operations * prod(extent for extent, _ in own)
+    return float(prod(hint_of(extent) for _, extent, *_ in dims)) - spent
+
+
+def sources_of(node: Node) -> list[Node]:
+    """What is rounded of the operands: what lies behind views that the product can read through,
+    unless that is larger."""
+    found = []
+    for position, operand in enumerate(node.inputs):
+        source = behind_views(operand)
+        near = source.op.traits.constant or elements_of(source) <= elements_of(operand)
+        reached = near and is_f32(source) and reads_through(node, position, source)
+        found.append(source if reached else operand)
+    return found
+
+
+def reads_through(node: Node, position: int, source: Node) -> bool:
+    """Can a product read the source of an operand itself, whatever views lie between?"""
+    return can_fold_view(node, position, lambda n: n is source)
+
+
+def elements_of(node: Node) -> int:
+    assert isinstance(node.type, Type)
+    return int(hint_of(node.type.size))
+
+
+def is_f32(node: Node) -> bool:
+    return isinstance(node.type, Type) and node.type.dtype is F32
+
+
+def chosen(
+    graph: Graph, gains: Mapping[Node, float], config: Config
+) -> tuple[frozenset[Node], Mapping[Node, str], str]:
+    """The products to narrow, a text for each, and what the sample says of all."""
+    if config.sample is None or not gains:
+        return frozenset(gains), {}, ""
+    check_arguments(graph.params, config.sample)
+    state = variables_of(graph)
+
+    def results(value: Graph) -> list[object]:
+        return interpret(value, config.sample or (), state=dict(state))
+
+    def error(nodes: Iterable[Node]) -> float:
+        made = results(narrowed(graph, frozenset(nodes)))
+        return max(map(result_error, exact, made), default=0.0)
+
+    try:
+        exact = results(graph)
+    except GraphError as cause:  # for example a variable that has no value yet
+        return frozenset(), {}, f": the sample cannot be run ({cause.message})"
+    taken, texts = affordable(gains, error, config.error_budget)
+    each = [result_error(*pair) for pair in zip(exact, results(narrowed(graph, frozenset(taken))))]
+    told = ", ".join(f"{e:.2g}" for e in each)
+    return (
+        frozenset(taken),
+        {node: f"; {text}" for node, text in texts.items()},
+        f"; with them the results of the sample differ by {told} of their largest magnitude",
+    )
+
+
+# ------------------------------------------------------------------------------------ rewriting
+
+
+def narrowed(graph: Graph, chosen: frozenset[Node]) -> Graph:
+    """The graph in which the chosen products, at any depth, read operands of 16 bits."""
+    here = {node.id for node in graph.nodes if node in chosen}
+    inner = map_inside(graph, lambda region: narrowed(region, chosen))
+    made: dict[Node, Node] = {}
+
+    def rewrite(node: Node, r: Rewriter) -> Node | None:
+        if node.id not in here:
+            return None
+        operands = tuple(
+            through_views(operand, source, rounded(source, made, r), r)
+            for operand, source in zip(node.inputs, sources_of(node))
+        )
+        return r.emit(node.op, operands, node.attrs)
+
+    return rebuild(inner, rewrite)
+
+
+def rounded(source: Node, made: dict[Node, Node], r: Rewriter) -> Node:
+    """A value rounded to 16 bits, as f32; one node for all who read it."""
+    if source not in made:
+        if source.op.traits.constant:
+            value = literal(source.attrs["value"].array, BF16)
+            narrow = r.emit(OPS["const"], (), {"value": value})
+        else:
+            narrow = r.emit(OPS["cast"], (source,), {"dtype": BF16})
+        made[source] = r.emit(OPS["cast"], (narrow,), {"dtype": F32})
+    return made[source]
+
+
+def through_views(operand: Node, source: Node, made: Node, r: Rewriter) -> Node:
+    """The views between a source and an operand, of what was made of the source."""
+    if operand is source:
+        return made
+    inner = through_views(operand.inputs[0], source, made, r)
+    return r.emit(operand.op, (inner,), operand.attrs)
