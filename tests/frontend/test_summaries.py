@@ -326,7 +326,7 @@ def test_tensorboard_draws_the_graph(tmp_path: Path) -> None:
     (event,) = (e for e in events_of(tmp_path) if e.graph_def)
     nodes = {node.name: node for node in GraphDef.FromString(event.graph_def).node}
     assert {source.lstrip("^") for node in nodes.values() for source in node.input} <= nodes.keys()
-    assert any(name.count("/") > 3 and node.op == "add" for name, node in nodes.items())
+    assert any(name.count("/") > 2 and node.op == "add" for name, node in nodes.items())
     assert all(node.attr["_output_shapes"].list.shape for node in nodes.values())
 
 

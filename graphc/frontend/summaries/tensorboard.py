@@ -146,8 +146,8 @@ def _element(name: str) -> int:
 
 
 def graph_def(graph: Graph) -> bytes:
-    """The graph as TensorBoard draws it: nodes in a box for each line of the user's files; what a
-    loop or a branch does lies in a box of its own.
+    """The graph as TensorBoard draws it: a box for each line of the user's files, and for nested
+    parameters; what a loop or a branch does lies in a box of its own.
     """
     from tensorboardX.proto import graph_pb2
 
@@ -165,13 +165,17 @@ def graph_def(graph: Graph) -> bytes:
 
 
 def _named(graph: Graph, scope: str) -> Iterator[tuple[Node, str]]:
-    """A name of its own for each node; "/" in it says in which box it lies."""
+    """A name of its own for each node; "/" in it says in which box it lies: a line of the user's, or
+    a nesting of parameters."""
     given = {id: name for name, id in graph.names.items()}
     for node in (*graph.params, *graph.nodes):
-        own = node.attrs["name"] if node.op.traits.parameter else given.get(node.id, node.op.name)
-        file, line = node.loc or ("", 0)
-        box = f"{_safe(PurePath(file).name)}/{line}/" if line else ""
-        yield node, f"{scope}{box}{_safe(own)}_{node.id}"
+        if node.op.traits.parameter:
+            path = [_safe(part) for part in node.attrs["name"].split(".")]
+        else:
+            file, line = node.loc or ("", 0)
+            own = _safe(given.get(node.id, node.op.name))
+            path = [_safe(f"{PurePath(file).name}.{line}"), own] if line else [own]
+        yield node, f"{scope}{'/'.join(path)}_{node.id}"
 
 
 def _safe(text: str) -> str:
