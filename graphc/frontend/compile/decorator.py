@@ -98,7 +98,8 @@ class CompiledFunction(Generic[P, R]):
         self.function = function
         self.static = argument_names("static", static)
         self.donate = argument_names("donate", donate)
-        self.config = replace(config, donate=self.donate)
+        # Who looks for what is not finite wants the arguments as they were.
+        self.config = replace(config, donate=() if config.check_finite else self.donate)
         self.sizes = sizes_option(sizes)
         self.max_compiles = max_compiles
         self.compiles: list[Compile] = []
@@ -160,13 +161,16 @@ class CompiledFunction(Generic[P, R]):
     def _explained(
         self, error: GraphError, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> GraphError:
-        """An error of a run says which value made it; donated arguments may be overwritten."""
-        if not isinstance(error, RunError) or self.donate or current() is not None:
+        """An error of a run says which value made it; donated arguments may be overwritten, and
+        variables written, unless the run was to be checked."""
+        if not isinstance(error, RunError) or self.config.donate or current() is not None:
             return error
         from graphc.frontend.compile.postmortem import explained
+        from graphc.frontend.files.saved_variables import arrays_of
 
         variant, leaves = self._variant_of(args, kwargs)
-        return explained(error, variant.graph, variant.feeds(leaves))
+        state = functools.partial(arrays_of, variant.graph) if self.config.check_finite else None
+        return explained(error, variant.graph, variant.feeds(leaves), state)
 
     def resident(self, *args: Any, **kwargs: Any) -> Any:
         """As a call, but every result is a `gc.Array`: it stays on the device until it is read, and

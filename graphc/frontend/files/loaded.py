@@ -101,9 +101,9 @@ class LoadedGraph(Loaded):
 
     def variable_values(self) -> dict[tuple[str, str], np.ndarray[Any, Any]]:
         """The present values of its variables, by container and name."""
-        from graphc.frontend.files.saved_variables import values_of
+        from graphc.frontend.files.saved_variables import arrays_of
 
-        return {key: item.array for key, item in values_of(self.graph).items()}
+        return arrays_of(self.graph)
 
     def __call__(self, *args: Any, **feeds: Any) -> Any:
         """Results as saved: one array, a tuple, or a dict when the results have names."""
@@ -126,7 +126,8 @@ class LoadedGraph(Loaded):
         try:
             made: list[np.ndarray[Any, Any]] = executable.run(arrays)
         except RunError as error:
-            raise explained(error, self.graph, arrays) from error.__cause__
+            state = self.variable_values if self.config.check_finite else None
+            raise explained(error, self.graph, arrays, state) from error.__cause__
         return made
 
     def check(self, values: Sequence[Any]) -> list[Any]:

@@ -89,6 +89,11 @@ def values_of(value: Graph | Program) -> dict[Key, Literal]:
     return made
 
 
+def arrays_of(value: Graph | Program) -> dict[Key, Any]:
+    """The same as arrays."""
+    return {key: item.array for key, item in values_of(value).items()}
+
+
 def comment(values: Mapping[Key, Literal]) -> list[str]:
     """The line that names them."""
     table: dict[str, dict[str, str]] = {}

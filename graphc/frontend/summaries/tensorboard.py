@@ -165,8 +165,7 @@ def graph_def(graph: Graph) -> bytes:
 
 
 def _named(graph: Graph, scope: str) -> Iterator[tuple[Node, str]]:
-    """A name of its own for each node; "/" in it says in which box it lies: a line of the user's, or
-    a nesting of parameters."""
+    """A name of its own for each node; "/" in it says in which box it lies."""
     given = {id: name for name, id in graph.names.items()}
     for node in (*graph.params, *graph.nodes):
         if node.op.traits.parameter:
