@@ -83,7 +83,7 @@ class _Watch(Interpreter):
 
     def __init__(self, state: State) -> None:
         super().__init__(False, state)
-        self.found: dict[Location, tuple[str, tuple[str, ...]]] = {}
+        self.found: dict[Location | None, tuple[str, tuple[str, ...]]] = {}
         self.path: list[str] = []
         self.where = ""
         self.work = 0
