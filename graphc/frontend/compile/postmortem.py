@@ -1,10 +1,10 @@
 """What made a run fail: a kernel tells a status and its node; the reference interpreter, the rest.
 
-    non-finite value: inf at [3], the first of 2, on the way back, in trip 4 of the scan at m.py:12
-      at m.py:13
+    non-finite value: inf at [3], on the way back, in trip 4 of the scan at model.py:12
+      at model.py:13
       %31 = fused(%28, %30) : f32[8] of div
-      operand 0 of div, mul at m.py:13, at [3]: 1.0
-      operand 1 of div, sqrt at m.py:13, at [3]: 0.0
+      operand 0 of div, mul at model.py:13, at [3]: 1.0
+      operand 1 of div, sqrt at model.py:13, at [3]: 0.0
 
 The run is done again, node by node, as long as that takes a second or so; what calls Python is not
 called again.
