@@ -11,7 +11,7 @@ import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -388,8 +388,8 @@ def image_of(
         name=graph.name,
         params=slots(graph.params, [p.attrs["name"] for p in graph.params]),
         results=slots(graph.results, graph.result_names),
-        table=writer.table.finish(),
-        words=np.array([hint_of(word) for word in writer.words or [0]], np.int64),
+        table=_at_hand(writer.table.words),
+        words=_at_hand(writer.words or [0]),
         constants=writer.constants(),
         kernels=tuple(writer.kernels),
         objects=objects,
@@ -410,6 +410,11 @@ def image_of(
         products=writer.products,
         hosts=writer.hosts,
     )
+
+
+def _at_hand(words: Sequence[int]) -> np.ndarray[Any, Any]:
+    """Words as numbers: of those that are open, for the sizes at hand."""
+    return np.array([hint_of(word) for word in words], np.int64)
 
 
 def largest_values(graph: Graph) -> tuple[tuple[int, Origin], ...]:

@@ -175,11 +175,12 @@ def computing(node: Node) -> Graph:
 def loops_poll(kernel: Kernel) -> int:
     """The same by what the loops of a kernel do."""
     work = unit_work(kernel)
-    return (
-        max(1, loops_tuned.look_work // work)
-        if work * kernel.units > tuned.long_looks * loops_tuned.look_work
-        else 0
-    )
+    total = work * kernel.units
+    growth = loops_tuned.later_growth if isinstance(total, Size) else 1
+    if hint_of(total) * growth <= tuned.long_looks * loops_tuned.look_work:
+        return 0
+    each: int = hint_of(work)
+    return max(1, loops_tuned.look_work // each)
 
 
 def least_poll(*polls: int) -> int:

@@ -1,11 +1,13 @@
 """Values that decide sizes and paths: known while tracing, or told by a run.
 
 Importers run a file's graph once on traced arrays.  Where the elements of one decide a size,
-tracing stops with `Needed`, unless who traces can tell them (`deciding`).
+tracing stops with `Needed`, unless who traces can tell them (`deciding`).  Of what follows from
+open sizes the elements are formulas (`Formulas`).
 """
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -15,6 +17,11 @@ import numpy as np
 
 from graphc.errors import GraphError
 from graphc.formats.carried import Carried
+from graphc.ir.graph import Node
+from graphc.ir.op import Effect
+from graphc.ir.sizes import Size, greatest, is_open
+from graphc.ir.types import MAX_ELEMENTS, Type
+from graphc.limits import limit
 from graphc.ops.record.value import Value
 
 
@@ -63,11 +70,12 @@ def known(x: Any) -> np.ndarray[Any, Any]:
 
 
 def ints(x: Any) -> tuple[int, ...]:
-    """A known list of integers."""
+    """A known list of integers, or of sizes."""
     array = known(x)
-    if array.dtype.kind not in "iu" or array.ndim > 1:
-        raise GraphError(f"expected a list of integers, got {array.dtype} of {list(array.shape)}")
-    return tuple(map(int, array.reshape(-1)))
+    kind = x.dtype if isinstance(x, Value) else array.dtype
+    if kind.kind not in "iu" or array.ndim > 1:
+        raise GraphError(f"expected a list of integers, got {kind} of {list(array.shape)}")
+    return tuple(v if isinstance(v, Size) else int(v) for v in array.reshape(-1))
 
 
 def number(x: Any) -> Any:
@@ -75,7 +83,20 @@ def number(x: Any) -> Any:
     array = known(x)
     if array.size != 1:
         raise GraphError(f"expected one number, got an array of shape {list(array.shape)}")
-    return array.reshape(-1)[0].item()
+    value = array.reshape(-1)[0]
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def is_end(end: Any) -> bool:
+    """Whether the end of a slice is that of the axis, however long it is."""
+    return end is None or (not isinstance(end, Size) and end >= MAX_ELEMENTS)
+
+
+def count_of(first: Any, last: Any, step: Any) -> Any:
+    """How many numbers there are from the first up to the last, in steps."""
+    if isinstance(first, Size) or isinstance(last, Size):
+        return greatest(-((first - last) // step), 0)
+    return max(math.ceil((last - first) / step), 0)
 
 
 def refuse(unless: bool, message: str) -> None:
@@ -88,3 +109,72 @@ def axes_of(axes: Sequence[int], rank: int) -> tuple[int, ...]:
     for axis in axes:
         refuse(-rank <= axis < rank, f"axis {axis} of an array of rank {rank}")
     return tuple(int(axis) % rank for axis in axes)
+
+
+# ------------------------------------------------------------------------------------ formulas
+
+
+# What NumPy, and a reference, raise on sizes that they cannot compute with.
+_NO_FORMULA = (TypeError, ValueError, AttributeError, ArithmeticError, LookupError, GraphError)
+
+
+class Formulas:
+    """What values are that follow from sizes and constants alone: arrays of numbers and sizes."""
+
+    def __init__(self) -> None:
+        self._found: dict[Node, np.ndarray[Any, Any] | None] = {}
+
+    def of(self, node: Node) -> np.ndarray[Any, Any] | None:
+        """The elements of a value; None where they depend on anything else."""
+        pending = [node]
+        while pending:
+            last = pending[-1]
+            missing = [i for i in last.inputs if i not in self._found]
+            if last in self._found or not missing:
+                pending.pop()
+                if last not in self._found:
+                    self._found[last] = self._computed(last)
+            elif any(self._found.get(i, ()) is None for i in last.inputs):
+                self._found[pending.pop()] = None
+            else:
+                pending += missing
+        return self._found[node]
+
+    def _computed(self, node: Node) -> np.ndarray[Any, Any] | None:
+        kind = node.type
+        if not isinstance(kind, Type) or is_open(kind.shape) or not kind.is_static:
+            return None
+        if kind.size > limit("folded_elements") or node.op.effect is not Effect.PURE:
+            return None
+        if node.op.traits.constant:
+            made: np.ndarray[Any, Any] = node.attrs["value"].array
+            return made
+        arrays = [a for i in node.inputs if (a := self._found[i]) is not None]
+        if node.op.traits.parameter or node.regions or len(arrays) < len(node.inputs):
+            return None
+        return _evaluated(node, kind, arrays)
+
+
+def _evaluated(
+    node: Node, kind: Type, arrays: Sequence[np.ndarray[Any, Any]]
+) -> np.ndarray[Any, Any] | None:
+    """An op on numbers and sizes, None where it has no formula."""
+    if node.op.traits.casts and kind.dtype.is_integer and arrays[0].dtype == object:
+        return arrays[0]
+    try:
+        made = node.op.reference(*arrays, **node.attrs.values_dict)
+    except _NO_FORMULA:
+        return None
+    if isinstance(made, np.ndarray) and made.dtype != object:
+        return made
+    array = _objects(made, kind.dims)
+    return None if any(isinstance(v, Value) for v in array.reshape(-1)) else array
+
+
+def _objects(made: Any, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
+    """An array of objects, of one or of several."""
+    if isinstance(made, np.ndarray):
+        return made
+    array = np.empty(shape, object)
+    array[...] = made
+    return array

@@ -1,9 +1,9 @@
 """ImportedModel: a model of another library as a function of arrays, compiled for the sizes that it
-is called with.
+is first called with; when others come, for all values of the dimensions that the file leaves open.
 
 Where the elements of a value decide a size or a path (a shape that is an input, the number of boxes
 that are left), tracing stops there: the graph up to that value is compiled and run, and tracing
-goes on with what it gave.  Each answer has a compilation of its own.
+goes on with what it gave.  Each answer has a compilation of its own, and so has each size then.
 
     call -> Stage(query: how many boxes?) -- 3 --> Stage(the rest, for 3)
                                           -- 5 --> Stage(the rest, for 5)
@@ -33,22 +33,32 @@ from graphc.formats.carried import (
     text_of,
 )
 from graphc.formats.kinds import Kind, type_of
-from graphc.formats.known import DecidedInside, Needed, deciding
+from graphc.formats.known import DecidedInside, Formulas, Needed, deciding
 from graphc.frontend.compile.engine import Built, build
 from graphc.frontend.compile.limits import check_memory
-from graphc.frontend.compile.open_sizes import NEEDS_NUMBERS
+from graphc.frontend.compile.open_sizes import (
+    NEEDS_NUMBERS,
+    OpenBuilds,
+    build_traced,
+    can_be_open,
+    changing_shapes,
+    examples_of,
+)
 from graphc.frontend.compile.signature import as_array
 from graphc.frontend.files.loaded import LoadedGraph
 from graphc.frontend.trace.spec import symbols_of
 from graphc.frontend.trace.trace import Parameter, identifier, trace_function
 from graphc.ir.graph import Graph, Node
 from graphc.ir.op import OPS
+from graphc.ir.sizes import Scope
 from graphc.ir.types import Type, dtype, substitute, tensor
 from graphc.limits import check_within
 from graphc.ops.record.value import Value, current, lift
 from graphc.record import record, replace
+from graphc.runtime.call.open import is_crowded
 
 Array = np.ndarray[Any, Any]
+MOST_SEEN = 8  # calls that are compared
 MOST_ANSWERS = 256  # compilations that one signature keeps, for answers of the data
 
 
@@ -58,16 +68,26 @@ class Stage:
 
     built    the whole model, or a query: the value that tracing cannot go on without
     outline  how the results are put together (None for a query)
+    served   whether it is one of the sizes of a compilation that leaves them open
     """
 
     built: Built
     outline: Any = None
     answers: OrderedDict[tuple[Any, ...], Stage] = field(default_factory=OrderedDict)
+    served: bool = False
 
     @property
     def plain(self) -> bool:
         """Whether its results are arrays, one each."""
         return all(form == _ARRAY for form in self.outline)
+
+
+class _Sizes:
+    """Calls that differ in sizes alone: the first shapes, and what serves further ones."""
+
+    def __init__(self, seen: Sequence[Type]) -> None:
+        self.seen = [seen]
+        self.open: OpenBuilds[Any] = OpenBuilds()
 
 
 class Imported(Protocol):
@@ -110,7 +130,8 @@ class ImportedModel(LoadedGraph):
         types = [type_of(name, kind) for name, kind in self.kinds.items()]
         self._takes_strings = any(kind.element in STRINGS for kind in self.kinds.values())
         self._words = (*sorted(words), None) if self._takes_strings else ()
-        self._stages: dict[tuple[Any, ...], Stage] = {}
+        self._stages: OrderedDict[tuple[Any, ...], Stage] = OrderedDict()
+        self._sizes: dict[tuple[Any, ...], _Sizes] = {}
         self._ready: dict[tuple[Any, ...], Stage] = {}  # for arrays alone, which go in as they are
         self._traced: dict[tuple[tuple[str, int], ...], Graph] = {}
         self._outlines: dict[tuple[tuple[str, int], ...], list[Any]] = {}
@@ -219,7 +240,9 @@ class ImportedModel(LoadedGraph):
         with self._lock:
             stage = self._stages.get(key)
             if stage is None:
-                stage = self._stages[key] = self._compile(outline, arrays, [])
+                stage = self._serve(outline, arrays) or self._compile(outline, arrays, [])
+                self._stages[key] = stage
+                self._forget()
             answers: list[Array] = []
             while stage.outline is None:
                 (answer,) = self._execute(stage, arrays)
@@ -233,6 +256,38 @@ class ImportedModel(LoadedGraph):
                         stage.answers.popitem(last=False)
                 stage = found
         return stage, arrays
+
+    def _serve(self, outline: list[Any], arrays: Sequence[Array]) -> Stage | None:
+        """What runs these arrays, of a compilation for many sizes: there is one from the second
+        size on, where what decides sizes is known without a run."""
+        if not self._may_open():
+            return None
+        kinds = [tensor(dtype(a.dtype), a.shape) for a in arrays]
+        key = (_frozen(outline), *((k.dtype, k.rank) for k in kinds))
+        sizes = self._sizes.get(key)
+        if sizes is None:
+            self._sizes[key] = _Sizes(kinds)
+            return None
+        shapes = [a.shape for a in arrays]
+        found = sizes.open.serving(shapes)
+        if found is None and sizes.open.may_grow:
+            sizes.seen = [*sizes.seen, kinds][-MOST_SEEN:]
+            names = self._leaf_names(outline)
+            opened = self.types if self.plain else changing_shapes(names, sizes.seen)
+            given = examples_of(opened, shapes)
+
+            def make(scope: Scope) -> tuple[Built, Any]:
+                return self._build_open(names, opened, outline, scope)
+
+            found = sizes.open.extended(given, shapes, make) if given else None
+        return Stage(*found, served=True) if found is not None else None
+
+    def _forget(self) -> None:
+        """Give back the memory of sizes that are not called any more."""
+        served = [key for key, stage in self._stages.items() if stage.served]
+        while is_crowded(self._stages[key].built.image for key in served):
+            gone = self._stages.pop(served.pop(0))
+            self._ready = {key: stage for key, stage in self._ready.items() if stage is not gone}
 
     def _execute(self, stage: Stage, arrays: Sequence[Array]) -> list[Array]:
         executable = stage.built.executable
@@ -248,6 +303,31 @@ class ImportedModel(LoadedGraph):
             return Stage(self._compiled(query.graph))
         return Stage(self._compiled(graph), shape)
 
+    def _may_open(self) -> bool:
+        return can_be_open(self.config)
+
+    def _opened(self, scope: Scope) -> tuple[Built, Any]:
+        if not self.plain:
+            raise GraphError("it takes sequences")
+        outline = [self._form(kind) for kind in self.kinds.values()]
+        try:
+            built, results = self._build_open(self.params, self.types, outline, scope)
+        except UnnamedWords:
+            raise GraphError("strings that only a run can tell decide results") from None
+        self._require_arrays(results)
+        return built, results
+
+    def _build_open(
+        self, names: Sequence[str], kinds: Sequence[Type], outline: list[Any], scope: Scope
+    ) -> tuple[Built, Any]:
+        """A compilation that leaves sizes open, and how its results are put together."""
+        open_kinds = [substitute(kind, scope.symbols) for kind in kinds]
+        try:
+            graph, results = self._trace(names, open_kinds, outline, [])  # type: ignore[arg-type]
+        except _Query:
+            raise GraphError("the elements of a value decide sizes") from None
+        return build_traced(graph, scope, self.config), results
+
     def _symbolic_graph(self) -> Graph:
         outline = [self._form(kind) for kind in self.kinds.values()]
         if not self.plain or any(form != _ARRAY for form in outline):
@@ -255,7 +335,7 @@ class ImportedModel(LoadedGraph):
         try:
             graph, results = self._trace(self.params, self.types, outline, [])
         except (*NEEDS_NUMBERS, UnnamedWords, _Query) as error:
-            self._closed = str(error).splitlines()[0]
+            self._open.closed = str(error).splitlines()[0]
             self._require_bound()
         self._require_arrays(results)
         return graph
@@ -466,12 +546,16 @@ class _Oracle:
         self.trace = trace
         self.answers = list(answers)
         self.told: dict[int, Array] = {}
+        self.formulas = Formulas()
 
     def decide(self, value: Value) -> Array:
         node = value.node
         if node.op.traits.constant:
             array: Array = node.attrs["value"].array
             return array
+        formula = self.formulas.of(node)
+        if formula is not None:
+            return formula
         if value.owner is not self.trace:
             raise DecidedInside
         count = value.type.size

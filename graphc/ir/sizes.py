@@ -16,7 +16,7 @@ is the guard n = 20.  What follows for all sizes needs no guard.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
@@ -124,8 +124,8 @@ class Scope:
             if whole:
                 return self.made(whole) + self.floor(rest, by)
             over = rest
-        elif over is by:
-            return 1
+        elif isinstance(over, Size) and (exact := self._exact(over, by)) is not None:
+            return exact
         low = self.bounds(over, False)[0] if isinstance(over, Size) else over
         if low is None and not isinstance(by, Size) and self._falls(over):
             return -self.floor(by - 1 - over, by)  # rounded up
@@ -135,6 +135,23 @@ class Scope:
         if low is not None:
             fewest = low // by if not isinstance(by, Size) else 0 if low >= 0 else None
         return self._unknown("floor", (over, by), hint, fewest, name)
+
+    def _exact(self, over: Size, by: Size) -> int | Size | None:
+        """The quotient by a product, where that is in every term."""
+        if over is by:
+            return 1
+        (divisor, factor), *more = by.terms
+        made = {}
+        for monomial, coefficient in over.terms:
+            rest = list(monomial)
+            for atom in divisor:
+                if atom not in rest:
+                    return None
+                rest.remove(atom)
+            if more or coefficient % factor:
+                return None
+            made[tuple(rest)] = coefficient // factor
+        return self.made(made)
 
     def _falls(self, size: int | Size) -> bool:
         """Whether a size is certainly not positive."""
@@ -400,11 +417,14 @@ class Size(_Number):
         return self * (1 << count)
 
     # -- estimates: what passes decide by them is not a matter of right and wrong; in a function
-    # that is traced they are values
+    # that is traced they are values, and before there are passes they are numbers
 
     def _value(self) -> Any:
         lift = lifting.get()
-        return self.hint if lift is None else lift(self)
+        return self._number() if lift is None else lift(self)
+
+    def _number(self) -> int:
+        return int(self) if self.scope.typing else self.hint
 
     def __truediv__(self, other: Any) -> Any:
         return self._value() / (other._value() if isinstance(other, Size) else other)
@@ -413,7 +433,7 @@ class Size(_Number):
         return other / self._value()
 
     def __float__(self) -> float:
-        return float(self.hint if lifting.get() is None else int(self))
+        return float(self._number() if lifting.get() is None else int(self))
 
     # -- decisions
 
@@ -527,6 +547,13 @@ def is_open(values: Iterable[object]) -> bool:
 def bounds_of(value: int) -> tuple[int | None, int | None]:
     """What a number is never below and never above, whatever the sizes; None where it is open."""
     return value.scope.bounds(value, False) if isinstance(value, Size) else (value, value)
+
+
+def alike(first: Sequence[object], second: Sequence[object]) -> bool:
+    """Whether two shapes are equal for all sizes: where they may differ, nothing is asked."""
+    return len(first) == len(second) and all(
+        a is b or (not is_open((a, b)) and a == b) for a, b in zip(first, second, strict=True)
+    )
 
 
 def at_most(a: int, b: int) -> bool:

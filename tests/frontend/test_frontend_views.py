@@ -10,6 +10,11 @@ import numpy as np
 import pytest
 
 import graphc as gc
+from graphc.errors import TypeRuleError
+from graphc.frontend.compile.specialise import specialise
+from graphc.frontend.trace.trace import Parameter, trace_function
+from graphc.ir.sizes import Scope
+from graphc.ir.types import F64, tensor
 from graphc.ops.reference.interpreter import interpret
 
 STEPS = 14
@@ -120,3 +125,60 @@ def test_a_loop_body_reads_views_of_outer_arrays_and_does_not_write_through_them
 
     with pytest.raises(gc.TraceError, match="cannot be written"):
         gc.compile(writes)(rows, xs)
+
+
+def chain(seed):
+    """Views of views, in the end writes to one or two of them."""
+
+    def run(x):
+        rng = np.random.default_rng(seed)
+        views = [x * 1]
+        for _ in range(4):
+            v, kind = views[-1], rng.integers(0, 9)
+            axis = int(rng.integers(0, max(v.ndim, 1)))
+            part = [slice(0, 2), slice(None, None, 2), slice(None, None, -1), None, 0][kind % 5]
+            if kind == 0:
+                v = v.T
+            elif kind == 1:
+                v = v.reshape(-1)
+            elif kind == 2 and v.ndim > 1:
+                v = v.reshape(v.shape[0] * v.shape[1], *v.shape[2:])
+            elif kind == 3 and v.ndim > 1:
+                v = v[v.shape[0] - 1]
+            elif v.ndim > 1:
+                v = v[(slice(None),) * axis + (part,)]
+            views.append(v)
+        for k in rng.integers(0, 5, 1 + seed % 2):
+            written = views[k]
+            written *= 3
+        return [v * 1 for v in views]
+
+    return run
+
+
+@pytest.mark.parametrize("shape", [("n", "m"), ("n", 4), (2, "n", "m"), ("n", "n")])
+def test_views_of_open_sizes_are_views(shape):
+    """What is written through them, or to what they are views of, is seen; for sizes for which an
+    array is a copy where it was a view, a guard says so."""
+    served = 0
+    for seed in range(60):
+        scope = Scope()
+        sizes = {"n": scope.symbol("n", 6), "m": scope.symbol("m", 4)}
+        kind = tensor(F64, (sizes.get(d, d) for d in shape))
+        try:
+            call = [Parameter("x", kind)], lambda xs, s=seed: chain(s)(*xs)
+            graph = trace_function("f", *call).graph
+        except TypeRuleError:  # a write at a position that is open: it is compiled for each size
+            continue
+        for n, m in ((6, 4), (3, 2), (1, 4), (5, 1), (2, 2)):
+            values = {"n": n, "m": m}
+            given = [(g.difference.value(values), g) for g in scope.guards.values()]
+            if any((v > 0 if g.relation == ">" else v == 0) != g.holds for v, g in given):
+                continue
+            served += 1
+            x = np.arange(1.0, 1 + np.prod(dims := [values.get(d, d) for d in shape]))
+            x = x.reshape(dims)
+            made = interpret(specialise(graph, values), [x])
+            for mine, wanted in zip(made, chain(seed)(x.copy()), strict=True):
+                np.testing.assert_array_equal(mine, wanted, err_msg=f"seed {seed}, {values}")
+    assert served > 30

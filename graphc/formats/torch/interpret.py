@@ -21,6 +21,7 @@ from graphc.formats.torch.records import Block, Name, Node, Program, Whole
 from graphc.formats.torch.table import SAME_NAMES, Rule, find
 from graphc.frontend.trace.trace import FunctionTrace, give_name
 from graphc.frontend.trace.tracer import Tracer
+from graphc.ir.sizes import Size
 from graphc.limits import check_within
 from graphc.ops.record.value import Trace, Value, current, lift
 from graphc.ops.record.value import functions as f
@@ -115,7 +116,7 @@ class Importer:
         for name, kind in self.program.kinds.items():
             for axis, title in enumerate(kind.shape or ()):
                 extent = feeds[name].shape[axis] if isinstance(title, str) else None
-                if isinstance(title, str) and isinstance(extent, int):
+                if isinstance(title, str) and isinstance(extent, int | Size):
                     low, high = self.program.ranges.get(title, (None, None))
                     if sizes.setdefault(title, extent) != extent:
                         raise FeedError(f"{name}: size {title} is {extent} and {sizes[title]}")

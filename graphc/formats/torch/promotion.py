@@ -12,6 +12,8 @@ import ml_dtypes
 import numpy as np
 
 from graphc.errors import GraphError
+from graphc.ir.sizes import Size
+from graphc.ops.record.value import as_value
 from graphc.ops.record.value import functions as f
 
 DType = np.dtype[Any]
@@ -69,7 +71,7 @@ def common(*operands: Any) -> DType:
     """The type in which an operator computes on these arrays and numbers."""
     groups: list[list[DType]] = [[], [], []]
     for x in operands:
-        if isinstance(x, bool | int | float | complex):
+        if isinstance(x, bool | int | float | complex | Size):
             groups[2].append(_number_type(x))
         elif x is not None:
             groups[0 if x.ndim else 1].append(dtype_of(x))
@@ -81,6 +83,8 @@ def common(*operands: Any) -> DType:
 
 def cast(x: Any, kind: DType) -> Any:
     """x in a type; a number becomes an array without axes."""
+    if isinstance(x, Size):
+        x = as_value(x)
     if isinstance(x, bool | int | float | complex):
         with np.errstate(all="ignore"):
             return np.asarray(x).astype(kind)

@@ -22,7 +22,7 @@ from graphc.frontend.compile.bound_function import BoundFunction
 from graphc.frontend.compile.engine import Built
 from graphc.frontend.compile.families import EXACT, Family, NamedSizes, family_of, sizes_option
 from graphc.frontend.compile.nesting import NAMED
-from graphc.frontend.compile.open_sizes import NEEDS_NUMBERS, build_traced, can_be_open, scope_of
+from graphc.frontend.compile.open_sizes import build_traced, can_be_open, scope_of
 from graphc.frontend.compile.signature import (
     Binder,
     Identity,
@@ -308,30 +308,25 @@ class CompiledFunction(Generic[P, R]):
         """Compile for the sizes of a call and others, if that can be done."""
         named = None if isinstance(self.sizes, str) else self.sizes
         opened = family.opening(signature, named)
-        found: Variant | None = None
-        for example in family.new_examples(opened, signature) if opened is not None else ():
-            assert opened is not None
-            self._check_compiles(opened)
-            scope = scope_of(example)
-            try:
-                variant = self._trace(opened, family.reason, scope)
-                seconds = variant.trace_seconds
-                variant.built = built = build_traced(variant.graph, scope, self.config, seconds)
-            except NEEDS_NUMBERS as error:  # it is compiled for each size
-                family.closed = str(error)
-                if named is not None:
-                    self._hint_closed(error)
-                return None
+        if opened is None:
+            return None
+
+        def make(scope: Scope) -> tuple[Built, Variant]:
+            variant = self._trace(opened, family.reason, scope)
+            seconds = variant.trace_seconds
+            variant.built = built = build_traced(variant.graph, scope, self.config, seconds)
             self._note_compile(variant, built)
-            family.add(variant, signature)
-            found = found or family.serving(signature)
-            if found is not None:
-                break
+            family.note(signature)
+            return built, variant
+
+        found = family.extended(opened, signature, make, lambda: self._check_compiles(opened))
+        if found is None and named is not None and not family.open:
+            self._hint_closed(family.open.closed)
         return found
 
-    def _hint_closed(self, error: Exception) -> None:
+    def _hint_closed(self, reason: str) -> None:
         name = getattr(self, "__name__", "the function")
-        reason = str(error).splitlines()[0]
+        reason = reason.partition("\n")[0]
         warnings.warn_explicit(
             f"{name} is compiled for every size of its own, as one of sizes= is needed: {reason}",
             GraphHint,

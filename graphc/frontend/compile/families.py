@@ -8,14 +8,13 @@ call of (1, 16)     maybe not served: a decision does not hold; compiled again, 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from graphc.errors import GraphError
+from graphc.frontend.compile.engine import Built
 from graphc.frontend.compile.open_sizes import (
-    FEWEST,
-    MOST_OPEN,
-    USUAL,
+    OpenBuilds,
     changing_shapes,
     examples_of,
     named_shapes,
@@ -23,7 +22,9 @@ from graphc.frontend.compile.open_sizes import (
 from graphc.frontend.compile.signature import Signature, parameter_type
 from graphc.frontend.compile.variant import Variant
 from graphc.frontend.trace.trace import Traced
+from graphc.ir.sizes import Scope
 from graphc.ir.types import Dim, Type
+from graphc.runtime.call.open import Shapes
 
 MOST_SEEN = 8  # calls that are compared
 EXACT = "exact"  # the option that leaves no size open
@@ -50,32 +51,29 @@ def sizes_option(given: Any) -> NamedSizes | str | None:
 
 
 class Family:
-    """The calls and compilations of one family.  `closed` says why none leaves sizes open."""
+    """The calls of one family, and what serves them."""
 
     def __init__(self) -> None:
         self.seen: list[Signature] = []
-        self.open: list[Variant] = []
-        self.closed = ""
-        self.refused = ""  # what does not hold for the last call
-        self._examples: list[dict[str, int]] = []
+        self.open: OpenBuilds[Variant] = OpenBuilds(lambda v: not v.baked or v.baked.holds())
 
     def serving(self, signature: Signature) -> Variant | None:
         """A variant for a call, of a compilation that is for its sizes, too."""
-        shapes = tuple(kind.dims for kind in _parameters(signature))
-        self.refused = ""
-        for opened in self.open:
-            if opened.baked and not opened.baked.holds():
-                continue
-            assert opened.built is not None
-            built = opened.built.bound(shapes)
-            if built is not None:
-                traced = Traced(opened.graph, opened.tree, opened.trace_seconds)
-                values = opened.built.symbols_of(shapes)
-                made = Variant(signature, traced, opened.baked, opened.reason, values)
-                made.built = built
-                return made
-            self.refused = self.refused or opened.built.refusal(shapes)
-        return None
+        found = self.open.serving(_shapes(signature))
+        return _served(signature, *found) if found is not None else None
+
+    def extended(
+        self,
+        opened: Signature,
+        signature: Signature,
+        make: Callable[[Scope], tuple[Built, Variant]],
+        allow: Callable[[], None],
+    ) -> Variant | None:
+        """A variant for a call, of a compilation that is made for it and further sizes."""
+        shapes = _shapes(signature)
+        given = examples_of(_parameters(opened), shapes)
+        found = self.open.extended(given, shapes, make, allow)
+        return _served(signature, *found) if found is not None else None
 
     def opening(self, signature: Signature, named: NamedSizes | None) -> Signature | None:
         """The signature with symbols to compile for a call; None if its sizes are taken as they
@@ -83,8 +81,7 @@ class Family:
 
         Raises GraphError for named sizes that the arguments do not have.
         """
-        kinds = _parameters(signature)
-        if self.closed or len(self.open) >= MOST_OPEN:
+        if not self.open.may_grow:
             return None
         names = [n for n, k in zip(signature.names, signature.keys) if isinstance(k, Type)]
         arrays = [k for k in signature.keys if isinstance(k, Type)]
@@ -97,38 +94,31 @@ class Family:
             return None
         rest = iter(made)
         keys = tuple(next(rest) if isinstance(k, Type) else k for k in signature.keys)
-        assert len(kinds) >= len(arrays)
         return Signature(signature.tree, keys)
-
-    def new_examples(self, opened: Signature, signature: Signature) -> Iterator[dict[str, int]]:
-        """Sizes to make decisions for: usual ones where those of the call are small, then these."""
-        shapes = [kind.dims for kind in _parameters(signature)]
-        given = examples_of(_parameters(opened), shapes)
-        for fewest in (USUAL, FEWEST):
-            example = {name: max(size, fewest) for name, size in given.items()}
-            if example not in self._examples:
-                self._examples.append(example)
-                yield example
 
     @property
     def reason(self) -> str:
         """Why there is one more compilation."""
-        return f"the sizes break {self.refused}" if self.refused else ""
-
-    def add(self, opened: Variant, signature: Signature) -> None:
-        """One more compilation with open sizes; one that needs a number after all is the last."""
-        assert opened.built is not None
-        self.note(signature)
-        self.open.insert(0, opened)
-        formulas = opened.built.image.formulas
-        for guard in formulas.guards if formulas is not None else ():
-            if guard.relation == "zero":
-                self.closed = f"{guard.text} is needed"
+        return f"the sizes break {self.open.refused}" if self.open.refused else ""
 
     def note(self, signature: Signature) -> None:
         """A call that gets a compilation of its own."""
         if signature not in self.seen:
             self.seen = [*self.seen, signature][-MOST_SEEN:]
+
+
+def _served(signature: Signature, built: Built, opened: Variant) -> Variant:
+    """The variant of a call that is served by a compilation, of which it is `built`."""
+    assert opened.built is not None
+    traced = Traced(opened.graph, opened.tree, opened.trace_seconds)
+    values = opened.built.symbols_of(_shapes(signature))
+    made = Variant(signature, traced, opened.baked, opened.reason, values)
+    made.built = built
+    return made
+
+
+def _shapes(signature: Signature) -> Shapes:
+    return tuple(kind.dims for kind in _parameters(signature))
 
 
 def _parameters(signature: Signature) -> Sequence[Type]:

@@ -8,10 +8,11 @@ for which one of them would be wrong get a compilation of their own.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Generic, TypeVar
 
 from graphc.config import Config
-from graphc.errors import GraphError
+from graphc.errors import FeedError, GraphError
 from graphc.frontend.compile.engine import Built, build
 from graphc.frontend.compile.specialise import specialise
 from graphc.frontend.trace.spec import parse_dimension
@@ -20,6 +21,7 @@ from graphc.ir.sizes import Scope
 from graphc.ir.types import Dim, Dimension, Type, symbol, tensor
 
 Shape = tuple[int, ...]
+Origin = TypeVar("Origin")
 MOST_OPEN = 6  # compilations with open sizes; further sizes are compiled exactly
 # What asks for the number of a size that is open: the user's own code, NumPy's, or ours.
 NEEDS_NUMBERS = (GraphError, TypeError, ValueError, ArithmeticError, LookupError, AssertionError)
@@ -57,10 +59,85 @@ def scope_of(examples: Mapping[str, int]) -> Scope:
     return scope
 
 
-def build_traced(graph: Graph, scope: Scope, config: Config, seconds: float) -> Built:
+def build_traced(graph: Graph, scope: Scope, config: Config, seconds: float = 0.0) -> Built:
     """Compile a graph that was traced with open sizes."""
     scope.typing = False
     return build(graph, config, seconds)
+
+
+class OpenBuilds(Generic[Origin]):
+    """The compilations of one program that leave sizes open, the latest first, each with what it
+    came from; it is for calls while that `holds`.
+
+    closed   why there will be no more
+    refused  the decision that does not hold for what was asked last
+    """
+
+    def __init__(self, holds: Callable[[Origin], bool] = lambda origin: True) -> None:
+        self._holds = holds
+        self.made: list[tuple[Built, Origin]] = []
+        self.closed = ""
+        self.refused = ""
+        self._examples: list[Mapping[str, int]] = []
+
+    def __bool__(self) -> bool:
+        return bool(self.made)
+
+    @property
+    def may_grow(self) -> bool:
+        return not self.closed and len(self.made) < MOST_OPEN
+
+    def serving(self, shapes: Sequence[Shape]) -> tuple[Built, Origin] | None:
+        """What runs arrays of these shapes: one of the compilations, its sizes filled in."""
+        self.refused = ""
+        for built, origin in self.made:
+            if not self._holds(origin):
+                continue
+            bound = built.bound(tuple(shapes))
+            if bound is not None:
+                return bound, origin
+            self.refused = self.refused or built.refusal(tuple(shapes))
+        return None
+
+    def extended(
+        self,
+        given: Mapping[str, int],
+        shapes: Sequence[Shape] | None,
+        make: Callable[[Scope], tuple[Built, Origin]],
+        allow: Callable[[], None] = lambda: None,
+    ) -> tuple[Built, Origin] | None:
+        """What runs arrays of these shapes, compiled for sizes like the `given` ones: usual sizes
+        where those are small, else themselves.  Without shapes, the compilation itself.
+
+        `allow` is called before each compilation and may raise.  What needs a number is `closed`.
+        """
+        failed: Exception | None = None
+        for fewest in (USUAL, FEWEST):
+            example = {name: max(size, fewest) for name, size in given.items()}
+            if example in self._examples or not self.may_grow:
+                continue
+            self._examples.append(example)
+            allow()
+            try:
+                self._add(*make(scope_of(example)))
+            except FeedError:  # sizes that the program is not for
+                continue
+            except NEEDS_NUMBERS as error:
+                failed = error
+                continue
+            found = self.serving(shapes) if shapes is not None else self.made[0]
+            if found is not None:
+                return found
+        if failed is not None:
+            self.closed = str(failed)
+        return None
+
+    def _add(self, built: Built, origin: Origin) -> None:
+        self.made.insert(0, (built, origin))
+        formulas = built.image.formulas
+        for guard in formulas.guards if formulas is not None else ():
+            if guard.relation == "zero":
+                self.closed = f"{guard.text} is needed"
 
 
 # ----------------------------------------------------------------------------------- which are open

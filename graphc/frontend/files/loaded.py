@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from os import PathLike
 from typing import Any, NoReturn
@@ -13,14 +14,7 @@ from graphc.errors import FeedError, GraphError, RunError
 from graphc.forks import fork_safe_lock
 from graphc.frontend.compile.engine import Built, build
 from graphc.frontend.compile.limits import check_memory
-from graphc.frontend.compile.open_sizes import (
-    FEWEST,
-    MOST_OPEN,
-    NEEDS_NUMBERS,
-    USUAL,
-    build_open,
-    can_be_open,
-)
+from graphc.frontend.compile.open_sizes import USUAL, OpenBuilds, build_traced, can_be_open
 from graphc.frontend.compile.postmortem import explained
 from graphc.frontend.compile.signature import as_array, feed, is_number
 from graphc.frontend.compile.specialise import specialise
@@ -28,13 +22,13 @@ from graphc.frontend.trace.spec import bind, symbols_of
 from graphc.ir.graph import Graph, Program
 from graphc.ir.op import OPS
 from graphc.ir.place import Device, device_of
+from graphc.ir.sizes import Scope
 from graphc.ir.types import Type, type_text
 from graphc.ops.record.value import Value, current, lift, trace_of
 from graphc.passes.placement.allowed_devices import inner_nodes
 from graphc.record import replace
-from graphc.runtime.call.open import Shapes
+from graphc.runtime.call.open import is_crowded
 from graphc.runtime.files.loaded import Loaded, nest
-from graphc.runtime.tuning import tuned
 
 
 class LoadedGraph(Loaded):
@@ -78,9 +72,8 @@ class LoadedGraph(Loaded):
         self.config = replace(config, verify=max(config.verify, 2))
         self.stage = stage
         self.containers = {}
-        self._built: dict[tuple[tuple[str, int], ...], Built] = {}
-        self._open: list[Built] = []
-        self._closed = ""  # why no compilation leaves sizes open
+        self._built: OrderedDict[tuple[tuple[str, int], ...], Built] = OrderedDict()
+        self._open: OpenBuilds[Any] = OpenBuilds()
         self._lock = fork_safe_lock()
         self._symbolic = bool(symbols_of(self.types))
 
@@ -172,13 +165,10 @@ class LoadedGraph(Loaded):
             key = tuple(sorted(binding.items()))
             found = self._built.get(key)
             if found is None:
-                graph = self.bound(binding)
-                check_memory(graph)
-                found = self._serving(binding, shapes) if self._symbolic else None
-                found = found or build(graph, self.config, stage=self.stage)
+                found = self._serving(dict(key), shapes) or self.build_exactly(*shapes)
                 self._built[key] = found
-                if self._open and len(self._built) > tuned.kept_sizes:
-                    del self._built[next(iter(self._built))]
+                while self._open and is_crowded(each.image for each in self._built.values()):
+                    self._built.popitem(last=False)
         return found
 
     def build_exactly(self, *shapes: tuple[int, ...]) -> Built:
@@ -190,43 +180,36 @@ class LoadedGraph(Loaded):
     def _for_all(self) -> Built:
         """The compilation that leaves the sizes open."""
         if not self._open and self._may_open():
-            self._try_open(dict.fromkeys(sorted(symbols_of(self.types)), USUAL))
+            self._open.extended(
+                dict.fromkeys(sorted(symbols_of(self.types)), USUAL), None, self._opened
+            )
         if not self._open:
             self._require_bound()
-        return self._open[0]
+        return self._open.made[0][0]
 
     def _require_bound(self) -> NoReturn:
         names = ", ".join(sorted(symbols_of(self.types)))
         raise GraphError(
             f"{self.name} has symbolic dimensions ({names}), and needs their values",
-            details=(self._closed,) if self._closed else (),
+            details=(self._open.closed,) if self._open.closed else (),
             hint="bind them: --bind N=32 on the command line, or call it with arrays",
         )
 
-    def _serving(self, binding: dict[str, int], shapes: Shapes) -> Built | None:
-        """The compilation for these shapes of one that leaves sizes open, if there is one."""
-        for opened in self._open:
-            if (found := opened.bound(shapes)) is not None:
-                return found
-        for fewest in (USUAL, FEWEST):
-            if self._may_open():
-                example = {name: max(size, fewest) for name, size in sorted(binding.items())}
-                self._try_open(example)
-                found = self._open[0].bound(shapes) if self._open else None
-                if found is not None:
-                    return found
-        return None
+    def _serving(self, binding: dict[str, int], shapes: Sequence[tuple[int, ...]]) -> Built | None:
+        """The compilation for these shapes of one that leaves sizes open, if there can be one."""
+        found = self._open.serving(shapes) if self._symbolic else None
+        if found is None and self._symbolic and self._may_open():
+            check_memory(self.bound(binding))
+            found = self._open.extended(binding, shapes, self._opened)
+        return found[0] if found is not None else None
 
     def _may_open(self) -> bool:
-        usual = isinstance(self.graph, Graph) and self.stage is None and can_be_open(self.config)
-        return usual and not self._closed and len(self._open) < MOST_OPEN
+        return isinstance(self.graph, Graph) and self.stage is None and can_be_open(self.config)
 
-    def _try_open(self, example: dict[str, int]) -> None:
+    def _opened(self, scope: Scope) -> tuple[Built, Any]:
+        """The compilation that leaves sizes open. Raises what needs a number."""
         assert isinstance(self.graph, Graph)
-        try:
-            self._open.insert(0, build_open(self.graph, self.config, example))
-        except NEEDS_NUMBERS as error:
-            self._closed = str(error)
+        return build_traced(specialise(self.graph, scope.symbols), scope, self.config), None
 
     def save(self, path: str | PathLike[str]) -> None:
         """Save it again."""

@@ -11,7 +11,9 @@ derives its node again when it is next read.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import accumulate
+from operator import mul
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,9 +21,10 @@ import numpy as np
 from graphc.errors import TraceError
 from graphc.frontend.trace.masks import selected
 from graphc.frontend.trace.operands import plain
+from graphc.ir.sizes import Size, alike, by_example, hint_of, is_open
 from graphc.ops.record.dims import row_major_strides
 from graphc.ops.record.value import METHODS, PUBLIC, Value, cast_value, current, tracing
-from graphc.record import record
+from graphc.record import record, replace
 
 if TYPE_CHECKING:
     from graphc.frontend.trace.tracer import Tracer
@@ -48,6 +51,9 @@ class Link:
     derive(parent) -> value        the view of the parent's present value
     ghost(array) -> array          the same on a NumPy array (never read), to follow strides
     write(parent, value) -> value  the parent after a write through the view; None: read-only
+    steps                          of slices: 1, and others by which it takes every so many elements
+    keeps() -> bool                whether it is a view at all, where open sizes decide that: asked
+                                   for once something is written
     """
 
     parent: Tracer
@@ -55,6 +61,8 @@ class Link:
     ghost: Callable[[Any], Any]
     write: Callable[[Any, Any], Any] | None
     index: Any = None
+    steps: tuple[int, ...] = (1,)
+    keeps: Callable[[], bool] | None = None
 
 
 def _attach(view: Value, link: Link) -> Tracer:
@@ -66,7 +74,7 @@ def _attach(view: Value, link: Link) -> Tracer:
         parent.storage = Storage()
     made = Tracer(view.node, view.owner, view.weak)
     if view.owner is not parent.owner:  # a loop body or branch reads an array of the outer function
-        link = Link(parent, link.derive, link.ghost, None, link.index)
+        link = replace(link, write=None)
     made.link, made.storage, made.seen = link, parent.storage, parent.storage.writes
     return made
 
@@ -76,15 +84,23 @@ def refresh(tracer: Tracer) -> None:
     storage = tracer.storage
     assert storage is not None
     chain = []
-    while tracer.link is not None and tracer.seen != storage.writes:
+    while tracer.seen != storage.writes and (link := _settled(tracer)) is not None:
         chain.append(tracer)
-        tracer = tracer.link.parent
+        tracer = link.parent
     tracer.seen = storage.writes  # an array of its own is always current
     with tracing(tracer.owner):  # which need not be the innermost one
         for view in reversed(chain):
             assert view.link is not None
             view._node = view.link.derive(view.link.parent).node
             view.seen = storage.writes
+
+
+def _settled(tracer: Tracer) -> Link | None:
+    """How a tracer follows from another one, where that is decided now if it was not yet."""
+    link = tracer.link
+    if link is not None and link.keeps is not None:
+        tracer.link = replace(link, keeps=None) if link.keeps() else None
+    return tracer.link
 
 
 def write(tracer: Tracer, value: Value) -> None:
@@ -96,14 +112,14 @@ def write(tracer: Tracer, value: Value) -> None:
     if current() is not tracer.owner:
         raise foreign_write(tracer)
     target = tracer
-    while target.link is not None:
-        if target.link.write is None:
+    while (link := _settled(target)) is not None:
+        if link.write is None:
             raise TraceError(
                 f"{target!r} is a view that cannot be written through",
                 hint="write to the array itself, or to a .copy()",
             )
-        value = target.link.write(target.link.parent, value)
-        target = target.link.parent
+        value = link.write(link.parent, value)
+        target = link.parent
     storage = target.storage
     target._node, target.weak = value.node, False
     if storage is not None:
@@ -145,7 +161,7 @@ def _is_basic(index: Any) -> bool:
         part is None
         or part is Ellipsis
         or isinstance(part, slice)
-        or (isinstance(part, int | np.integer) and not isinstance(part, bool))
+        or (isinstance(part, int | np.integer | Size) and not isinstance(part, bool))
         or (isinstance(part, Value) and part.ndim == 0 and part.element.is_integer)
         for part in parts
     )
@@ -182,7 +198,14 @@ def link_at(parent: Tracer, index: Any, given: Any) -> Link:
         lambda array: array[_ghost_index(index)],
         lambda value, written: METHODS["setitem"](value, index, written),
         given,
+        (1, *_steps(index)),
     )
+
+
+def _steps(index: Any) -> Iterator[int]:
+    for part in index if type(index) is tuple else (index,):
+        if isinstance(part, slice) and part.step is not None:
+            yield abs(part.step)
 
 
 def _has_ellipsis(index: Any) -> bool:
@@ -252,10 +275,17 @@ def call(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     parent = args[0] if args else None
     if parent is None or not hasattr(parent, "link") or not isinstance(made, Value):
         return made
-    rest = args[1:]
-    if parent.is_scalar or (name in _MAY_COPY and not _keeps_memory(parent, name, rest, kwargs)):
+    rest, shape = args[1:], made.shape
+    link = link_of(name, parent, rest, kwargs)
+
+    def keeps() -> bool:
+        return _keeps_memory(parent, shape, name, rest, kwargs)
+
+    if name in _MAY_COPY and is_open((*parent.shape, *shape)):
+        return _attach(made, replace(link, keeps=keeps))
+    if parent.is_scalar or (name in _MAY_COPY and not keeps()):
         return made if made is not parent else parent.copy()
-    return _attach(made, link_of(name, parent, rest, kwargs))
+    return _attach(made, link)
 
 
 def link_of(name: str, parent: Tracer, rest: tuple[Any, ...], kwargs: dict[str, Any]) -> Link:
@@ -302,19 +332,31 @@ def call_list(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return type(made)(part(k) for k in range(len(made)))
 
 
-def _keeps_memory(parent: Tracer, name: str, args: Any, kwargs: Any) -> bool:
+def _keeps_memory(parent: Tracer, shape: Any, name: str, args: Any, kwargs: Any) -> bool:
     """Whether a reshape is a view: an array of its own is contiguous, a view has strides."""
     if kwargs.get("order", "C") == "F" or "F" in args:
         return False
-    if parent.link is None:
+    if _settled(parent) is None:
         return True
     ghost = _ghost(parent)
     if ghost is None or (name == "ravel" and not ghost.flags.c_contiguous):
         return False
-    with contextlib.suppress(ValueError):
+    if not ghost.flags.c_contiguous:
+        _settle_products(parent.shape, shape)
+    with contextlib.suppress(ValueError), by_example():
         _numpy_call(name, ghost, args, kwargs)
         return True
     return False
+
+
+def _settle_products(before: Any, after: Any) -> None:
+    """Ask which axes of two shapes come of the same ones, where their sizes are open."""
+    if not is_open((*before, *after)):
+        return
+    first, second = (list(accumulate(shape[:-1], mul)) for shape in (before, after))
+    for product in first:
+        for other in second:
+            bool(product == other)
 
 
 def has_order(tracer: Tracer, order: str | None) -> bool:
@@ -326,17 +368,52 @@ def has_order(tracer: Tracer, order: str | None) -> bool:
 
 
 def _ghost(tracer: Tracer) -> np.ndarray[Any, Any] | None:
-    """An array with the strides NumPy would give this view, over memory that is never read."""
-    chain = []
-    while tracer.link is not None:
-        chain.append(tracer.link)
-        tracer = tracer.link.parent
-    if any(not isinstance(extent, int) for extent in tracer.shape):
+    """An array with the strides NumPy would give this view, over memory that is never read.
+
+    Of sizes that are open it has those at hand, and is alike for all others: they are not 1, and
+    are the numbers themselves where a view is of a part.
+    """
+    chain: list[Tracer] = []
+    while (link := _settled(tracer)) is not None:
+        chain.append(tracer)
+        tracer = link.parent
+    if not tracer.type.is_static:
         return None
-    shape = tracer.type.dims
+    for view in chain:
+        _settle(view)
+    shape = tuple(map(hint_of, tracer.type.dims))
     array: np.ndarray[Any, Any] = np.lib.stride_tricks.as_strided(
         np.zeros(1, np.int8), shape, row_major_strides(shape), writeable=False
     )
-    for link in reversed(chain):
-        array = link.ghost(array)
+    with by_example():
+        for view in reversed(chain):
+            assert view.link is not None
+            array = view.link.ghost(array)
     return array
+
+
+def _settle(view: Tracer) -> None:
+    """Ask for what the strides of a view depend on where sizes are open: which extents are 1, and
+    whether a part is the whole."""
+    assert view.link is not None
+    before, after = view.link.parent.shape, view.shape
+    for extent in (*before, *after):
+        bool(isinstance(extent, Size) and extent == 1)
+    if is_open((*before, *after)):
+        for whole in _others(before, after):
+            for part in _others(after, before):
+                for step in view.link.steps:
+                    bool(whole == part * step)
+
+
+def _others(shape: Any, than: Any) -> list[Any]:
+    """The extents that another shape does not have."""
+    rest = list(than)
+    found = []
+    for extent in shape:
+        match = next((k for k, d in enumerate(rest) if alike((d,), (extent,))), None)
+        if match is None:
+            found.append(extent)
+        else:
+            del rest[match]
+    return found

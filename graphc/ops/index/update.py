@@ -15,6 +15,7 @@ import numpy as np
 
 from graphc.errors import TraceError, TypeRuleError
 from graphc.ir.op import AXIS, EXTENT, OFFSET, Attr, Compute, Op, Sample
+from graphc.ir.sizes import alike
 from graphc.ir.traits import Traits
 from graphc.ir.types import BOOL, I64, AnyType, Dimension, Type, definitely_different
 from graphc.loops.nest import Scalars
@@ -290,7 +291,7 @@ def _write_slice(x: Value, chosen: Selection, value: Value, mode: str) -> Any:
     if mode != "set":  # no position repeats
         value = functions.astype(_combined(select(x, chosen, "raise"), value, mode), x.element)
     updates = reshape(broadcast_to(value, chosen.shape), tuple(dims))
-    if tuple(dims) == shape_of(x) and not places and all(step == 1 for step in chosen.steps):
+    if alike(dims, shape_of(x)) and not places and all(step == 1 for step in chosen.steps):
         return updates
     for start in chosen.starts:
         require(isinstance(start, int), f"a write at the symbolic position {start}")

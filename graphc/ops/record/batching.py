@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 from graphc.errors import GraphError
 from graphc.ir.op import Composite, Lowering, Op, Reduction, Scalar
+from graphc.ir.sizes import alike
 from graphc.ir.types import Dimension
 from graphc.ops.record.value import Value, emit
 
@@ -53,7 +54,7 @@ class Lanes(NamedTuple):
 
 def reshaped(x: Value, dims: Sequence[Dimension]) -> Value:
     """The elements of x under another shape; x itself if that is its own."""
-    return x if tuple(dims) == x.shape else emit("reshape", x, dims=tuple(dims))
+    return x if alike(dims, x.shape) else emit("reshape", x, dims=tuple(dims))
 
 
 def repeated(x: Value, size: Dimension) -> Value:

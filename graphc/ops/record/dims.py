@@ -157,6 +157,8 @@ def _missing_extent(source: Shape, known: list[Dimension]) -> Dimension | None:
         else:
             del left[match]
     total, divisor = size_of(left), size_of(right)
+    if isinstance(divisor, Size):
+        return total // divisor if total % divisor == 0 else None
     if not isinstance(divisor, int) or divisor == 0:
         return 1 if definitely_equal(total, divisor) and divisor != 0 else None
     if isinstance(total, Dim):

@@ -13,7 +13,7 @@ import numpy as np
 
 from graphc.errors import TypeRuleError
 from graphc.ir.op import AXIS, EXTENT, Alias, Attr, Compute, Op
-from graphc.ir.sizes import Size
+from graphc.ir.sizes import Size, alike
 from graphc.ir.traits import Traits
 from graphc.ir.types import AnyType, Dim, Type, definitely_different, tensor
 from graphc.loops.nest import Scalars
@@ -82,7 +82,8 @@ def reshape(x: Tensor, *dims: Any, shape: Any = None, order: str = "C", copy: An
         return transpose(reshape(transpose(x), wanted[::-1]))
     require(order in ("C", "A", "K"), f"reshape: order must be 'C' or 'F', got {order!r}")
     target = resolve_shape(shape_of(x), wanted)
-    return x if target == shape_of(x) and isinstance(x, Value) else emit("reshape", x, dims=target)
+    same = isinstance(x, Value) and alike(target, x.shape)
+    return x if same else emit("reshape", x, dims=target)
 
 
 # ------------------------------------------------------------------------------------ transpose
@@ -213,9 +214,8 @@ broadcast_op = define(
 def broadcast_to(x: ArrayLike, shape: ShapeLike, subok: bool = False) -> Any:
     """x repeated to a shape that it broadcasts to."""
     target = (shape,) if isinstance(shape, int | np.integer | Dim | Size) else tuple(shape)
-    return (
-        x if target == shape_of(x) and isinstance(x, Value) else emit("broadcast", x, dims=target)
-    )
+    same = isinstance(x, Value) and alike(target, x.shape)
+    return x if same else emit("broadcast", x, dims=target)
 
 
 @public(np.broadcast_arrays)

@@ -9,7 +9,7 @@ import numpy as np
 
 from graphc.errors import TypeRuleError
 from graphc.ir.op import AXIS, OFFSET, Attr, Compute, Op
-from graphc.ir.sizes import Size
+from graphc.ir.sizes import Size, alike
 from graphc.ir.traits import Traits
 from graphc.ir.types import AnyType, Dimension, Type, definitely_different, tensor
 from graphc.loops.nest import Scalars
@@ -133,8 +133,8 @@ def slice_axis(x: ArrayLike, axis: int, start: Dimension, stop: Dimension, step:
 
 def emit_slice(x: ArrayLike, starts: Any, stops: Any, steps: Any) -> Any:
     """The slice, or x itself when the slice is all of it."""
-    whole = all(a == 0 for a in starts) and all(s == 1 for s in steps)
-    if whole and tuple(stops) == shape_of(x) and isinstance(x, Value):
+    whole = alike(starts, [0] * len(starts)) and alike(steps, [1] * len(steps))
+    if whole and isinstance(x, Value) and alike(stops, x.shape):
         return x
     return emit("slice", x, starts=starts, stops=stops, steps=steps)
 

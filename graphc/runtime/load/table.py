@@ -177,8 +177,8 @@ class TableBuilder:
         self.words[row + _TARGET_WORD[self.words[row]]] = target
 
     def finish(self) -> np.ndarray:
-        """The table as an int64 array; of a word that is open, the number for the sizes at hand."""
-        return np.array([getattr(word, "hint", word) for word in self.words], np.int64)
+        """The table as an int64 array."""
+        return np.array(self.words, np.int64)
 
 
 def rows(words: Sequence[int]) -> Iterator[int]:

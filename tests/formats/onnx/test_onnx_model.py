@@ -72,6 +72,55 @@ def test_a_compiled_file_of_it_serves_every_size(tmp_path: Path) -> None:
         np.testing.assert_allclose(served(x=x)["y"], model(x=x)["y"], rtol=1e-5, atol=1e-6)
 
 
+def reshaping(path: Path) -> Path:
+    """Sizes computed as files do: rows joined, numbered, the even ones of them."""
+    node = helper.make_node
+    constants = {
+        "zero": 0,
+        "one": 1,
+        "two": 2,
+        "ax": [0],
+        "front": [0],
+        "end": [1 << 62],
+        "st": [2],
+    }
+    nodes = [
+        node("Shape", ["x"], ["shape"]),
+        node("Gather", ["shape", "zero"], ["b"]),
+        node("Gather", ["shape", "one"], ["t"]),
+        node("Mul", ["b", "t"], ["rows"]),
+        node("Unsqueeze", ["rows", "ax"], ["rows1"]),
+        node("Concat", ["rows1", "last"], ["flat"], axis=0),
+        node("Reshape", ["x", "flat"], ["joined"]),
+        node("Range", ["zero", "rows", "one"], ["places"]),
+        node("Cast", ["places"], ["numbers"], to=FLOAT),
+        node("Unsqueeze", ["numbers", "axis1"], ["column"]),
+        node("Shape", ["joined"], ["whole"]),
+        node("Expand", ["column", "whole"], ["wide"]),
+        node("Add", ["joined", "wide"], ["sum"]),
+        node("Div", ["rows", "two"], ["half"]),
+        node("Unsqueeze", ["half", "ax"], ["half1"]),
+        node("Slice", ["sum", "front", "half1", "ax"], ["first"]),
+        node("Slice", ["first", "front", "end", "ax", "st"], ["y"]),
+    ]
+    given = [known(name, value) for name, value in constants.items()]
+    given += [known("last", [4]), known("axis1", [1])]
+    inputs, outputs = [tensor("x", ["b", "t", 4])], [tensor("y", ["n", 4])]
+    return save(path, nodes, inputs, outputs, initializer=given)
+
+
+def test_sizes_that_it_computes_stay_open(tmp_path: Path) -> None:
+    model = gc.load(reshaping(tmp_path / "m.onnx"))
+    for b, t in ((3, 4), (5, 6), (2, 2), (1, 7), (8, 1), (9, 30)):
+        x = np.random.default_rng(b).normal(size=(b, t, 4)).astype(np.float32)
+        joined = x.reshape(-1, 4) + np.arange(b * t, dtype=np.float32)[:, None]
+        np.testing.assert_allclose(model(x=x)["y"], joined[: b * t // 2][::2], rtol=1e-6)
+    stages = {id(stage.built.stages) for stage in model._stages.values()}
+    assert len(stages) <= 3
+    main(["compile", str(tmp_path / "m.onnx"), "-o", str(tmp_path / "m.gcx")])
+    np.testing.assert_allclose(gc.load(tmp_path / "m.gcx")(x=x)["y"], model(x=x)["y"])
+
+
 def test_any_value_is_fetched_by_its_name(tmp_path: Path) -> None:
     graph = gc.load(dense(tmp_path / "m.onnx")).bound({"N": 2})
     session = gc.Session()

@@ -53,6 +53,27 @@ def test_a_module_becomes_a_function_of_arrays() -> None:
     assert "conv.weight" in model.bound({model.types[0].shape[0].symbols().pop(): 1}).names
 
 
+def test_sizes_stay_open_in_views_and_arithmetic() -> None:
+    class Halves(nn.Module):  # type: ignore[misc, name-defined]
+        def forward(self, x: Any) -> Any:
+            batch, length, width = x.shape
+            y = x.clone()
+            y[:, 0] *= 2
+            y[..., :2] += 1
+            heads = y.view(batch, length, 2, width // 2).transpose(1, 2)
+            return heads.reshape(batch * 2, -1) / length + torch.arange(length * 3)
+
+    module = Halves()
+    sizes = {"x": {0: torch.export.Dim("b"), 1: torch.export.Dim("t", min=2, max=64)}}
+    model = gc.from_torch(module, torch.randn(3, 4, 6), dynamic_shapes=sizes)
+    for batch, length in ((3, 4), (5, 7), (2, 2), (9, 3), (2, 64), (4, 11)):
+        x = torch.randn(batch, length, 6)
+        same(model(x.numpy()), module(x))
+    assert len({id(stage.built.stages) for stage in model._stages.values()}) <= 3
+    with pytest.raises(gc.GraphError, match="exported for"):
+        model(np.zeros((2, 65, 6), np.float32))
+
+
 def test_what_torch_export_refuses_is_told() -> None:
     class Branches(nn.Module):  # type: ignore[misc, name-defined]
         def forward(self, x: Any) -> Any:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import math
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
 
 from graphc.formats.carried import Carried, Narrow, carried
-from graphc.formats.known import axes_of, ints, number, refuse
+from graphc.formats.known import axes_of, count_of, ints, is_end, number, refuse
 from graphc.formats.onnx.reader import element_name
 from graphc.formats.onnx.table import operator
+from graphc.ir.sizes import Size, is_open
+from graphc.ops.record.families import broadcast_dims
+from graphc.ops.record.value import as_value
 from graphc.ops.record.value import functions as f
 
 
@@ -57,7 +61,8 @@ def constant_of_shape(shape: Any, *, value: Any = None) -> Any:
 
 @operator("Shape", since=15, folds=False)
 def shape(x: Any, *, start: int = 0, end: int | None = None) -> Any:
-    return np.array(_plain(x).shape[start:end], np.int64)
+    dims = _plain(x).shape[start:end]
+    return f.stack(list(map(as_value, dims))) if is_open(dims) else np.array(dims, np.int64)
 
 
 @operator("Shape", folds=False)
@@ -67,7 +72,8 @@ def whole_shape(x: Any) -> Any:
 
 @operator("Size", folds=False)
 def size(x: Any) -> Any:
-    return np.array(math.prod(_plain(x).shape), np.int64)
+    count = math.prod(_plain(x).shape)
+    return as_value(count) if isinstance(count, Size) else np.array(count, np.int64)
 
 
 @operator("Reshape", since=5, moves=True)
@@ -125,7 +131,7 @@ def concat(*arrays: Any, axis: int = 1) -> Any:
 
 @operator("Expand", moves=True)
 def expand(x: Any, shape: Any) -> Any:
-    return f.broadcast_to(x, np.broadcast_shapes(x.shape, ints(shape)))
+    return f.broadcast_to(x, broadcast_dims([x.shape, ints(shape)]))
 
 
 @operator("Tile", since=6, moves=True)
@@ -164,10 +170,10 @@ def _split(x: Any, axis: int, sizes: tuple[int, ...] | None, count: int) -> Any:
         refuse(1 <= count <= 10_000, f"{count} parts")
         part = -(-extent // count)
         sizes = tuple(max(min(part, extent - k * part), 0) for k in range(count))
-    refuse(min(sizes, default=0) >= 0 and sum(sizes) == extent, f"parts {sizes} of {extent}")
+    refuse(all(n >= 0 for n in sizes) and sum(sizes) == extent, f"parts {sizes} of {extent}")
     if len(sizes) == 1:
         return (x,)
-    return tuple(f.split(x, np.cumsum(sizes)[:-1].tolist(), axis))
+    return tuple(f.split(x, list(accumulate(sizes))[:-1], axis))
 
 
 def _slices(
@@ -182,10 +188,10 @@ def _slices(
 
 
 def _slice(start: int, end: int, step: int, extent: int) -> slice:
-    low, high = (0, extent) if step > 0 else (-1, extent - 1)
+    if step > 0:
+        return slice(start, None if is_end(end) else end, step)
     start, end = (v + extent if v < 0 else v for v in (start, end))
-    start = min(max(start, 0), high if step > 0 else extent - 1)
-    end = min(max(end, low), high if step > 0 else extent - 1)
+    start, end = (min(max(v, low), extent - 1) for v, low in ((start, 0), (end, -1)))
     return slice(start, None if end < 0 else end, step)
 
 
@@ -260,10 +266,10 @@ def _pad_constant(x: Any, pairs: list[tuple[int, int]], fill: Any) -> Any:
 def range_(start: Any, limit: Any, delta: Any) -> Any:
     first, last, step = number(start), number(limit), number(delta)
     refuse(step != 0, "a step of 0")
-    count = max(math.ceil((last - first) / step), 0)
+    count = count_of(first, last, step)
     kind = np.asarray(start).dtype if not hasattr(start, "node") else start.dtype
     counts = f.arange(count, dtype=kind)
-    return f.add(f.multiply(counts, np.asarray(step, kind)), np.asarray(first, kind))
+    return f.add(f.multiply(counts, np.asarray(step, kind)), f.astype(start, kind))
 
 
 @operator("EyeLike")

@@ -13,6 +13,7 @@ from graphc.formats.torch.interpret import Refusal, number_of
 from graphc.formats.torch.records import Block
 from graphc.formats.torch.table import aten, ordered
 from graphc.frontend.transforms.control import cond, map, scan, while_loop
+from graphc.ir.sizes import Size, greatest, least
 from graphc.ops.record.value import Value
 from graphc.ops.record.value import functions as f
 
@@ -22,7 +23,7 @@ from graphc.ops.record.value import functions as f
 def _sym(function: Callable[..., Any]) -> Callable[..., Any]:
     def compute(*operands: Any) -> Any:
         values = [number_of(v) for v in operands]
-        refuse(all(isinstance(v, int | float) for v in values), "takes numbers")
+        refuse(all(isinstance(v, int | float | Size) for v in values), "takes numbers")
         if function is operator.pow:
             refuse(abs(values[1]) <= 64, f"exponent {values[1]}")
         made = function(*values)
@@ -39,16 +40,14 @@ for _name in ("eq", "ne", "lt", "le", "gt", "ge", "and_", "or_", "xor", "not_"):
     ordered(f"_operator.{_name}")(_sym(getattr(operator, _name)))
 for _name in ("ceil", "floor", "trunc", "sqrt"):
     ordered(f"math.{_name}")(_sym(getattr(math, _name)))
-ordered("torch.sym_max")(_sym(max))
-ordered("torch.sym_min")(_sym(min))
-ordered("torch.sym_int")(_sym(int))
+ordered("torch.sym_max", "builtins.max")(_sym(greatest))
+ordered("torch.sym_min", "builtins.min")(_sym(least))
+ordered("torch.sym_int")(_sym(lambda v: v if isinstance(v, Size) else int(v)))
 ordered("torch.sym_float")(_sym(float))
 ordered("torch.sym_not", "math.not")(_sym(operator.not_))
 ordered("torch.sym_sqrt", "torch._sym_sqrt", "torch.sym_sqrt_")(_sym(math.sqrt))
 ordered("torch.sym_ite")(lambda test, then, other: then if test else other)
 ordered("torch.sym_sum")(lambda values: _sym(lambda *v: sum(v))(*values))
-ordered("builtins.max")(_sym(max))
-ordered("builtins.min")(_sym(min))
 
 
 @ordered("_operator.getitem")
@@ -124,7 +123,7 @@ def cond_(pred: Any, then: Block, other: Block, operands: Sequence[Any] = (), *,
 def while_(
     test: Block, body: Block, carried: Sequence[Any], more: Sequence[Any] = (), *, call: Any
 ) -> Any:
-    state = tuple(f.full((), v) if isinstance(v, int | float) else v for v in carried)
+    state = tuple(f.full((), v) if isinstance(v, int | float | Size) else v for v in carried)
 
     def going(values: Any) -> Any:
         (made,) = call.run(test, *values, *more)

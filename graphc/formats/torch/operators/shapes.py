@@ -9,12 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from graphc.formats.known import axes_of, refuse
+from graphc.formats.known import axes_of, count_of, is_end, refuse
 from graphc.formats.torch.operators.elementwise import element_of
 from graphc.formats.torch.promotion import DEFAULT, cast, common, dtype_of
 from graphc.formats.torch.records import Element
 from graphc.formats.torch.table import aten
 from graphc.frontend.trace import views
+from graphc.ir.sizes import Size
 from graphc.ops.record.value import functions as f
 
 
@@ -33,7 +34,7 @@ def list_of(value: Any) -> list[int]:
 
 def extents_of(size: Any) -> tuple[int, ...]:
     made = tuple(list_of(size))
-    refuse(all(isinstance(n, int) for n in made), f"sizes {list(made)}")
+    refuse(all(isinstance(n, int | Size) for n in made), f"sizes {list(made)}")
     return made
 
 
@@ -119,7 +120,7 @@ def expand(x: Any, size: Any, implicit: bool = False) -> Any:
     for axis, extent in enumerate(x.shape):
         if wanted[axis + more] == -1:
             wanted[axis + more] = extent
-    refuse(min(wanted, default=0) >= 0, f"size {wanted}")
+    refuse(all(n >= 0 for n in wanted), f"size {wanted}")
     return linked("broadcast_to", x, tuple(wanted))
 
 
@@ -130,7 +131,7 @@ def expand_as(x: Any, other: Any) -> Any:
 
 def bounds(start: Any, end: Any, extent: int) -> tuple[int, int]:
     """A range of an axis, ends counted from behind where they are negative."""
-    first, last = (0 if start is None else start), (extent if end is None else end)
+    first, last = (0 if start is None else start), (extent if is_end(end) else end)
     first, last = (v + extent if v < 0 else v for v in (first, last))
     first = min(max(first, 0), extent)
     return first, min(max(last, first), extent)
@@ -177,7 +178,8 @@ def unbind(x: Any, dim: int = 0) -> Any:
 def split_with_sizes(x: Any, split_sizes: Any = None, dim: int = 0, split_size: Any = None) -> Any:
     sizes = extents_of(split_sizes if split_sizes is not None else split_size)
     axis = axis_of(dim, x.ndim)
-    refuse(min(sizes, default=0) >= 0 and sum(sizes) == x.shape[axis], f"parts {list(sizes)}")
+    whole = all(n >= 0 for n in sizes) and sum(sizes) == x.shape[axis]
+    refuse(whole, f"parts {list(sizes)}")
     ends = np.cumsum(sizes).tolist()
     return [slice_(x, axis, end - size, end) for end, size in zip(ends, sizes)]
 
@@ -457,8 +459,8 @@ def arange(start: Any = 0, end: Any = None, step: Any = 1, dtype: Element | None
     first, last = (0, start) if end is None else (start, end)
     refuse(step != 0, "a step of 0")
     kind = element_of(dtype, common(first, last, step))
-    count = max(math.ceil((last - first) / step), 0)
-    if all(isinstance(v, int) for v in (first, last, step)):
+    count = count_of(first, last, step)
+    if all(isinstance(v, int | Size) for v in (first, last, step)):
         return f.arange(first, first + count * step, step, dtype=kind)
     made = f.add(f.multiply(f.arange(count, dtype=np.float64), float(step)), float(first))
     return f.astype(made, kind)
