@@ -127,7 +127,8 @@ class Scope:
         elif isinstance(over, Size) and (exact := self._exact(over, by)) is not None:
             return exact
         low = self.bounds(over, False)[0] if isinstance(over, Size) else over
-        if low is None and not isinstance(by, Size) and self._falls(over):
+        fewest = bounds_of(by)[0]
+        if low is None and fewest is not None and fewest >= 0 and self._falls(over):
             return -self.floor(by - 1 - over, by)  # rounded up
         name = f"(({over})//{f'({by})' if isinstance(by, Size) else by})"
         hint = hint_of(over) // (hint_of(by) or 1)

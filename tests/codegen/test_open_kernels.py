@@ -100,6 +100,34 @@ def test_one_compilation_serves_all_sizes(name: str, opt: int) -> None:
                 assert not wrong(got, [function(*arrays)]), (n, m)
 
 
+def pooled(x: Any, v: Any, w: Any) -> Any:
+    h = gc.max_pool(np.maximum(gc.conv(x, v, padding=1), 0), 2)
+    return gc.conv(h, w, padding=w.shape[2] // 2).mean(axis=(2, 3))
+
+
+def narrow(x: Any, v: Any, w: Any) -> Any:
+    return gc.conv(gc.conv(x, v, padding=1, groups=16), w, stride=2)
+
+
+# Function and weights; images are (n, 16, h, w).
+NETS = {
+    "winograd": (pooled, [(16, 16, 3, 3), (16, 16, 5, 5)]),
+    "depthwise": (narrow, [(16, 1, 3, 3), (8, 16, 3, 3)]),
+}
+
+
+@pytest.mark.parametrize("name", NETS)
+def test_convolutions_of_any_images_are_compiled_once(name: str) -> None:
+    function, weights = NETS[name]
+    rng = np.random.default_rng(0)
+    v, w = (rng.standard_normal(s).astype("f4") / 8 for s in weights)
+    made = gc.compile(function, sizes={"x": ("n", 16, "h", "w")}, threads=2)
+    for n, height, width in ((9, 33, 36), (2, 19, 18), (7, 8, 9), (17, 5, 7)):
+        x = rng.standard_normal((n, 16, height, width)).astype("f4")
+        assert not wrong(made(x, v, w), [function(x, v, w)]), (n, height, width)
+    assert len(made.compiles) == 1
+
+
 def test_positions_are_divided_by_sizes_ahead_of_the_loops_that_share_them() -> None:
     """LLVM leaves a division where it is, as it might trap."""
     n = Scope().symbol("n", 20)

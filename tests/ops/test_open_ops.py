@@ -48,7 +48,7 @@ GUARDS: dict[str, tuple[int, int]] = {
     "attention": (1, 3),
     "broadcast": (0, 1),
     "conv": (0, 9),
-    "conv_windows": (2, 12),
+    "conv_windows": (2, 10),
     "cross_entropy": (0, 1),
     "dynamic_slice": (0, 2),
     "dynamic_update_slice": (0, 2),
@@ -83,8 +83,8 @@ GUARDS: dict[str, tuple[int, int]] = {
     "take_along": (0, 1),
     "tile_pool": (2, 2),
     "topk": (0, 1),
-    "winograd_input": (2, 17),
-    "winograd_output": (3, 0),
+    "winograd_input": (0, 3),
+    "winograd_output": (2, 0),
 }
 
 

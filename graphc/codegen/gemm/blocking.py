@@ -51,7 +51,7 @@ def thin_route(
     dots = not k or (step_b == 1 and not (plain_n and n))
     if dots and not hardware.ordered:
         return Flag.DOTS | pack_x, few
-    if k and plain_n and sizes.n >= kind.columns:
+    if k and plain_n and sizes.at_hand.n >= kind.columns:
         apart = step_b * kind.memory_bytes % PAGE == 0
         return Flag.ROWS | pack_x, min(few, tuned.few_rows if apart else 1)
     return 0, 0

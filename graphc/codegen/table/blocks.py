@@ -18,6 +18,7 @@ from graphc.errors import GraphError
 from graphc.ir.graph import Node
 from graphc.ir.liveness import peak_bytes
 from graphc.ir.op import Contraction, Loops, Reduction, Scalar
+from graphc.ir.sizes import by_example
 from graphc.ops.record.structural import moves_of
 from graphc.runtime.cuda.interface import ALIGNMENT
 from graphc.runtime.load.table import ABSENT
@@ -29,12 +30,14 @@ if TYPE_CHECKING:
 def block_rows(writer: TableWriter, node: Node) -> None:
     """Write the loops of a blocked node.  Raises GraphError if a window leaves its operand."""
     region = node.regions[0]
-    check_blocked(node)
-    check_scratch(node)
     counts = node.attrs["counts"]
     moves = moves_of(counts, node.attrs["steps"])
-    for param, move in zip(region.params, moves[1:], strict=True):
-        check_window(node, param, sum((n - 1) * step for n, step in zip(counts, move, strict=True)))
+    with by_example():
+        check_blocked(node)
+        check_scratch(node)
+        for param, move in zip(region.params, moves[1:], strict=True):
+            reach = sum((n - 1) * step for n, step in zip(counts, move, strict=True))
+            check_window(node, param, reach)
     values = (node, *node.inputs)
     places = [writer.place(value) for value in values]
     travel: dict[int, tuple[int, ...]] = {}  # register -> bytes per loop

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from graphc.ir.op import EXTENT, POSITIVE, Attr, Loops
+from graphc.ir.sizes import greatest, least
 from graphc.ir.types import AnyType, Type, tensor
 from graphc.loops.nest import Buffer, Expr, Scalars
 from graphc.ops.linalg.matmul import accumulable, contraction_types
@@ -62,7 +63,7 @@ class Shape:
     def rows(self) -> int:
         """Rows of results in a strip."""
         area = self.pitch * self.stride[0] * self.stride[1] * self.w[1]
-        most = max(1, tuned.window_strip // area - self.over(0))
+        most: int = greatest(1, tuned.window_strip // area - self.over(0))
         return -(-self.out[0] // -(-self.out[0] // most))
 
     @property
@@ -173,8 +174,8 @@ class _Windows:
         ):
             # Column q of this phase is column right * q + phase - low of x.
             first = max(0, -(-(low[1] - phase) // right))
-            last = min(shape.pitch, -(-(shape.x[3] + low[1] - phase) // right))
-            first = min(first, last)
+            last = least(shape.pitch, -(-(shape.x[3] + low[1] - phase) // right))
+            first = least(first, last)
             plane = (channel * down + above) * right + phase
             with b.loop(lines) as line:
                 source = b.affine([(row, down), (line, down)], above - low[0])
@@ -248,7 +249,7 @@ conv_windows_op = define(
         Attr("dilation", "ints", within=POSITIVE),
         Attr("groups", "int", within=POSITIVE),
         Attr("low", "ints", within=EXTENT),
-        Attr("out", "ints", within=EXTENT),
+        Attr("out", "dims", within=EXTENT),
     ),
     dtypes=FLOATS,
     differentiable=False,

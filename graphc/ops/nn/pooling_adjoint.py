@@ -232,7 +232,7 @@ spread_op = define(
         lambda node: ((node.type.dtype.compute, node.attrs["extent"]),),
         device_code("index.scatter_launches", "spread_code"),
     ),
-    attrs=(Attr("extent", "int", within=Range(1, MOST_PLACES)),),
+    attrs=(Attr("extent", "dim", within=Range(1, MOST_PLACES)),),
     dtypes=("i32", "i64"),
     gradient=_spread_gradient,
     samples=_spread_samples,

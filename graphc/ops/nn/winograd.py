@@ -27,6 +27,7 @@ from typing import Any
 import numpy as np
 
 from graphc.ir.op import EXTENT, Attr, Loops, Range
+from graphc.ir.sizes import Size, greatest, least
 from graphc.ir.traits import Traits
 from graphc.ir.types import F32, AnyType, Type, tensor
 from graphc.loops.nest import Buffer, Expr, Scalars
@@ -103,7 +104,8 @@ class _Input:
             self.along_rows()
             self.along_columns()
             self.copy_out(channel, image, row)
-            if self.strips.stored > self.strips.tiles:
+            spare = self.strips.stored - self.strips.tiles
+            if isinstance(spare, Size) or spare:
                 self.clear_spare(channel, unit)
 
     def copy_rows(self, channel: Expr, image: Expr, row: Expr) -> None:
@@ -111,10 +113,10 @@ class _Input:
         b, strips, m = self.b, self.strips, self.m
         _, channels, height, width = self.node.inputs[0].type.dims
         pitch = m * strips.line
-        kept = max(0, min(width, pitch - self.low[1]))
+        kept = greatest(0, least(width, pitch - self.low[1]))
         with b.loop(strips.group) as k, b.loop(strips.lines) as line, b.loop(m) as plane:
             above = b.affine([(row, m), (line, m), (plane, 1)], -self.low[0])
-            inside = (above >= 0) & (above < height)
+            inside = strips.held((above >= 0) & (above < height), image + k)
             with b.when(inside):
                 start = b.affine([(image, channels), (k, channels), (channel, 1)])
                 start = b.affine([(start, height * width), (above, width)])
@@ -150,7 +152,7 @@ class _Input:
         b, strips = self.b, self.strips
         with b.loop(strips.group) as k, b.loop(strips.rows) as line:
             here = row + line
-            with b.when(here < strips.down):
+            with b.when(strips.held(here < strips.down, image + k)):
                 first = strips.tile(b, image + k, here)
                 start = b.affine([(k, strips.lines), (line, 1)])
                 start = start * strips.line
@@ -176,7 +178,7 @@ def _input_strips(node: Applied) -> Strips:
 
 
 def _input_units(node: Applied) -> int:
-    return int(node.type.dims[0]) * _input_strips(node).count
+    return node.type.dims[0] * _input_strips(node).count
 
 
 def _input_workspace(node: Applied) -> Any:
@@ -191,7 +193,7 @@ winograd_input_op = define(
     infer=_infer_input,
     reference=_input_reference,
     lower=Loops(lambda *given: _Input(*given).nest(), _input_units, _input_workspace),
-    attrs=(*SHAPE, Attr("low", "ints", within=EXTENT), Attr("out", "ints", within=EXTENT)),
+    attrs=(*SHAPE, Attr("low", "ints", within=EXTENT), Attr("out", "dims", within=EXTENT)),
     dtypes=("f32",),
     differentiable=False,
     cost=lambda node: (3.0 * node.type.size, 2.0 * node.type.nbytes),
@@ -309,9 +311,8 @@ class _Output:
         with b.loop(_output_units(self.node), "parallel") as unit:
             channel, image, row = strips.split(b, unit)
             count = b.integer(self.places)
-            if strips.down % strips.rows:
-                left = (strips.down - row) * strips.across
-                count = minimum(count, left)
+            if not strips.fills_strips:
+                count = minimum(count, strips.left(image, row))
             first = b.affine(
                 [(channel, self.a**2 * strips.stored), (strips.tile(b, image, row), 1)]
             )
@@ -350,7 +351,7 @@ class _Output:
         height, width = self.node.attrs["out"]
         with b.loop(strips.group) as k, b.loop(strips.rows) as line, b.loop(m) as i:
             here = b.affine([(row, m), (line, m), (i, 1)])
-            with b.when(here < height):
+            with b.when(strips.held(here < height, image + k)):
                 start = b.affine([(k, strips.rows * strips.across), (line, strips.across)])
                 start = b.affine([(start, m), (i, m * self.places)])
                 with b.loop(width, "vector") as column:
@@ -368,7 +369,7 @@ def _output_places(strips: Strips) -> int:
 
 
 def _output_units(node: Applied) -> int:
-    return int(node.type.dims[1]) * _output_strips(node).count
+    return node.type.dims[1] * _output_strips(node).count
 
 
 def _output_workspace(node: Applied) -> Any:
@@ -383,7 +384,7 @@ winograd_output_op = define(
     infer=_infer_output,
     reference=_output_reference,
     lower=Loops(lambda *given: _Output(*given).nest(), _output_units, _output_workspace),
-    attrs=(*SHAPE, Attr("images", "int", within=EXTENT), Attr("out", "ints", within=EXTENT)),
+    attrs=(*SHAPE, Attr("images", "dim", within=EXTENT), Attr("out", "dims", within=EXTENT)),
     dtypes=("f32",),
     differentiable=False,
     cost=lambda node: (8.0 * node.type.size, 4.0 * node.type.nbytes),

@@ -16,7 +16,9 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
+from graphc.ir.sizes import Size, either, greatest, is_open, least
 from graphc.loops.nest import Expr, Scalars
+from graphc.loops.scalars import minimum
 from graphc.ops.tuning import tuned
 from graphc.record import record
 
@@ -165,19 +167,34 @@ class Strips:
     @property
     def stored(self) -> int:
         """Tiles from one point to the next in memory; the spare ones are zero."""
-        return self.tiles if self.tiles % SHARED or not self.tiles else self.tiles + SPARE
+        return self.tiles + either(self.tiles % SHARED, 0, least(SPARE, self.tiles))
 
     @property
     def rows(self) -> int:
-        most = max(1, tuned.winograd_strip // self.line - self.dead)
+        most: int = greatest(1, tuned.winograd_strip // self.line - self.dead)
         return -(-self.down // -(-self.down // most))
 
     @property
     def group(self) -> int:
-        if self.rows < self.down:
-            return 1
-        most = max(1, tuned.winograd_strip // (self.lines * self.line))
-        return max(k for k in range(1, most + 1) if self.images % k == 0)
+        """Of an open number of images the last group may hold fewer."""
+        most = greatest(1, tuned.winograd_strip // (self.lines * self.line))
+        if is_open((self.images, most)):
+            most = least(self.images, most)
+        else:
+            most = max(k for k in range(1, most + 1) if self.images % k == 0)
+        return either(self.down - self.rows, 1, most)
+
+    @property
+    def fills_groups(self) -> bool:
+        """Whether every group certainly has as many images as any other."""
+        rest = self.images % self.group
+        return not isinstance(rest, Size) and rest == 0
+
+    @property
+    def fills_strips(self) -> bool:
+        """Whether every strip certainly has as many tiles as any other."""
+        rest = self.down % self.rows
+        return self.fills_groups and not isinstance(rest, Size) and rest == 0
 
     @property
     def blocks(self) -> int:
@@ -186,7 +203,7 @@ class Strips:
     @property
     def count(self) -> int:
         """Strips in all."""
-        return self.images // self.group * self.blocks
+        return -(-self.images // self.group) * self.blocks
 
     def split(self, b: Scalars, unit: Expr) -> tuple[Any, Any, Any]:
         """(channel, first image, first row of tiles) of a unit: the strips of channel 0 first."""
@@ -194,6 +211,16 @@ class Strips:
         image = strip // self.blocks
         row = strip % self.blocks
         return (unit // self.count, image * self.group, row * self.rows)
+
+    def held(self, inside: Expr, image: Expr) -> Expr:
+        """What is inside of an image, if there is such an image."""
+        return inside if self.fills_groups else inside & (image < self.images)
+
+    def left(self, image: Expr, row: Expr) -> Expr:
+        """Tiles from a row of an image on, to the end of the group of images."""
+        if self.fills_groups:
+            return (self.group * self.down - row) * self.across
+        return (minimum(self.images - image, self.group) * self.down - row) * self.across
 
     def tile(self, b: Scalars, image: Expr, row: Expr) -> Any:
         """The number of the first tile of a row of tiles."""

@@ -198,9 +198,9 @@ blocked = define(
     reference=_run_blocked,
     lower=Structural(),
     attrs=(
-        Attr("dims", "ints", within=EXTENT),
-        Attr("counts", "ints", within=POSITIVE),
-        Attr("steps", "ints", within=EXTENT, most=MANY),
+        Attr("dims", "dims", within=EXTENT),
+        Attr("counts", "dims", within=POSITIVE),
+        Attr("steps", "dims", within=EXTENT, most=MANY),
     ),
     variadic=True,
     regions=1,

@@ -17,6 +17,7 @@ from graphc.config import Config
 from graphc.ir.graph import Graph, Node, Rewriter
 from graphc.ir.literal import literal
 from graphc.ir.op import OPS
+from graphc.ir.sizes import hint_of
 from graphc.ir.types import F32, Type
 from graphc.ops.nn.conv_windows import FLOATS, fits_unrolled
 from graphc.ops.nn.winograd_tiles import Strips
@@ -136,7 +137,7 @@ def suits(node: Node, least: int = 0) -> bool:
         w.dims[1] >= tuned.winograd_inputs
         and outputs // node.attrs["groups"] >= tuned.winograd_outputs
     )
-    return enough and images * height * width >= 16 * least
+    return enough and hint_of(images * height * width) >= 16 * least
 
 
 def weights(w: Node, tile: int, r: Rewriter) -> Node:

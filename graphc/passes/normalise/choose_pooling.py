@@ -12,6 +12,7 @@ from graphc.codegen.lowering.evaluate import tensor_type
 from graphc.config import Config
 from graphc.ir.graph import Graph, Node, Rewriter
 from graphc.ir.op import OPS
+from graphc.ir.sizes import hint_of
 from graphc.ir.types import Type
 from graphc.ops.record.families import FLOATS
 from graphc.passes.normalise.rules import Rule, Rules, by_op, on_gpus_alone
@@ -64,5 +65,7 @@ def suits(node: Node) -> bool:
         return False
     apart = window == node.attrs["stride"] and max(node.attrs["dilation"]) == 1
     whole = all(extent % size == 0 for extent, size in zip(x.dims[2:], window, strict=True))
-    small = x.dims[3] // window[1] <= tuned.pool_row and 1 < math.prod(window) <= tuned.pool_window
-    return apart and whole and small and x.size > 0 and x.dtype.name in FLOATS
+    if not (apart and whole and x.dtype.name in FLOATS and math.prod(window) > 1):
+        return False
+    narrow = hint_of(x.dims[3]) // window[1] <= tuned.pool_row
+    return narrow and math.prod(window) <= tuned.pool_window and x.size > 0

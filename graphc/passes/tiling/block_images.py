@@ -18,6 +18,7 @@ from graphc.config import Config
 from graphc.ir.graph import Builder, Graph, Node, Rewriter, rebuild
 from graphc.ir.op import OPS, Loops, Scalar
 from graphc.ir.rewrites import permitted
+from graphc.ir.sizes import Size, hint_of
 from graphc.ir.types import Type
 from graphc.passes.reasons import record
 from graphc.passes.tuning import tuned
@@ -87,14 +88,16 @@ def size_of_block(chain: Chain) -> int:
     """Images per block, or 0 if all of them had better run together.
 
     As few as give enough tiles; weights that every block would fetch from memory forbid blocks.
+    Of an open number of images, which nothing else divides, every block has one.
     """
     points, sums, last = chain
     count, hardware = tensor_type(last).dims[0], host_target()
-    between = tensor_type(points).nbytes + tensor_type(sums).nbytes
-    weights = tensor_type(sums.inputs[0]).nbytes
+    between, weights = points.nbytes + sums.nbytes, sums.inputs[0].nbytes
     if between <= 2 * hardware.l2 or 2 * weights > hardware.l3:
         return 0
-    tiles = tensor_type(points).dims[-1] // count
+    tiles = hint_of(tensor_type(points).dims[-1]) // hint_of(count)
+    if isinstance(count, Size):
+        return 1 if tiles >= tuned.image_tiles else 0
     sizes = (size for size in range(1, count) if count % size == 0)
     return next((size for size in sizes if size * tiles >= tuned.image_tiles), 0)
 
