@@ -75,7 +75,7 @@ def compare(function: Any, arrays: list[Any], tolerance: float, **options: Any) 
             close(got, expected, tolerance, f"seed {SEED}")
 
 
-@pytest.mark.parametrize(("name", "number", "kind"), some(CASES, 60))
+@pytest.mark.parametrize(("name", "number", "kind"), some(CASES, 30))
 def test_model(name: str, number: int, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if number == 1:
         use_chip(monkeypatch, FEW_BLOCKS)

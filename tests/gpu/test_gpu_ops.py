@@ -33,7 +33,7 @@ def test_op_equals_reference(name: str, opt: int, monkeypatch: pytest.MonkeyPatc
         use_chip(monkeypatch, FEW_BLOCKS)
         last_first(monkeypatch)
     op = OPS[name]
-    samples = some(good_samples(op), 4, SAMPLED.index(name))
+    samples = some(good_samples(op), 2, SAMPLED.index(name))
     run = samples_function(op, samples, opt=opt, devices=GPU)
     fresh = [varied(s, rng(k, opt)) for k, s in enumerate(samples)]
     rounds = [samples, fresh]

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from effort import crossed, rounds
 from tensor_bundle import write_checkpoint
 
 import graphc as gc
@@ -40,8 +41,10 @@ def two_biases(name: str) -> bool:
     return name == "lstm"  # Keras keeps their sum
 
 
-@pytest.mark.parametrize("width", [10, 100])
-@pytest.mark.parametrize("name", ["dense", "norm", "batch", "conv", "gru", "lstm", "attention"])
+@pytest.mark.parametrize(
+    ("name", "width"),
+    crossed(["dense", "norm", "batch", "conv", "gru", "lstm", "attention"], [10, 100]),
+)
 def test_there_and_back(name: str, width: int) -> None:
     """PyTorch -> gc.nn -> Keras -> gc.nn -> PyTorch: the same bits, and the same results."""
     layer, twin, shape = part_of(name, width)
@@ -59,7 +62,7 @@ def test_there_and_back(name: str, width: int) -> None:
 
     call = gc.compile(lambda params, state, x: layer(params, x, state))
     rng = np.random.default_rng(0)
-    for _ in range(100):
+    for _ in range(rounds(20)):
         x = rng.standard_normal(shape).astype(np.float32)
         with torch.no_grad():
             inputs = (torch.from_numpy(x),) * (3 if name == "attention" else 1)

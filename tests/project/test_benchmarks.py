@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from effort import few
 from project import ROOT
 
 from benchmarks import digests, peers, report, roofline, scale, training, worker
@@ -59,7 +60,7 @@ def test_every_optimisation_level_gives_the_same_result(name: str) -> None:
     assert worker.difference(plain, optimised) <= case.tolerance
 
 
-@pytest.mark.parametrize("name", training.CASES)
+@pytest.mark.parametrize("name", few(training.CASES, 2))
 def test_training_steps_move_parameters_as_pytorch_does(name: str) -> None:
     case = CASES[name]
     runs = [peers.prepare(p, case, worker.fresh_arguments(case), 1) for p in ("torch", "graphc")]

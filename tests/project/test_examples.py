@@ -14,6 +14,7 @@ from types import ModuleType
 import click
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from effort import EFFORT, few
 from minilm_reference import Reference, weights_path
 from project import ROOT, environment
@@ -50,8 +51,8 @@ def example(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return sentence_similarity
 
 
-# Those that tests below run as programs anyway.
-TOLD_IN_FULL = ("sentence_similarity", "two_devices", "data_parallel")
+# Those that tests below run anyway.
+TOLD_IN_FULL = ("sentence_similarity", "two_devices", "data_parallel", "digits")
 
 
 @pytest.mark.parametrize(
@@ -201,20 +202,20 @@ def test_digits_are_moved_only_while_training(digits) -> None:
     assert 0.01 < np.abs(made - x).mean() < 0.3
 
 
-def test_digits_go_on_and_start_over(digits, tmp_path: Path) -> None:
+def test_digits_are_read_go_on_and_start_over(digits, tmp_path: Path) -> None:
     def train(epochs: int, fresh: bool = False) -> dict:
         return digits.train(tmp_path, epochs, fresh=fresh, verbose=0)
 
-    first, again, further, over = train(2), train(2), train(3), train(1, fresh=True)
-    assert [r["resumed_at"] for r in (first, again, further, over)] == [0, 80, 80, 0]
-    assert [r["updates"] for r in (first, again, further, over)] == [80, 80, 120, 40]
-    assert again["wrong"] == first["wrong"]
+    first = train(30)
+    assert first["test_accuracy"] >= 0.985
+    arguments = ["--epochs", "30", "--folder", str(tmp_path)]
+    again = CliRunner().invoke(digits.main, arguments, catch_exceptions=False).output
+    assert "1,200 updates (went on at update 1,200)" in again
+    assert f"test: {360 - len(first['wrong'])} of 360 right" in again
+    further, over = train(31), train(1, fresh=True)
+    assert [r["resumed_at"] for r in (first, further, over)] == [0, 1200, 0]
+    assert [r["updates"] for r in (first, further, over)] == [1200, 1240, 40]
     assert (tmp_path / "loss.png").read_bytes().startswith(b"\x89PNG")
-
-
-def test_digits_are_read(digits, tmp_path: Path) -> None:
-    report = digits.train(tmp_path, 30, verbose=0)
-    assert report["test_accuracy"] >= 0.985
 
 
 def test_stretches_are_held_out(char_lstm) -> None:

@@ -1,5 +1,5 @@
-"""Every op as code for GPUs, without one: PTX of the oldest chip, and cubins of it for three
-generations, with no register in memory. GRAPHC_FUZZ=15 tries every dtype on every chip."""
+"""Ops as code for GPUs, without one: PTX of the oldest chip, and cubins of it for three
+generations, with no register in memory. GRAPHC_FUZZ=15 tries every op and dtype on every chip."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from graphc.codegen.gpu.arch import Chip, chip_of
 from graphc.codegen.gpu.compile import compile_ptx
 from graphc.codegen.gpu.launch import Launch
 from graphc.errors import GraphError
-from graphc.ir.op import OPS, Alias, Composite
+from graphc.ir.op import OPS, Alias, Composite, Scalar
 
 pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
 gc.sum  # noqa: B018  a public name fills the op table
@@ -26,6 +26,7 @@ gc.sum  # noqa: B018  a public name fills the op table
 MOST_REGISTERS = 128  # of a thread: two blocks of 256 threads share a multiprocessor
 MODULE = 48  # kernels compiled together
 PARTS = 4  # tests that the ops are dealt to
+ELEMENTWISE = 34  # of those that differ in an expression alone
 
 _assembled: set[str] = set()  # by this process: ops share kernels
 
@@ -63,7 +64,9 @@ def batches(launches: dict[str, Launch]) -> Iterable[dict[str, Launch]]:
 def test_every_op_assembles(part: int) -> None:
     launches: dict[str, Launch] = {}
     owners: dict[str, str] = {}
-    for turn, name in list(enumerate(SAMPLED))[part::PARTS]:
+    alike = [name for name in SAMPLED if isinstance(OPS[name].lower, Scalar)]
+    left = {*alike} - {*few(alike, ELEMENTWISE)}
+    for turn, name in [x for x in enumerate(SAMPLED) if x[1] not in left][part::PARTS]:
         found = launches_of_op(name, few(chosen(OPS[name].samples()), 1, turn))
         assert found or isinstance(OPS[name].lower, Alias), name
         launches |= {symbol: x for symbol, x in found.items() if symbol not in _assembled}
@@ -137,7 +140,7 @@ def check(launches: dict[str, Launch], chips: list[Chip]) -> None:
     assert launches and not bad, "\n".join(bad)
 
 
-@pytest.mark.parametrize("case", few(TEMPLATES, 12), ids=lambda case: f"{case[0]} {case[3]}")
+@pytest.mark.parametrize("case", few(TEMPLATES, 9), ids=lambda case: f"{case[0]} {case[3]}")
 def test_templates_keep_their_registers(case: Any) -> None:
     _, function, shapes, name = case
     launches = launches_of(function, tuple(gc.spec(shape, name) for shape in shapes))

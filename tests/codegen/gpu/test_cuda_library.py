@@ -122,7 +122,7 @@ def test_places_that_overlap() -> None:
     assembled([launch for some in made for launch in some])
 
 
-@pytest.mark.parametrize("name", LIBRARY)
+@pytest.mark.parametrize("name", few(LIBRARY, 3))
 def test_the_function_of_the_cpu_compiles_for_a_gpu(name: str) -> None:
     """What the adapter can do for an op without device code: all that there is."""
     made = []

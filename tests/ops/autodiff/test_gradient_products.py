@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from effort import crossed, few
 from gradient_harness import along, check_sample, gradient_graph, inner, region_of
 
 import graphc as gc
@@ -149,7 +150,7 @@ MASKS = [
 ]
 
 
-@pytest.mark.parametrize(("mask", "causal"), [*itertools.product(MASKS, (True, False))])
+@pytest.mark.parametrize(("mask", "causal"), crossed(MASKS, (True, False)))
 def test_masks_of_attention_computed_anew(
     mask: Any, causal: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -192,7 +193,7 @@ MATRIX_FUNCTIONS: dict[str, Callable[[Any], Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", MATRIX_FUNCTIONS)
+@pytest.mark.parametrize("name", few(MATRIX_FUNCTIONS, 4))
 def test_matrix_functions_twice(name: str) -> None:
     x = np.random.default_rng(2).normal(size=(4, 4)) + 3 * np.eye(4)
     function = MATRIX_FUNCTIONS[name]

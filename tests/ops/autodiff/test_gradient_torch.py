@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from effort import rounds
+from effort import EFFORT, rounds
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
@@ -126,7 +126,7 @@ def check(function: Any, other: Any, inputs: Sequence[Any], title: str, compiled
         made = gc.compile(question)
         graph = gradient(made.graph(*arrays, *ways), Config())
         compare(interpret(graph, [*arrays, *ways]), want, f"{name}, interpreted: {title}")
-        if compiled:
+        if compiled and (name == "grad of grad" or EFFORT > 1):
             compare(made(*arrays, *ways), want, f"{name}, compiled: {title}")
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from effort import crossed
+from effort import crossed, few
 from gradient_harness import along, inner, noise
 from op_harness import check_samples, same
 
@@ -198,7 +198,7 @@ def test_a_compiled_file_finds_lapack_again(tmp_path: Any) -> None:
     same(gc.load(file)(x), np.linalg.svdvals(x), 1e-13)
 
 
-@pytest.mark.parametrize("letter", "sdcz")
+@pytest.mark.parametrize("letter", few("sdcz", 2))
 def test_numpy_itself_stands_in_for_lapack(letter: str, monkeypatch: Any) -> None:
     """Where NumPy hides its routines, the same names call NumPy."""
     dtype = lapack._DTYPES[letter]
@@ -291,15 +291,14 @@ CASES: list[tuple[Any, tuple[int, ...]]] = [
 ]
 
 
-@pytest.mark.parametrize(("function", "shape"), CASES)
-def test_gradients_are_those_of_differences(function: Any, shape: tuple[int, ...]) -> None:
-    """Of real and of complex matrices, as the reference computes them and compiled."""
-    for dtype in (np.float64, np.complex128):
-        rng, x = np.random.default_rng(1), array(shape, dtype, 5)
-        made = gc.grad(function)(x)
-        way = noise(rng, x)
-        want = along(lambda at: float(function(at[0])), [x], [way])
-        assert abs(inner([made], [way]) - want) < 1e-6 * max(1, abs(want), np.abs(made).max())
+@pytest.mark.parametrize(("case", "dtype"), crossed(CASES, [np.float64, np.complex128]))
+def test_gradients_are_those_of_differences(case: Any, dtype: Any) -> None:
+    function, shape = case
+    rng, x = np.random.default_rng(1), array(shape, dtype, 5)
+    made = gc.grad(function)(x)
+    way = noise(rng, x)
+    want = along(lambda at: float(function(at[0])), [x], [way])
+    assert abs(inner([made], [way]) - want) < 1e-6 * max(1, abs(want), np.abs(made).max())
 
 
 def test_equal_values_have_gradients_where_vectors_do_not_matter() -> None:
