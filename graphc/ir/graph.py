@@ -100,6 +100,7 @@ class Node:
         return (repr(self), *(f"  {n!r}" for n in self.inputs[:6]))
 
 
+_MOST_COMPARED = 200  # nodes that two computations are told to be the same by
 _UNTOLD = frozenset(["const", "item", "tuple", "broadcast", "reshape"])  # they compute nothing
 
 
@@ -393,6 +394,21 @@ def inline(
         builder.nodes.append(made)
         inner[old.id] = made
     return [inner[n.id] for n in region.results]
+
+
+def is_same(one: Node, other: Node) -> bool:
+    """Whether two nodes are the same computation of the same values, as far as that soon shows."""
+    pairs = [(one, other)]
+    for count, (a, b) in enumerate(pairs):
+        if a is b:
+            continue
+        alike = a.op is b.op and a.attrs == b.attrs and a.type == b.type and not a.regions
+        if not alike or a.op.effect is not Effect.PURE or a.op.traits.parameter:
+            return False
+        pairs.extend(zip(a.inputs, b.inputs, strict=True))
+        if count > _MOST_COMPARED:
+            return False
+    return True
 
 
 def map_regions(node: Node, function: Callable[[Graph], Graph]) -> Node:

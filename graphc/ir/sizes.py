@@ -19,6 +19,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
 from graphc.errors import GraphError
@@ -83,6 +84,12 @@ class Guard:
         self.holds = holds
         self.where = where
 
+    def is_broken(self, symbols: Mapping[str, int]) -> bool:
+        """Whether the program is not for these values of the symbols, which are all that it
+        depends on."""
+        value = self.difference.value(symbols)
+        return (value > 0 if self.relation == ">" else value == 0) is not self.holds
+
     def __repr__(self) -> str:
         plus = [(m, c) for m, c in self.difference.terms if c > 0]
         minus = [(m, -c) for m, c in self.difference.terms if c < 0]
@@ -99,8 +106,9 @@ class Scope:
     holds for 0 and 1, too: nothing is asked then.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, examples: Mapping[str, int] | None = None) -> None:
         self.typing = True
+        self.examples = dict(examples or {})  # of symbols that are not made yet
         self.symbols: dict[str, Size] = {}
         self.guards: dict[tuple[Size, str], Guard] = {}
         self._atoms: dict[tuple[str, tuple[Any, ...]], Size] = {}
@@ -108,8 +116,8 @@ class Scope:
         self._signs: dict[tuple[Size, bool], tuple[int | None, int | None]] = {}
 
     def symbol(self, name: str, hint: int) -> Size:
-        """A new symbol."""
-        made = self._unknown("symbol", (), hint, 0, name)
+        """A new symbol; an example of it that is known beforehand goes before the hint."""
+        made = self._unknown("symbol", (), self.examples.get(name, hint), 0, name)
         self.symbols[name] = made
         return made
 
@@ -522,7 +530,9 @@ def _number(atom: Atom) -> int:
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, int | Size) or hasattr(value, "__index__")
+    if isinstance(value, int | Size | Integral):
+        return True
+    return hasattr(value, "__index__") and hasattr(value, "__array_interface__")  # of one element
 
 
 def _plain(value: Any) -> Any:

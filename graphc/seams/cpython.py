@@ -120,6 +120,16 @@ def pointer_at(capsule: int, name: bytes) -> int:
     return _function("PyCapsule_GetPointer", ctypes.c_void_p, *kinds)(capsule, name) or 0
 
 
+def pickles_by_value() -> bool:
+    """Whether cloudpickle is at work, which takes functions of `__main__` along."""
+    frame: Any = frame_above(2)
+    while frame is not None:
+        if frame.f_globals.get("__name__", "").endswith("cloudpickle.cloudpickle"):
+            return True
+        frame = frame.f_back
+    return False
+
+
 def _walked(depth: int = 0) -> FrameType | None:
     import inspect
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 from project import ROOT
@@ -90,12 +92,165 @@ def test_what_is_computed_before_is_not_computed_again():
     assert len({node.id for node in products}) == len(products)
 
 
-def test_loops_and_other_functions_need_the_size():
+def test_the_body_of_a_loop_needs_the_size():
     with pytest.raises(GraphError, match=r"not counted while tracing|depends on data"):
         gc.compile(lambda x: gc.scan(lambda c, r: (c, r[r > 0]), 0.0, x)[1])(X.reshape(50, 4))
+
+
+def test_a_compiled_function_is_part_of_the_one_that_calls_it():
     inner = gc.compile(lambda x: x[x > 0])
-    with pytest.raises(GraphError, match="data decides"):
-        gc.compile(lambda x: inner(x) + 1)(X)
+    for x in (X, -X):
+        np.testing.assert_array_equal(gc.compile(lambda x: inner(x) + 1)(x), x[x > 0] + 1)
+        np.testing.assert_array_equal(inner(x), x[x > 0])
+
+
+def with_found(count, of=24):
+    """An array with so many elements over 0, none of them near it."""
+    order = np.random.default_rng(count).permutation(of)
+    size = np.abs(np.random.default_rng(1).standard_normal(of)) + 0.15
+    return np.where(order < count, size, -size)
+
+
+COUNTS = (0, 1, 2, 7, 24)
+LOSSES = {
+    "mask": lambda x: (np.sort(x[x > 0]) ** 2).sum(),
+    "nonzero": lambda x: np.exp(x[np.nonzero(x > 0)[0]]).sum(),
+    "where": lambda x: np.sin(x[np.where(x > 0.5)]).sum(),
+    "compress": lambda x: np.tanh(np.compress(x > 0, x)).sum(),
+    "repeat": lambda x: (np.repeat(x, (np.abs(x) * 3).astype(int)) ** 2).sum(),
+    "inverse": lambda x: (x * np.unique(np.round(np.abs(x)), return_inverse=True)[1]).sum(),
+    "twice": lambda x: (np.sort(x[x > 0])[np.sort(x[x > 0]) < 1] ** 3).sum(),
+    "pairs": lambda x: np.outer(np.sort(x[x > 0]), np.cumsum(x[x > 0])).sum(),
+    "checkpoint": lambda x: gc.checkpoint(lambda y: np.exp(np.sort(y[y > 0])).sum())(x),
+}
+
+
+def slopes(function, x):
+    """Its derivatives, by differences."""
+    steps = np.eye(len(x)) * 1e-6
+    return np.array([(function(x + d) - function(x - d)) / 2e-6 for d in steps])
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_gradients_have_one_compilation_for_all_counts(name):
+    loss = LOSSES[name]
+    compiled = gc.compile(lambda x: gc.value_and_grad(loss)(x))
+    for count in COUNTS:
+        x = with_found(count)
+        value, gradient = compiled(x)
+        np.testing.assert_allclose(value, loss(x), rtol=1e-9)
+        np.testing.assert_allclose(gradient, slopes(loss, x), rtol=1e-5, atol=1e-6)
+    assert len(compiled.compiles) == 1
+
+
+def test_directions_and_pullbacks_of_what_was_found():
+    x = with_found(7)
+
+    def square(x):
+        return x[x > 0] ** 2
+
+    value, pullback = gc.vjp(square, x)
+    np.testing.assert_allclose(value, square(x))
+    np.testing.assert_allclose(pullback(np.ones(7))[0], np.where(x > 0, 2 * x, 0))
+    _, moved = gc.compile(lambda x: gc.jvp(square, (x,), (np.ones_like(x),)))(x)
+    np.testing.assert_allclose(moved, 2 * x[x > 0])
+
+
+def bounded(x):
+    found = np.sort(x[x > 0])
+    if len(found) < 3:
+        return found * 10
+    return found[:3] + found.shape[0]
+
+
+def test_python_that_asks_for_a_count_is_traced_again_for_others():
+    compiled = gc.compile(bounded)
+    for count in (*COUNTS, 0, 5, 1):
+        x = with_found(count)
+        np.testing.assert_array_equal(compiled(x), bounded(x))
+    assert [c.reason for c in compiled.compiles][1:3] == [
+        "the run counted count0 = 0",
+        "the run counted count0 = 1",
+    ]
+    with pytest.raises(GraphError, match="max_compiles"):
+        gc.compile(lambda x: list(np.sort(x[x > 0])), max_compiles=1)(with_found(3))
+
+
+def test_what_nothing_has_no_answer_to_is_an_error_in_the_line_that_asks():
+    compiled = gc.compile(lambda x: np.sort(x[x > 0]).max() + 1)
+    assert compiled(with_found(5)) == with_found(5).max() + 1
+    with pytest.raises(GraphError, match=r"max of no elements[\s\S]*test_data_sizes.py"):
+        compiled(with_found(0))
+    with pytest.warns(RuntimeWarning):
+        want = np.mean(X[:0])
+    assert np.isnan(want) and np.isnan(gc.compile(lambda x: np.sort(x[x > 0]).mean())(-np.abs(X)))
+
+
+def counting(total, seen):
+    """A step that assigns variables before and after it counts."""
+    check = gc.assert_
+
+    @gc.compile
+    def step(x, most):
+        found = np.sort(x[x > 0])
+        before = seen + 0
+        seen.assign(seen + 1)
+        check(found < most, "too much: {}", found.sum())
+        total.assign(total + found.sum())
+        seen.assign(seen + found.size)
+        return found.max(), before
+
+    return step
+
+
+def test_variables_are_assigned_once_when_all_is_counted():
+    total = gc.Variable(np.zeros(2), name="found_total")
+    seen = gc.Variable(np.array(0), name="found_seen")
+    step = counting(total, seen)
+    x = with_found(5)
+    assert step(x, 9.0) == (x.max(), 0)
+    np.testing.assert_allclose(total.value, np.full(2, x[x > 0].sum()))
+    with pytest.raises(GraphError, match="max of no elements"):
+        step(with_found(0), 9.0)
+    assert seen.value == 6
+    assert step(x, 9.0) == (x.max(), 6)
+    with pytest.raises(GraphError, match="too much"):
+        step(x, 0.0)
+
+
+def test_threads_that_count_do_not_lose_updates():
+    seen = gc.Variable(np.array(0), name="found_by_threads")
+
+    @gc.compile
+    def step(x):
+        found = np.nonzero(x > 0)[0]
+        seen.assign(seen + found.size)
+        return np.sort(x[found])
+
+    def work(count):
+        for _ in range(20):
+            np.testing.assert_array_equal(
+                step(with_found(count)), np.sort(np.maximum(0, with_found(count)))[24 - count :]
+            )
+
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(work, (3, 11)))
+    assert seen.value == 20 * (3 + 11)
+
+
+def test_random_numbers_and_text_for_what_was_found(capsys):
+    @gc.compile
+    def noisy(key, x):
+        found = x[x > 0]
+        gc.print("found {}", found.shape[0] * 1)
+        return found + gc.random.normal(key, found.shape)
+
+    key = gc.random.key(3)
+    for count in (4, 0):
+        x = with_found(count)
+        want = x[x > 0] + gc.random.normal(key, (count,))
+        np.testing.assert_allclose(noisy(key, x), want, rtol=1e-6)
+    assert capsys.readouterr().out.split() == ["found", "4", "found", "0"]
 
 
 def test_the_example_keeps_the_boxes_that_a_loop_keeps():

@@ -250,14 +250,31 @@ def test_masks_in_place_and_what_they_select():
     "function",
     [
         lambda x: x[x > 0] + x[x > 1],
-        lambda x: len(x[x > 0]),
-        lambda x: list(x[x > 0]),
+        lambda x: np.array(len(x[x > 0])),
+        lambda x: np.stack(list(x[x > 0])),
         lambda x: x[x > 0] * np.arange(3),
     ],
 )
-def test_what_needs_the_number_of_selected_elements_is_refused(function):
-    with pytest.raises(TraceError, match="traced mask"):
-        gc.compile(function)(X)
+def test_the_number_of_selected_elements_is_numpys(function):
+    compiled = gc.compile(function)
+    for x in (X, X * 0 + 2, np.array([-1.0, 1.0, 0.5, 2.0])):
+        try:
+            want = function(x)
+        except ValueError:
+            with pytest.raises(GraphError):
+                compiled(x)
+        else:
+            np.testing.assert_array_equal(compiled(x), want)
+
+
+def test_what_needs_the_number_of_selected_elements_is_refused_in_a_loop():
+    for of_row in (
+        lambda r: len(r[r > 0]),
+        lambda r: list(r[r > 0]),
+        lambda r: r[r > 0] + r[r > 1],
+    ):
+        with pytest.raises(TraceError, match="traced mask"):
+            gc.compile(lambda x, of_row=of_row: gc.map(of_row, x))(X)
 
 
 REFUSED = [

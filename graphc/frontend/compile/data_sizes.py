@@ -1,7 +1,13 @@
 """Sizes that the data decides: a graph in stages, each of which knows what the one before counted.
 
 A size that only a run can tell is a symbol (`FunctionTrace.counts`).  A node's stage is the first
-one in which all sizes that it depends on are known; what another stage needs is passed on.
+one in which all sizes that it depends on are known; what another stage needs is passed on.  What a
+trace has decided by an example of such a size is checked as soon as a run has counted it; for other
+counts the function is traced again.
+
+    y = x[x > 0]          stage 0    mask, places, count0
+    if len(y) > 9: ...    checked    count0 > 9
+    v.assign(y.sum())     stage 1    y, its sum, and in the last stage what variables are assigned
 """
 
 from __future__ import annotations
@@ -9,42 +15,110 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from graphc.codegen.table.holes import Openings
 from graphc.config import Config
 from graphc.errors import GraphError
 from graphc.frontend.compile.engine import Built, build
 from graphc.frontend.compile.open_sizes import FEWEST
 from graphc.frontend.compile.specialise import specialise
 from graphc.frontend.trace.trace import Traced
-from graphc.ir.graph import Graph, Node
+from graphc.ir.graph import Graph, Node, Rewriter, inline, node_effect, rebuild
 from graphc.ir.op import OPS, Effect
 from graphc.ir.sizes import Scope, Size
 from graphc.ir.types import BOOL, Type, leaves, tensor
+from graphc.ops.autodiff.vjp import tupled
+from graphc.passes.normalise.gradient import gradient
+from graphc.passes.normalise.state import state
+from graphc.passes.normalise.vmap import vmap
+from graphc.record import replace
 from graphc.runtime.call.execute import Executable
 from graphc.runtime.call.open import Shapes
-from graphc.runtime.call.staged import StagedExecutable, Step
+from graphc.runtime.call.staged import Refused, StagedExecutable, Step
+from graphc.runtime.load.formulas import Formulas
 from graphc.runtime.load.program import Image
 
 
-def build_counted(traced: Traced, config: Config) -> Built:
-    """Compile a graph with sizes that its runs count.
+class Counted(Built):
+    """A compilation in stages, which serves all sizes of its arguments that it is for."""
 
-    Raises GraphError for one that reads or writes variables, or calls Python.
-    """
-    stages = _Stages(traced)
+    staged: StagedExecutable
+
+    @property
+    def is_open(self) -> bool:
+        return False
+
+    @property
+    def formulas(self) -> Formulas | None:
+        """Those of its arguments."""
+        made = self.staged.formulas
+        count = len(self.staged.given)
+        known = [g for g in made.guards if all(k < count for _, m in g.polynomial for k in m)]
+        return replace(made, guards=tuple(known))
+
+    def bound(self, shapes: Shapes) -> Built | None:
+        return self if self.staged.is_for(shapes) else None
+
+    def symbols_of(self, shapes: Shapes) -> dict[str, int]:
+        return {}  # its graph stays open
+
+    def refusal(self, shapes: Shapes) -> str:
+        return self.staged.formulas.broken_by(self.staged.symbols_of(shapes))
+
+
+def is_for(traced: Traced, counts: Mapping[str, int]) -> bool:
+    """Whether nothing that was decided while tracing is otherwise for these counts."""
+    guards = traced.scope.guards.values() if traced.scope is not None else ()
+    return not any(g.difference.symbols() <= counts.keys() and g.is_broken(counts) for g in guards)
+
+
+def build_counted(traced: Traced, config: Config) -> Counted:
+    """Compile a graph with sizes that its runs count. Raises GraphError."""
+    stages = _Stages(traced, flat(traced, config))
     programs = [_Program(graph, stages.scope, config) for graph in stages.graphs()]
     built = [program.built[0] for program in programs]
-    steps = [
-        Step(each, takes, counts)
-        for each, (takes, counts) in zip(programs, stages.steps, strict=True)
-    ]
-    whole = StagedExecutable(traced.graph.name, steps, stages.gives)
-    records = tuple(record for each in built for record in each.stages)
     last = built[-1]
-    made = Built(records, last.image, last.kernels, last.threads)
+    records = tuple(record for each in built for record in each.stages)
+    made = Counted(records, last.image, last.kernels, last.threads)
     made.seconds = traced.seconds + sum(each.seconds for each in built)
     made.build_seconds = sum(each.build_seconds for each in built)
-    made.run_by(whole)
+    made.staged = stages.executable(programs)
+    made.run_by(made.staged)
     return made
+
+
+def counts_of(so_far: Traced, config: Config, arrays: Sequence[Any]) -> dict[str, int]:
+    """What a run counts before an error of tracing; nothing is written or printed."""
+    stages = _Stages(so_far, flat(so_far, config), has_effects=False)
+    programs = [_Program(graph, stages.scope, config) for graph in stages.graphs()]
+    stages.gives = list(stages.lengths.values())
+    try:
+        lengths = stages.executable(programs).run(arrays)
+    except Refused as other:
+        return other.counts
+    return {name: len(length) for name, length in zip(stages.lengths, lengths, strict=True)}
+
+
+def flat(traced: Traced, config: Config) -> Graph:
+    """The graph without regions that run once, and with what it counts as its last results."""
+    results = (*traced.graph.results, *traced.counts.values())
+    graph = state(traced.graph.replace(results=results, result_names=()), config)
+    while True:
+        made = _inlined(vmap(gradient(graph, config), config))
+        if made is graph:
+            return graph
+        graph = made
+
+
+def _inlined(graph: Graph) -> Graph:
+    def rewrite(node: Node, r: Rewriter) -> Node | None:
+        if node.op.traits.once and not node.op.traits.asks_gradient:
+            return tupled(r, inline(r, node.regions[0], node.inputs, node.after), node)
+        if node.op.traits.item and node.inputs[0].op.traits.makes_tuple:
+            number: int = node.attrs["index"]
+            return node.inputs[0].inputs[number]
+        return None
+
+    return rebuild(graph, rewrite)
 
 
 class _Program:
@@ -125,32 +199,44 @@ def build_stage(graph: Graph, known: Scope, config: Config, examples: Mapping[st
 class _Stages:
     """The stages of a graph.
 
-    `steps` has for each which values it takes and how many counts it makes; `gives` are the
+    `steps` has for each which values it takes and what it counts; `gives` are the
     results.  Values are numbered: the parameters, then for each step the lengths that it counts and
-    what it passes on.
+    what it passes on.  Variables are read where they are used and assigned in the last stage.
     """
 
-    def __init__(self, traced: Traced) -> None:
-        self.graph = traced.graph
-        self.counts = traced.counts
-        scopes = [s.scope for n in self.graph.nodes for s in sizes_of(n)]
-        self.scope = scopes[0] if scopes else Scope()
-        self.level: dict[Node, int] = dict.fromkeys(self.graph.params, 0)
-        for node in self.graph.nodes:
+    def __init__(self, traced: Traced, graph: Graph, has_effects: bool = True) -> None:
+        assert traced.scope is not None
+        self.graph = graph
+        self.scope = traced.scope
+        self.given = graph.results[: len(traced.graph.results)]
+        self.counts = dict(zip(traced.counts, graph.results[len(self.given) :], strict=True))
+        self.level: dict[Node, int] = dict.fromkeys(graph.params, 0)
+        for node in graph.nodes:
             self._check(node)
             self.level[node] = self._level_of(node)
-        self.numbers: dict[Node, int] = {p: k for k, p in enumerate(self.graph.params)}
-        self.lengths: dict[str, int] = {}
-        self.used = len(self.graph.params)
-        self.steps: list[tuple[tuple[int, ...], int]] = []
+        effects = [node for node in graph.nodes if node_effect(node) > Effect.READ]
+        self.effects = effects if has_effects else []
+        guards = self.scope.guards.values()
+        decided = {name for guard in guards for name in guard.difference.symbols()}
+        asked = [self.counts[name] for name in decided if name in self.counts]
+        if not has_effects:
+            asked = list(self.counts.values())
+        self.last = max((self.level[n] for n in (*self.given, *self.effects, *asked)), default=0)
+        self.level |= {n: self.last for n in self.effects if n.op.effect is Effect.WRITE}
+        self.asked = asked
+        self.numbers: dict[Node, int] = {p: k for k, p in enumerate(graph.params)}
+        self.used = len(graph.params)
+        own = (name for name in self.scope.symbols if name not in self.counts)
+        self.lengths = {name: self._number() for name in own}
+        self.steps: list[tuple[tuple[int, ...], tuple[str, ...]]] = []
         self.gives: list[int] = []
 
     def _check(self, node: Node) -> None:
-        if node.op.effect is not Effect.PURE or node.after:
+        if node_effect(node) is Effect.COMM:
             raise GraphError(
                 f"{node.op.name} in a function whose data decides sizes",
                 location=node.loc,
-                hint="give the sizes (size=), or keep variables and printing outside of it",
+                hint="give the sizes (size=), or keep messages between devices outside of it",
             )
 
     def _level_of(self, node: Node) -> int:
@@ -160,16 +246,20 @@ class _Stages:
 
     def graphs(self) -> Iterator[Graph]:
         """The graph of each stage."""
-        last = max((self.level[r] for r in self.graph.results), default=0)
-        for level in range(last + 1):
-            yield self._stage(level, level == last)
-        self.gives = [self.numbers[r] for r in self.graph.results]
+        for level in range(self.last + 1):
+            yield self._stage(level, level == self.last)
+        self.gives = [self.numbers[r] for r in self.given]
 
     def _stage(self, level: int, is_last: bool) -> Graph:
-        counts = {n: node for n, node in self.counts.items() if self.level[node] == level}
+        counts = {
+            name: node
+            for name, node in self.counts.items()
+            if self.level[node] == level and (not is_last or node in self.asked)
+        }
         passed = [n for n in self._needed_later(level) if n not in self.numbers]
-        results = [*([] if is_last else counts.values()), *passed]
-        nodes = self._nodes_behind(results)
+        results = [*counts.values(), *passed]
+        effects = [node for node in self.effects if self.level[node] == level]
+        nodes = self._nodes_behind([*results, *effects])
         made, takes, mapped = [], [], dict[Node, Node]()
         next_id = self.graph.next_id
         outside = dict.fromkeys(i for n in (*nodes, *results) for i in (*n.inputs, n))
@@ -185,10 +275,12 @@ class _Stages:
             next_id += 1
         inner = []
         for node in nodes:
-            mapped[node] = node.replace(inputs=tuple(mapped[i] for i in node.inputs))
+            inputs = tuple(mapped[i] for i in node.inputs)
+            after = tuple(mapped[a] for a in node.after if a in mapped)
+            mapped[node] = node.replace(inputs=inputs, after=after)
             inner.append(mapped[node])
-        self.steps.append((tuple(takes), 0 if is_last else len(counts)))
-        for name in () if is_last else counts:
+        self.steps.append((tuple(takes), tuple(counts)))
+        for name in counts:
             self.lengths[name] = self._number()
         for node in passed:
             self.numbers[node] = self._number()
@@ -202,13 +294,25 @@ class _Stages:
             next_id=next_id,
         )
 
+    def executable(self, programs: Sequence[_Program]) -> StagedExecutable:
+        """What runs the programs of the stages."""
+        steps = [
+            Step(program, takes, counts)
+            for program, (takes, counts) in zip(programs, self.steps, strict=True)
+        ]
+        shapes = [dims_of(param) for param in self.graph.params]
+        lengths = [(self.scope.symbols[name],) for name in self.counts]
+        formulas = Openings(self.scope).finish([*shapes, *lengths])
+        return StagedExecutable(self.graph.name, len(shapes), steps, self.gives, formulas)
+
     def _number(self) -> int:
         self.used += 1
         return self.used - 1
 
     def _needed_later(self, level: int) -> list[Node]:
-        """Values of a stage that results are, or later stages read; constants are made again."""
-        found = [r for r in self.graph.results if self.level[r] == level]
+        """Values of a stage that results are, or later stages read; constants are made again, and
+        variables are read again."""
+        found = [r for r in self.given if self.level[r] == level]
         for node in self.graph.nodes:
             if self.level[node] > level:
                 found += [i for i in node.inputs if self.level[i] == level and i.inputs]

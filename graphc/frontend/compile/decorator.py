@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import sys
-import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from os import PathLike
@@ -15,23 +14,32 @@ import numpy as np
 import graphc.frontend.trace.higher_order  # noqa: F401  (its stand-ins)
 from graphc.collector import collector_paused
 from graphc.config import Config
-from graphc.errors import FeedError, GraphError, GraphHint, RunError, TraceError
+from graphc.errors import FeedError, GraphError, RunError, TraceError
 from graphc.forks import fork_safe_lock
 from graphc.frontend.compile.baked import Baked, baked
 from graphc.frontend.compile.bound_function import BoundFunction
 from graphc.frontend.compile.engine import Built
-from graphc.frontend.compile.families import EXACT, Family, NamedSizes, family_of, sizes_option
+from graphc.frontend.compile.families import (
+    EXACT,
+    Family,
+    NamedSizes,
+    family_of,
+    hint_changing,
+    hint_closed,
+    sizes_option,
+)
 from graphc.frontend.compile.nesting import NAMED
-from graphc.frontend.compile.open_sizes import build_traced, can_be_open, scope_of
+from graphc.frontend.compile.open_sizes import can_be_open
+from graphc.frontend.compile.recount import Counts, Run, run_for_counts, trace_for_counts
 from graphc.frontend.compile.signature import (
     Binder,
-    Identity,
     Literals,
     Signature,
     Weak,
     argument_names,
     difference,
     not_arrays,
+    owner_of,
     parameter_names,
     parameter_type,
     signature_of,
@@ -42,8 +50,8 @@ from graphc.frontend.trace.recording import is_recording, noticing
 from graphc.frontend.trace.trace import (
     Parameter,
     defined_at,
-    locate,
     trace_function,
+    traced_before,
     without_internal_frames,
 )
 from graphc.frontend.trace.tree import flatten, unflatten
@@ -54,7 +62,7 @@ from graphc.ir.types import substitute_dim, tensor
 from graphc.ops.record.value import _ACTIVE, Value, current, lift, trace_of
 from graphc.record import replace
 from graphc.runtime.call.open import is_crowded
-from graphc.seams.cpython import frame_above
+from graphc.seams.cpython import pickles_by_value
 
 if TYPE_CHECKING:
     from graphc.frontend.diagnosis.why import Why
@@ -70,12 +78,6 @@ MOST_RECENT = 8  # calls with nested arguments that are known again
 def _plain_key(args: tuple[Any, ...]) -> tuple[Any, ...]:
     """What a call with plain arrays is known by."""
     return tuple([x for arg in args for x in (arg.dtype, arg.shape)])
-
-
-def _owner(signature: Signature) -> Any:
-    """The `self` of a method, unless it was declared static."""
-    first = signature.keys[0] if signature.keys else None
-    return first.value if isinstance(first, Identity) else None
 
 
 class CompiledFunction(Generic[P, R]):
@@ -126,7 +128,7 @@ class CompiledFunction(Generic[P, R]):
         found: Any = sys.modules.get(self.__module__)
         for name in title.split("."):
             found = getattr(found, name, None)
-        if found is self and not (self.__module__ == "__main__" and _by_value()):
+        if found is self and not (self.__module__ == "__main__" and pickles_by_value()):
             return title
         config = replace(self.config, dump=None, sample=None)
         options = self.static, self.donate, self._binder.bound, self.sizes, self.max_compiles
@@ -169,6 +171,8 @@ class CompiledFunction(Generic[P, R]):
         from graphc.frontend.files.saved_variables import arrays_of
 
         variant, leaves = self._variant_of(args, kwargs)
+        if variant.traced.counts:  # the sizes of its graph are open
+            return error
         state = functools.partial(arrays_of, variant.graph) if self.config.check_finite else None
         return explained(error, variant.graph, variant.feeds(leaves), state)
 
@@ -181,7 +185,7 @@ class CompiledFunction(Generic[P, R]):
             variant = self._variant(signature, called=True)
             if variant.built is None:
                 self._compile(variant)
-            return variant.run_resident(leaves)
+            return self._for_counts(variant, leaves, lambda found: found.run_resident(leaves))
         except GraphError as error:
             raise without_internal_frames(error) from error.__cause__
 
@@ -203,12 +207,28 @@ class CompiledFunction(Generic[P, R]):
 
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         variant, leaves = self._variant_of(args, kwargs)
+        if current() is not None and variant.traced.counts:
+            return seen(self.function)(*args, **kwargs)  # its sizes are the enclosing trace's
         if current() is not None or any(isinstance(leaf, Value) for leaf in leaves):
             return self._inline(variant, leaves)
         if variant.built is None:
             self._compile(variant)
         self._remember(variant, args, kwargs)
-        return variant.run(leaves)
+        return self._for_counts(variant, leaves, lambda found: found.run(leaves))
+
+    def _for_counts(self, variant: Variant, leaves: list[Any], run: Run) -> Any:
+        """Run a variant, or the one for what its run counts."""
+
+        def make(counts: Counts) -> Variant:
+            made = self._counted(variant.signature, leaves, counts)
+            self._compile(made)
+            return made
+
+        return run_for_counts(variant, run, make)
+
+    def _counted(self, signature: Signature, leaves: list[Any], counts: Counts) -> Variant:
+        with self._lock, collector_paused():
+            return trace_for_counts(self._trace, signature, leaves, counts, self.config)
 
     def _variant_of(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -217,18 +237,29 @@ class CompiledFunction(Generic[P, R]):
         signature, leaves = self._signature(args, kwargs)
         called = current() is None and not any(isinstance(leaf, Value) for leaf in leaves)
         try:
-            return self._variant(signature, called), leaves
+            return self._variant_for(signature, leaves, called), leaves
         except TraceError:  # it may be that a number was needed in Python
             if self._binder.literals is None or not self._binder.literals.need_all():
                 raise
         signature, leaves = self._signature(args, kwargs)
-        return self._variant(signature, called), leaves
+        return self._variant_for(signature, leaves, called), leaves
+
+    def _variant_for(self, signature: Signature, leaves: list[Any], called: bool) -> Variant:
+        """As `_variant`; sizes that only a run can tell are those of this call, if need be."""
+        try:
+            return self._variant(signature, called)
+        except Exception as error:
+            if not called or traced_before(error) is None:
+                raise
+        made = self._counted(signature, leaves, {})
+        self._variants[signature] = (made,)
+        return made
 
     def _remember(self, variant: Variant, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Let further calls like this one skip binding and hashing."""
         plain = not kwargs and all(type(arg) is _ndarray for arg in args)
         entry = variant.entry(self._binder, (len(args), tuple(kwargs)), plain)
-        if entry is no_entry:
+        if entry is no_entry or variant.traced.counts:
             return
         self._last = latest = (entry, variant)
         if plain and variant.is_flat and self._binder.simple and not variant.baked:
@@ -276,7 +307,7 @@ class CompiledFunction(Generic[P, R]):
                 found = self._trace(signature, reason)
                 self._variants[signature] = (found, *known[: MOST_RECENT - 1])
                 if len(known) == MOST_RECENT - 1:
-                    self._hint_changing(reason)
+                    hint_changing(self._binder.title, MOST_RECENT, reason)
         return found
 
     def _found(self, signature: Signature) -> Variant | None:
@@ -313,34 +344,15 @@ class CompiledFunction(Generic[P, R]):
 
         def make(scope: Scope) -> tuple[Built, Variant]:
             variant = self._trace(opened, family.reason, scope)
-            seconds = variant.trace_seconds
-            variant.built = built = build_traced(variant.graph, scope, self.config, seconds)
+            built = variant.build_open(scope, self.config)
             self._note_compile(variant, built)
             family.note(signature)
             return built, variant
 
         found = family.extended(opened, signature, make, lambda: self._check_compiles(opened))
         if found is None and named is not None and not family.open:
-            self._hint_closed(family.open.closed)
+            hint_closed(self._binder.title, family.open.closed)
         return found
-
-    def _hint_closed(self, reason: str) -> None:
-        name = getattr(self, "__name__", "the function")
-        reason = reason.partition("\n")[0]
-        warnings.warn_explicit(
-            f"{name} is compiled for every size of its own, as one of sizes= is needed: {reason}",
-            GraphHint,
-            *(locate() or ("<unknown>", 1)),
-        )
-
-    def _hint_changing(self, reason: str) -> None:
-        name = getattr(self, "__name__", "the function")
-        warnings.warn_explicit(
-            f"{name} was traced {MOST_RECENT} times for one signature, the last time for "
-            f"{reason}; what changes often should be an argument or a gc.Variable",
-            GraphHint,
-            *(locate() or ("<unknown>", 1)),
-        )
 
     def _trace(self, signature: Signature, reason: str, scope: Scope | None = None) -> Variant:
         """The variant of a signature; its symbols, if it has any, are those of the scope."""
@@ -364,10 +376,10 @@ class CompiledFunction(Generic[P, R]):
 
         name = getattr(self.function, "__name__", "f")
         place = defined_at(self.function)
-        owner = _owner(signature)
+        owner = owner_of(signature)
         before = dict(getattr(owner, "__dict__", {}))
         try:
-            scope = scope_of({}) if scope is None else scope
+            scope = Scope() if scope is None else scope
             with noticing() as answers:
                 traced = trace_function(name, parameters, call, place, scope)
             read = self._baked(owner, before)
@@ -515,16 +527,6 @@ def _again(
     """A compiled function that was pickled."""
     rest: dict[str, Any] = {"sizes": sizes, "max_compiles": max_compiles}
     return CompiledFunction(function, config, static, donate, bound, **rest)
-
-
-def _by_value() -> bool:
-    """Whether cloudpickle is at work, which takes functions of `__main__` along."""
-    frame: Any = frame_above(2)
-    while frame is not None:
-        if frame.f_globals.get("__name__", "").endswith("cloudpickle.cloudpickle"):
-            return True
-        frame = frame.f_back
-    return False
 
 
 @overload

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from graphc.passes.pipeline import Record
     from graphc.runtime.call.execute import Executable
     from graphc.runtime.call.open import OpenExecutable, Shapes
+    from graphc.runtime.load.formulas import Formulas
     from graphc.runtime.load.program import Image
 
 
@@ -59,6 +60,11 @@ class Built:
     def is_open(self) -> bool:
         """Whether it serves arrays of many sizes: it runs as `bound`."""
         return self.image.formulas is not None
+
+    @property
+    def formulas(self) -> Formulas | None:
+        """What its open sizes are, and what must hold of them."""
+        return self.image.formulas
 
     def symbols_of(self, shapes: Shapes) -> dict[str, int]:
         """The values of the open sizes for parameters of these shapes, which it is for."""

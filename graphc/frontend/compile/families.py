@@ -8,10 +8,11 @@ call of (1, 16)     maybe not served: a decision does not hold; compiled again, 
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from graphc.errors import GraphError
+from graphc.errors import GraphError, GraphHint
 from graphc.frontend.compile.engine import Built
 from graphc.frontend.compile.open_sizes import (
     OpenBuilds,
@@ -21,9 +22,10 @@ from graphc.frontend.compile.open_sizes import (
 )
 from graphc.frontend.compile.signature import Signature, parameter_type
 from graphc.frontend.compile.variant import Variant
-from graphc.frontend.trace.trace import Traced
+from graphc.frontend.trace.trace import locate
 from graphc.ir.sizes import Scope
 from graphc.ir.types import Dim, Type
+from graphc.record import replace
 from graphc.runtime.call.open import Shapes
 
 MOST_SEEN = 8  # calls that are compared
@@ -110,11 +112,29 @@ class Family:
 def _served(signature: Signature, built: Built, opened: Variant) -> Variant:
     """The variant of a call that is served by a compilation, of which it is `built`."""
     assert opened.built is not None
-    traced = Traced(opened.graph, opened.tree, opened.trace_seconds)
+    traced = replace(opened.traced, graph=opened.graph)
     values = opened.built.symbols_of(_shapes(signature))
     made = Variant(signature, traced, opened.baked, opened.reason, values)
     made.built = built
     return made
+
+
+def hint_closed(name: str, reason: str) -> None:
+    """Say why sizes that were named are compiled one by one."""
+    reason = reason.partition("\n")[0]
+    _hint(f"{name} is compiled for every size of its own, as one of sizes= is needed: {reason}")
+
+
+def hint_changing(name: str, times: int, reason: str) -> None:
+    """Say what makes one trace after the other."""
+    _hint(
+        f"{name} was traced {times} times for one signature, the last time for {reason}; what "
+        "changes often should be an argument or a gc.Variable"
+    )
+
+
+def _hint(text: str) -> None:
+    warnings.warn_explicit(text, GraphHint, *(locate() or ("<unknown>", 1)))
 
 
 def _shapes(signature: Signature) -> Shapes:

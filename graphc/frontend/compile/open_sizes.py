@@ -134,7 +134,7 @@ class OpenBuilds(Generic[Origin]):
 
     def _add(self, built: Built, origin: Origin) -> None:
         self.made.insert(0, (built, origin))
-        formulas = built.image.formulas
+        formulas = built.formulas
         for guard in formulas.guards if formulas is not None else ():
             if guard.relation == "zero":
                 self.closed = f"{guard.text} is needed"

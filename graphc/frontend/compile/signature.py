@@ -457,3 +457,9 @@ def _change(old: LeafKey, new: LeafKey) -> str:
 def _shape(kind: Type) -> str:
     inside = ", ".join(map(str, kind.shape))
     return f"({inside},)" if kind.rank == 1 else f"({inside})"
+
+
+def owner_of(signature: Signature) -> Any:
+    """The `self` of a method, unless it was declared static."""
+    first = signature.keys[0] if signature.keys else None
+    return first.value if isinstance(first, Identity) else None

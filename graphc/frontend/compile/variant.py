@@ -12,7 +12,7 @@ from graphc.frontend.compile.baked import Baked
 from graphc.frontend.compile.data_sizes import build_counted
 from graphc.frontend.compile.engine import Built, build
 from graphc.frontend.compile.nesting import Form, builds_of, fetches_of
-from graphc.frontend.compile.open_sizes import USUAL, build_open
+from graphc.frontend.compile.open_sizes import USUAL, build_open, build_traced
 from graphc.frontend.compile.signature import (
     Binder,
     Identity,
@@ -26,6 +26,7 @@ from graphc.frontend.trace.spec import symbols_of
 from graphc.frontend.trace.trace import Traced
 from graphc.frontend.trace.tree import LEAF, unflatten
 from graphc.ir.graph import Graph
+from graphc.ir.sizes import Scope
 from graphc.ir.types import Type
 from graphc.record import record
 from graphc.runtime.call.array import Array
@@ -86,6 +87,7 @@ class Variant:
         self._builds = None if self._bare else builds_of(self.tree)
         self.is_finished = self._bare or self._builds is not None  # native entries nest results
         self._entries: dict[Form, Callable[..., Any]] = {}
+        self.by_counts = [self]  # those of this signature for one or other counts of a run
 
     @property
     def graph(self) -> Graph:
@@ -105,6 +107,14 @@ class Variant:
             else:
                 usual = dict.fromkeys(sorted(symbols_of(kinds)), USUAL)
                 self.built = build_open(self.graph, config, usual, self.trace_seconds)
+        return self.built
+
+    def build_open(self, scope: Scope, config: Config) -> Built:
+        """Compile with the sizes of its scope left open."""
+        if self.traced.counts:
+            self.built = build_counted(self.traced, config)
+        else:
+            self.built = build_traced(self.graph, scope, config, self.trace_seconds)
         return self.built
 
     def run(self, leaves: Sequence[Any]) -> Any:

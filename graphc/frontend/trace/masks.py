@@ -16,11 +16,10 @@ import numpy as np
 
 from graphc.errors import TraceError
 from graphc.frontend.trace.operands import mapped, plain
-from graphc.ir.graph import Node
-from graphc.ir.op import Effect
+from graphc.ir.graph import is_same
 from graphc.ir.types import BOOL, DType, Type
 from graphc.ops.index.indexing import MASK_HINT
-from graphc.ops.record.value import NUMPY, PUBLIC, Stateful, Trace, Value, cast_value
+from graphc.ops.record.value import NUMPY, PUBLIC, Stateful, Trace, Value, cast_value, current
 
 _REDUCTIONS = {
     np.sum: "sum",
@@ -37,7 +36,6 @@ _REDUCTIONS = {
     np.count_nonzero: "count_nonzero",
 }
 _ELEMENTWISE = frozenset((np.where, np.clip, np.round, np.nan_to_num, np.real, np.imag, np.isclose))
-_MOST_COMPARED = 200  # nodes of two masks that are told to be the same
 
 
 class SelectedElements(Stateful):
@@ -99,12 +97,16 @@ class SelectedElements(Stateful):
         return f"<elements of {self.whole!r} at {self.mask!r}>"
 
     def __len__(self) -> int:
+        if _can_count():
+            return len(self.counted())
         raise self._refused("their number")
 
     def __getitem__(self, index: Any) -> Any:
         return self.counted()[index]
 
     def __iter__(self) -> Any:
+        if _can_count():
+            return iter(self.counted())
         raise self._refused("their number")
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
@@ -133,14 +135,21 @@ class SelectedElements(Stateful):
         return function(*args, **kwargs)
 
     def _apply(self, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        args, kwargs = mapped(plain((args, kwargs)), self._whole_of)
+        args, kwargs = plain((args, kwargs))
+        try:
+            args, kwargs = mapped((args, kwargs), self._whole_of)
+        except TraceError:  # it stands beside the elements alone
+            if not _can_count():
+                raise
+            args, kwargs = mapped((args, kwargs), _counted)
+            return function(*args, **kwargs)
         made = (NUMPY.get(function) or function)(*args, **kwargs)
         return mapped(made, lambda part: SelectedElements(part, self.mask))
 
     def _whole_of(self, operand: Any) -> Any:
         """An operand that stands beside the whole array. Raises TraceError for other lengths."""
         if isinstance(operand, SelectedElements):
-            if not same_mask(self.mask, operand.mask):
+            if not is_same(self.mask.node, operand.mask.node):
                 raise TraceError(
                     "elements at two different traced masks meet",
                     hint="their numbers may differ: use one mask, or np.where on whole arrays",
@@ -194,6 +203,12 @@ class SelectedElements(Stateful):
         return total / (PUBLIC["sum"](wide, axes, keepdims=keepdims) - ddof).astype(total.dtype)
 
 
+def _can_count() -> bool:
+    """Whether the run may decide sizes here: not in a loop or a branch."""
+    trace = current()
+    return trace is not None and trace.counts_sizes
+
+
 def _counted(operand: Any) -> Any:
     return operand.counted() if isinstance(operand, SelectedElements) else operand
 
@@ -231,21 +246,6 @@ def put_back(x: Any, index: Any, chosen: SelectedElements) -> Any:
         raise chosen._refused("where they go")
     value = cast_value(PUBLIC["broadcast_to"](place._whole_of(chosen), x.shape), x.element)
     return PUBLIC["where"](place._wide_mask(), value, x)
-
-
-def same_mask(one: Value, other: Value) -> bool:
-    """Whether two masks are the same computation of the same values."""
-    pairs: list[tuple[Node, Node]] = [(one.node, other.node)]
-    for count, (a, b) in enumerate(pairs):
-        if a is b:
-            continue
-        alike = a.op is b.op and a.attrs == b.attrs and a.type == b.type and not a.regions
-        if not alike or a.op.effect is not Effect.PURE or a.op.traits.parameter:
-            return False
-        pairs.extend(zip(a.inputs, b.inputs, strict=True))
-        if count > _MOST_COMPARED:
-            return False
-    return True
 
 
 # ------------------------------------------------------------------------------------ operators

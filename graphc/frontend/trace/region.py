@@ -35,10 +35,10 @@ from graphc.record import record
 
 
 class RegionTrace(FunctionTrace):
-    """The trace of a region inside another trace."""
+    """The trace of a region inside another trace; one that runs `once` may count sizes."""
 
-    def __init__(self, outer: Trace) -> None:
-        super().__init__()
+    def __init__(self, outer: Trace, once: bool) -> None:
+        super().__init__(getattr(outer, "scope", None) if once else None)
         self.outer = outer
         self.builder.place = outer.builder.place
         self.captured: dict[int, tuple[Value, Node]] = {}  # by outer id: (value, parameter)
@@ -63,16 +63,28 @@ class RegionTrace(FunctionTrace):
 
 @record(frozen=True)
 class Region:
-    """A traced region: its own parameters come first, then the captured ones."""
+    """A traced region: its own parameters come first, then the captured ones.
+
+    The results are those of the function, then what its run counts (`FunctionTrace.counts`).
+    """
 
     graph: Graph
     tree: TreeDef
     weak: tuple[bool, ...]  # which results are Python numbers as far as promotion goes
     captured: dict[int, tuple[Value, Node]]
+    counts: tuple[str, ...] = ()
 
     @property
     def types(self) -> list[Type]:
-        return [r.type for r in self.graph.results]  # type: ignore[misc]
+        return [r.type for r in self.graph.results[: len(self.weak)]]  # type: ignore[misc]
+
+    def made(self, results: Sequence[Value]) -> tuple[Any, ...]:
+        """What an op on it gives, without the counts: these are the enclosing trace's from here."""
+        first = len(self.weak)
+        last = first + len(self.counts)
+        for name, value in zip(self.counts, results[first:last], strict=True):
+            enclosing().counts.setdefault(name, value.node)  # type: ignore[attr-defined]
+        return (*results[:first], *results[last:])
 
 
 def enclosing() -> Trace:
@@ -87,14 +99,15 @@ def trace_region(
     parameters: Sequence[Parameter],
     call: Callable[[list[Tracer]], Any],
     targets: Sequence[DType | None] = (),
+    once: bool = False,
 ) -> Region:
-    """Trace `call` as a region of the current trace.
+    """Trace `call` as a region of the current trace, which runs `once` or how often one knows not.
 
     `targets` are dtypes that results which came from Python numbers are cast to, where they fit.
     Raises TraceError
     with the user's line for what has no meaning in a graph.
     """
-    trace = RegionTrace(enclosing())
+    trace = RegionTrace(enclosing(), once)
     titles = unique_names([p.name for p in parameters])
     made = [trace.parameter(t, p.type, p.weak) for t, p in zip(titles, parameters)]
     try:
@@ -114,11 +127,12 @@ def trace_region(
         identifier(name),
         params,
         trace.builder.nodes,
-        results,
+        (*results, *trace.counts.values()),
         names=trace.given_names,
         next_id=trace.builder.next_id,
     )
-    return Region(graph, tree, tuple(v.weak for v in values), trace.captured)
+    weak = tuple(v.weak for v in values)
+    return Region(graph, tree, weak, trace.captured, tuple(trace.counts))
 
 
 def adapts(weak: DType, target: DType) -> bool:

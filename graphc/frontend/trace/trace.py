@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import types
@@ -19,7 +20,7 @@ from graphc.collector import collector_paused
 from graphc.errors import GraphError, GraphHint, TraceError
 from graphc.frontend.trace.tracer import Tracer
 from graphc.frontend.trace.tree import TreeDef, flatten, leaf_names, unique_names
-from graphc.ir.graph import Builder, Graph, Location, Node
+from graphc.ir.graph import Builder, Graph, Location, Node, is_same
 from graphc.ir.op import OPS
 from graphc.ir.sizes import Scope
 from graphc.ir.types import DType, Type
@@ -117,6 +118,7 @@ class FunctionTrace(Trace):
         self.copies = 1  # that are made of a line on purpose
         self.ties: dict[tuple[str, str], list[str]] = {}  # those that variables are in
         self.scope = scope  # of sizes that stay open
+        self.counts_sizes = scope is not None
         self.counts: dict[str, Node] = {}  # what the run counts, by the symbol that it is
 
     @property
@@ -130,11 +132,19 @@ class FunctionTrace(Trace):
         self.closed = True
 
     def data_size(self, name: str, count: Value) -> Any:
-        if self.scope is None or current() is not self:
+        inner = current()
+        if inner is not self and isinstance(inner, FunctionTrace):
+            return inner.data_size(name, count)
+        if self.scope is None:
             return super().data_size(name, count)
-        symbol = f"count{len(self.counts)}"
+        known = self.scope.symbols
+        for symbol, node in self.counts.items():
+            if is_same(node, count.node):
+                return known[symbol] if known[symbol].hint > 1 else known[symbol].hint
+        symbol = next(title for k in itertools.count() if (title := f"count{k}") not in known)
         self.counts[symbol] = count.node
-        return self.scope.symbol(symbol, USUAL_COUNT)
+        made = self.scope.symbol(symbol, USUAL_COUNT)
+        return made if made.hint > 1 else int(made)  # which broadcasting must tell from any other
 
     def constant(self, value: Any, element: DType | None = None) -> Value:
         # An array that was written to since it became a constant is a new constant.
@@ -197,6 +207,18 @@ class Traced:
     tree: TreeDef
     seconds: float
     counts: dict[str, Node] = field(default_factory=dict)  # see `FunctionTrace`
+    scope: Scope | None = None
+
+
+def traced_before(error: BaseException) -> Traced | None:
+    """What was traced before an error, where that counts sizes: for the true ones there may be no
+    error."""
+    return error.__dict__.get("traced_before")
+
+
+def _noted(error: Failure, so_far: Callable[[], Traced | None]) -> Failure:
+    error.__dict__["traced_before"] = so_far()
+    return error
 
 
 @record(frozen=True)
@@ -224,25 +246,35 @@ def trace_function(
     started = perf_counter()
     trace = FunctionTrace(scope)
     made = [trace.parameter(p.name, p.type, p.weak) for p in parameters]
+
+    def traced(results: tuple[Node, ...], tree: TreeDef) -> Traced:
+        graph = Graph(
+            identifier(name),
+            tuple(node for node, _ in made),
+            trace.builder.nodes,
+            results,
+            result_names=unique_names([n or "0" for n in leaf_names(tree)]),
+            names=trace.given_names,
+            next_id=trace.builder.next_id,
+        )
+        return Traced(graph, tree, perf_counter() - started, trace.counts, scope)
+
+    def so_far() -> Traced | None:
+        return traced((), flatten(())[1]) if trace.counts else None
+
     try:
         with collector_paused(), tracing(trace):
             leaves, tree = flatten(call([tracer for _, tracer in made]), keep_order=True)
             results = tuple(_result(trace, leaf, k) for k, leaf in enumerate(leaves))
     except GraphError as error:
-        raise error.at(location_of(error) or location) from None
+        raise _noted(error.at(location_of(error) or location), so_far) from None
+    except Exception as error:
+        _noted(error, so_far)
+        raise
     finally:
         trace.close()
     hint_unrolled(trace.builder.nodes, trace.copies)
-    graph = Graph(
-        identifier(name),
-        tuple(node for node, _ in made),
-        trace.builder.nodes,
-        results,
-        result_names=unique_names([n or "0" for n in leaf_names(tree)]),
-        names=trace.given_names,
-        next_id=trace.builder.next_id,
-    )
-    return Traced(graph, tree, perf_counter() - started, trace.counts)
+    return traced(results, tree)
 
 
 def _result(trace: Trace, leaf: Any, number: int) -> Node:

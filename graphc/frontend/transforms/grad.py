@@ -36,6 +36,7 @@ from graphc.hints import explained
 from graphc.ir.types import Type
 from graphc.ops.control.outside import without_calls
 from graphc.ops.record.value import Stateful, Value, current, functions, lift
+from graphc.record import replace
 
 P = ParamSpec("P")
 Function = Callable[..., Any]
@@ -107,7 +108,12 @@ def _value_and_grad(
 
 
 def loss_region(
-    function: Function, wrt: Wrt, has_aux: bool, args: tuple[Any, ...], kwargs: dict[str, Any]
+    function: Function,
+    wrt: Wrt,
+    has_aux: bool,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    once: bool = True,
 ) -> tuple[Region, Operands, list[Key]]:
     """The region of a scalar function, its operands, and where among them each entry of wrt is."""
     names = argument_names(function)
@@ -121,7 +127,7 @@ def loss_region(
         return [_loss(value), aux]
 
     name = getattr(function, "__name__", "loss")
-    return trace_region(name, given.parameters, call), given, keys
+    return trace_region(name, given.parameters, call, once=once), given, keys
 
 
 def given_arguments(
@@ -142,7 +148,8 @@ def _emit_grad(
     """The results of a grad node on a region and what it captures."""
     captured, graphs = closed((region,))
     operands = (*given.values, *captured, *seeds)
-    return emit_closed("grad", operands, graphs, wrt=tuple(wrt), seeds=len(seeds))
+    made = emit_closed("grad", operands, graphs, wrt=tuple(wrt), seeds=len(seeds))
+    return region.made(made)
 
 
 def _pair(made: Any) -> tuple[Any, Any]:
@@ -251,13 +258,13 @@ def _vjp(function: Function, primals: tuple[Any, ...], quiet: bool = False) -> t
         tree[:] = [structure, order]
         return [values[k] for k in order]
 
-    region = trace_region(getattr(function, "__name__", "f"), given.parameters, call)
+    region = trace_region(getattr(function, "__name__", "f"), given.parameters, call, once=True)
     structure, order = tree
     floats = [k for k, kind in enumerate(region.types) if kind.dtype.kind in "fc"]
     if not floats:
         raise TraceError("a function without float results has no pullback")
     shown = _again(region) if quiet else region
-    made = emit_region("call", given.values, (shown,), name=region.graph.name)
+    made = region.made(emit_region("call", given.values, (shown,), name=region.graph.name))
     found = dict(zip(order, made))
     result = unflatten(structure, [found[k] for k in range(len(order))])
     chosen = [k for k, v in enumerate(given.values) if v.element.kind in "fc"]
@@ -276,7 +283,7 @@ def _vjp(function: Function, primals: tuple[Any, ...], quiet: bool = False) -> t
 
 def _again(region: Region) -> Region:
     """The region where it runs once more than the function was called."""
-    return Region(without_calls(region.graph), region.tree, region.weak, region.captured)
+    return replace(region, graph=without_calls(region.graph))
 
 
 def _seeds(
@@ -291,7 +298,8 @@ def _seeds(
         value = lift(leaves[place], enclosing())
         if value.shape != kind.shape:
             raise TraceError(f"the cotangent of a {kind} result is {value.type}")
-        seeds.append(lift(value, enclosing(), kind.dtype))
+        shaped = functions.reshape(value, kind.shape)  # a number may stand for a size
+        seeds.append(lift(shaped, enclosing(), kind.dtype))
     return seeds
 
 

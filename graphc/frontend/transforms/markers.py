@@ -51,8 +51,10 @@ def checkpoint(function: Callable[P, R]) -> Callable[P, R]:
             positional, named = given.rebuilt(tracers)
             return seen(function)(*positional, **named)
 
-        region = trace_region(getattr(function, "__name__", "f"), given.parameters, run)
-        made = emit_region("checkpoint", given.values, (region,), name=region.graph.name)
+        title = getattr(function, "__name__", "f")
+        region = trace_region(title, given.parameters, run, once=True)
+        name = region.graph.name
+        made = region.made(emit_region("checkpoint", given.values, (region,), name=name))
         return unflatten(region.tree, made)
 
     return call

@@ -204,7 +204,8 @@ class _Shape:
         args, kwargs = call
         if options.trains:
             noted = self.noting(function) if options.has_aux else function
-            self.region, given, self.keys = loss_region(noted, 0, options.has_aux, args, kwargs)
+            traced = loss_region(noted, 0, options.has_aux, args, kwargs, once=False)
+            self.region, given, self.keys = traced
             self.wrt = chosen_leaves(given, self.keys)
         else:
             given = given_arguments(function, [0], args, kwargs)

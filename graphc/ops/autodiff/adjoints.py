@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from graphc.ir.sizes import Size
 from graphc.ir.types import Dimension
 from graphc.ops.record.dims import Shape, rank_of, shape_of
 from graphc.ops.record.value import Value, functions
@@ -17,9 +18,14 @@ def sum_to(x: Value, dims: Shape) -> Any:
     have = shape_of(x)
     lead = rank_of(x) - len(dims)
     pairs = enumerate(zip(have[lead:], dims, strict=True), lead)
-    ones = (k for k, (before, d) in pairs if d is not before and d == 1 and before != 1)
+    ones = (k for k, (before, d) in pairs if d is not before and d == 1 and _may_be_more(before))
     axes = (*range(lead), *ones)
     return functions.reshape(functions.sum(x, axis=axes), dims) if axes else x
+
+
+def _may_be_more(extent: Dimension) -> bool:
+    """Whether an extent is not always 1: to sum over one element does no harm."""
+    return isinstance(extent, Size) or extent != 1
 
 
 def fitted(x: Value, extents: Sequence[Dimension]) -> Any:

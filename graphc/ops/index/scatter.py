@@ -16,6 +16,7 @@ import numpy as np
 
 from graphc.errors import OutOfRangeError
 from graphc.ir.op import Attr, Library, Op, Sample
+from graphc.ir.sizes import alike
 from graphc.ir.traits import Traits
 from graphc.ir.types import BOOL, F32, I64, U64, AnyType, Type, definitely_different, tensor
 from graphc.ops.index import scatter_gradients as rules
@@ -231,7 +232,9 @@ def add_along(dims: tuple[int, ...], index: Value, axis: int, updates: ArrayLike
     along one axis: what is left of a take_along on the way back.
     """
     f, inner = functions, math.prod(dims[axis + 1 :])
-    if shape_of(index)[axis] == 1:  # one place per row: an index map, which fuses with what follows
+    if alike(
+        shape_of(index)[axis : axis + 1], (1,)
+    ):  # one place per row: an index map, which fuses with what follows
         column = tuple(-1 if k == axis else 1 for k in range(len(dims)))
         return f.where(f.equal(reshape(f.arange(dims[axis]), column), index), updates, 0)
     outer, total = math.prod(dims[:axis]), math.prod(dims)

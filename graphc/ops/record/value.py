@@ -90,6 +90,7 @@ class Trace:
         self.constants: dict[int, tuple[Any, Node]] = {}
         self.order = Order()
         self.closed = False  # whether its function has returned
+        self.counts_sizes = False  # whether the run may decide extents: `data_size`
 
     def wrap(self, node: Node, weak: bool = False) -> Value:
         return self.value_class(node, self, weak)

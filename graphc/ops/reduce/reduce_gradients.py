@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from graphc.ir.sizes import greatest
 from graphc.ops.record.arguments import ArrayLike
 from graphc.ops.record.value import Value, emit, functions
 from graphc.ops.shape.padding import shifted
@@ -36,7 +37,7 @@ def sum_gradient(ct: Value, result: Value, x: Value, *, axes: Axes, keepdims: bo
 def mean_gradient(ct: Value, result: Value, x: Value, *, axes: Axes, keepdims: bool) -> list[Any]:
     if x.type.is_static:
         count = math.prod(x.type.dims[k] for k in axes)
-        share = functions.divide(ct, max(count, 1))
+        share = functions.divide(ct, greatest(count, 1))
     else:  # counted when the sizes are known
         ones = functions.broadcast_to(functions.full((), 1, dtype=x.element.compute), x.shape)
         total = functions.sum(ones, axis=axes, keepdims=keepdims)

@@ -13,6 +13,24 @@ from graphc.runtime.call.variable import Cell, Container, container
 from graphc.runtime.load.layouts import HomeWords
 from graphc.runtime.load.program import StateSlot
 
+Homes = Sequence[tuple[Container, bool]]  # containers, each with whether a run writes there
+
+
+def homes_of(slots: Sequence[StateSlot]) -> Homes:
+    """The containers of variables, in order of their names, so that runs never wait for one another
+    in a circle."""
+    written = {slot.container for slot in slots if slot.written}
+    names = sorted({slot.container for slot in slots})
+    return [(container(name), name in written) for name in names]
+
+
+def held(homes: Homes) -> ExitStack:
+    """Wait until nobody is in the way; closing what it returns lets others go on."""
+    with ExitStack() as stack:
+        for home, writes in homes:
+            stack.enter_context(home.writing() if writes else home.reading())
+        return stack.pop_all()
+
 
 class Binding:
     """Binds variables by name when a run needs them first, and again after a reset.
@@ -28,19 +46,14 @@ class Binding:
         self.addresses: list[int] | None = None
         self.pause: Callable[[], None] = lambda: None
         self.cells: list[Cell] = []
-        written = {slot.container for slot in slots if slot.written}
-        # In order of their names, so that runs never wait for one another in a circle.
-        names = sorted({slot.container for slot in slots})
-        self.homes: list[tuple[Container, bool]] = [(container(n), n in written) for n in names]
+        self.homes = homes_of(slots)
+        self.is_part = False  # of a longer run, which holds the containers
 
     def hold(self) -> ExitStack:
         """Wait until nobody is in the way of a run; closing what it returns ends the run."""
-        with ExitStack() as stack:
-            for cell in self.found() if self.addresses is None else ():
-                cell.settle()
-            for home, writes in self.homes:
-                stack.enter_context(home.writing() if writes else home.reading())
-            return stack.pop_all()
+        for cell in self.found() if self.addresses is None else ():
+            cell.settle()
+        return held(() if self.is_part else self.homes)
 
     def bind(self) -> list[int]:
         """The addresses; the locks are held.  Raises RunError for a variable that does not fit or,

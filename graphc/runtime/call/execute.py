@@ -19,7 +19,7 @@ from graphc.errors import FeedError, LimitError
 from graphc.forks import fork_safe_lock
 from graphc.runtime.call import entry
 from graphc.runtime.call.array import Array
-from graphc.runtime.call.binding import Binding
+from graphc.runtime.call.binding import Binding, Homes
 from graphc.runtime.call.failure import explain, kept
 from graphc.runtime.call.frame import Frame, Part, part_of
 from graphc.runtime.call.interrupt import stop_on_interrupt
@@ -68,13 +68,18 @@ class Executable:
         dtypes = (*self._param_dtypes, *self._result_dtypes)
         self._context = entry.make_context(image, dtypes, self._binding, self._keep)
         self.entry = self._make_entry()
-        self._tell_hosts()
+        self._tell_hosts(self._binding.homes if self._binding is not None else ())
         executables.add(self)
         stop_on_interrupt(stop_all)
 
-    def _tell_hosts(self) -> None:
+    def be_part_of(self, homes: Homes) -> None:
+        """Have its runs be part of longer ones, which hold these containers."""
+        if self._binding is not None:
+            self._binding.is_part = True
+        self._tell_hosts(homes)
+
+    def _tell_hosts(self, homes: Homes) -> None:
         """Tell the calls of Python which containers a run holds."""
-        homes = self._binding.homes if self._binding is not None else ()
         for part in self.parts:
             for host in part.hosts.values():
                 host.homes = homes

@@ -6,15 +6,17 @@ y = np.sort(x[x > 0])       first program     how many elements are positive, an
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
 
-from graphc.errors import LimitError
+from graphc.errors import GraphError, LimitError
 from graphc.record import record
 from graphc.runtime.call.array import Array
+from graphc.runtime.call.binding import held, homes_of
 from graphc.runtime.call.execute import Executable, Value, no_entry
+from graphc.runtime.load.formulas import Formulas
 from graphc.runtime.load.program import Image, Slot, dtype_name
 
 
@@ -36,24 +38,53 @@ class Program(Protocol):
 class Step:
     """A program, and the numbers of the values that it takes.
 
-    Values are the arguments, then what each step gives: its first `counts` results are numbers, and
-    for each there is an array of that length, which only says so.
+    Values are the arguments, then what each step gives: its first results are the numbers that it
+    `counts`, and for each there is an array of that length, which only says so.
     """
 
     program: Program
     takes: tuple[int, ...]
-    counts: int
+    counts: tuple[str, ...]
+
+
+class Refused(GraphError):
+    """A run has counted what its steps are not for: `counts`, by names."""
+
+    def __init__(self, name: str, text: str, counts: Mapping[str, int]) -> None:
+        known = ", ".join(f"{name} = {count}" for name, count in counts.items())
+        super().__init__(
+            f"{name} was compiled for {text}, and the run has {known}",
+            hint="a compiled function that is called itself is traced again where that is so",
+        )
+        self.counts = dict(counts)
 
 
 class StagedExecutable:
-    """Runs steps in order; `results` are numbers of values."""
+    """Runs steps in order; `gives` are the numbers of the results.
+
+    `formulas` are for the `params` arguments and then an array for each count, of that length.
+    What they guard is checked as soon as it is known.  The containers of all steps are the run's
+    from the first step to the last.
+    """
 
     entry = staticmethod(no_entry)
 
-    def __init__(self, name: str, steps: Sequence[Step], gives: Sequence[int]) -> None:
+    def __init__(
+        self,
+        name: str,
+        params: int,
+        steps: Sequence[Step],
+        gives: Sequence[int],
+        formulas: Formulas,
+    ) -> None:
         self.name = name
         self.steps = tuple(steps)
         self.gives = tuple(gives)
+        self.formulas = formulas
+        pairs = zip(formulas.symbols, formulas.sources, strict=True)
+        self.given = {name: source for name, source in pairs if source.param < params}
+        slots = [slot for step in steps for slot in step.program.image.variables]
+        self.homes = homes_of(slots)
 
     @property
     def image(self) -> Image:
@@ -75,12 +106,30 @@ class StagedExecutable:
     def run(self, arrays: Sequence[Value], *, checked: bool = False) -> list[Any]:
         """As `Executable.run`."""
         values: list[Any] = [a.numpy() if isinstance(a, Array) else a for a in arrays]
-        for step in self.steps:
-            given = [values[number] for number in step.takes]
-            made = step.program.of(given).run(given)
-            values += [self._length(int(count)) for count in made[: step.counts]]
-            values += made[step.counts :]
+        counts = self.symbols_of([a.shape for a in values])
+        values += map(self._length, counts.values())
+        with held(self.homes):
+            for step in self.steps:
+                given = [values[number] for number in step.takes]
+                executable = step.program.of(given)
+                executable.be_part_of(self.homes)
+                made = executable.run(given)
+                counts.update(zip(step.counts, map(int, made), strict=False))
+                text = self.formulas.broken_by(counts)
+                if text:
+                    raise Refused(self.name, text, counts)
+                values += [self._length(counts[name]) for name in step.counts]
+                values += made[len(step.counts) :]
         return [values[number] for number in self.gives]
+
+    def symbols_of(self, shapes: Sequence[tuple[int, ...]]) -> dict[str, int]:
+        """The sizes that arguments of these shapes say."""
+        return {name: source.value(shapes) for name, source in self.given.items()}
+
+    def is_for(self, shapes: Sequence[tuple[int, ...]]) -> bool:
+        """Whether arguments of these shapes can be run."""
+        symbols = self.symbols_of(shapes)
+        return min(symbols.values(), default=0) >= 0 and not self.formulas.broken_by(symbols)
 
     def _length(self, count: int) -> np.ndarray[Any, Any]:
         try:

@@ -97,7 +97,7 @@ class Cluster(Executable):
         threads = threads or max(1, default_threads() // len(image.images))
         super().__init__(image, threads=threads)
         self.others = [part_of(other, threads) for other in image.others]
-        self._tell_hosts()
+        self._tell_hosts(self._binding.homes if self._binding is not None else ())
         self.threads = max(part.threads for part in self.parts)
         sizes = accumulate((each.table.size for each in image.images), initial=0)
         self.first_rows = list(sizes)[:-1]

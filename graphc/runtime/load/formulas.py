@@ -6,7 +6,7 @@ sizes and a `Hole` names the formula.  `bind` fills the holes for the shapes of 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +33,12 @@ class Guard:
     relation: str
     text: str
 
+    def holds(self, values: Sequence[int]) -> bool:
+        """Whether it holds for these unknowns."""
+        value = value_of(self.polynomial, values)
+        is_so = value > 0 if "positive" in self.relation else value == 0
+        return is_so != self.relation.startswith("not")
+
 
 @record(frozen=True)
 class Source:
@@ -42,6 +48,11 @@ class Source:
     axis: int
     slope: int
     rest: int
+
+    def value(self, shapes: Sequence[tuple[int, ...]]) -> int:
+        """The symbol for arrays of these shapes; -1 if there is none."""
+        symbol, left = divmod(shapes[self.param][self.axis] - self.rest, self.slope)
+        return -1 if left else symbol
 
 
 @record(frozen=True)
@@ -70,13 +81,8 @@ class Formulas:
 
     def symbols_of(self, shapes: Sequence[tuple[int, ...]]) -> list[int] | None:
         """The values of the symbols in the shapes of the parameters, None if there are none."""
-        values = []
-        for source in self.sources:
-            spare = shapes[source.param][source.axis] - source.rest
-            if spare % source.slope or spare // source.slope < 0:
-                return None
-            values.append(spare // source.slope)
-        return values
+        values = [source.value(shapes) for source in self.sources]
+        return values if min(values, default=0) >= 0 else None
 
     def known(self, symbols: Sequence[int]) -> list[int]:
         """Every unknown, the symbols first."""
@@ -94,11 +100,21 @@ class Formulas:
     def broken(self, values: Sequence[int]) -> Guard | None:
         """The first guard that these values break."""
         for guard in self.guards:
-            value = value_of(guard.polynomial, values)
-            holds = value > 0 if "positive" in guard.relation else value == 0
-            if holds == guard.relation.startswith("not"):
+            if not guard.holds(values):
                 return guard
         return None
+
+    def broken_by(self, symbols: Mapping[str, int]) -> str:
+        """The first guard that is broken by these symbols, of those that depend on no other."""
+        values = self.known([symbols.get(name, 0) for name in self.symbols])
+        known = [name in symbols for name in self.symbols]
+        for _, polynomials in self.unknowns:
+            known.append(all(known[k] for p in polynomials for _, m in p for k in m))
+        for guard in self.guards:
+            is_known = all(known[k] for _, monomial in guard.polynomial for k in monomial)
+            if is_known and not guard.holds(values):
+                return guard.text
+        return ""
 
     def fits(self, shapes: Sequence[tuple[int, ...]]) -> list[int] | None:
         """The unknowns for arrays of these shapes; None if the program is not for them."""
