@@ -84,12 +84,6 @@ class Guard:
         self.holds = holds
         self.where = where
 
-    def is_broken(self, symbols: Mapping[str, int]) -> bool:
-        """Whether the program is not for these values of the symbols, which are all that it
-        depends on."""
-        value = self.difference.value(symbols)
-        return (value > 0 if self.relation == ">" else value == 0) is not self.holds
-
     def __repr__(self) -> str:
         plus = [(m, c) for m, c in self.difference.terms if c > 0]
         minus = [(m, -c) for m, c in self.difference.terms if c < 0]
@@ -530,9 +524,7 @@ def _number(atom: Atom) -> int:
 
 
 def _is_number(value: object) -> bool:
-    if isinstance(value, int | Size | Integral):
-        return True
-    return hasattr(value, "__index__") and hasattr(value, "__array_interface__")  # of one element
+    return isinstance(value, int | Size | Integral) or hasattr(value, "__array_interface__")
 
 
 def _plain(value: Any) -> Any:

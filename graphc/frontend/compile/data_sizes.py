@@ -67,8 +67,12 @@ class Counted(Built):
 
 def is_for(traced: Traced, counts: Mapping[str, int]) -> bool:
     """Whether nothing that was decided while tracing is otherwise for these counts."""
-    guards = traced.scope.guards.values() if traced.scope is not None else ()
-    return not any(g.difference.symbols() <= counts.keys() and g.is_broken(counts) for g in guards)
+    for guard in traced.scope.guards.values() if traced.scope is not None else ():
+        if guard.difference.symbols() <= counts.keys():
+            value = guard.difference.value(counts)
+            if (value > 0 if guard.relation == ">" else value == 0) is not guard.holds:
+                return False
+    return True
 
 
 def build_counted(traced: Traced, config: Config) -> Counted:
