@@ -32,6 +32,7 @@ FEWEST = 2  # what kernels that are written for any size assume of one; they hol
 
 
 _checking: ContextVar[bool] = ContextVar("checking", default=False)
+_in_numbers: ContextVar[bool] = ContextVar("in_numbers", default=False)
 
 
 # What makes an operand of a size, while something is traced: there it is a value, as in x / len(x).
@@ -47,6 +48,16 @@ def by_example() -> Iterator[None]:
         yield
     finally:
         _checking.reset(token)
+
+
+@contextmanager
+def in_numbers() -> Iterator[None]:
+    """Texts show the sizes at hand, not formulas."""
+    token = _in_numbers.set(True)
+    try:
+        yield
+    finally:
+        _in_numbers.reset(token)
 
 
 class Atom:
@@ -477,7 +488,7 @@ class Size(_Number):
     __int__ = __index__
 
     def __repr__(self) -> str:
-        return _text(self.terms)
+        return str(self.hint) if _in_numbers.get() else _text(self.terms)
 
     def symbols(self) -> set[str]:
         """The symbols that it depends on."""
