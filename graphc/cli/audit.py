@@ -118,7 +118,7 @@ def cost_of(node: Any) -> tuple[float, float]:
     if isinstance(node.op.lower, Structural | Alias):
         return 0.0, 0.0
     if node.op.cost is not None:
-        found: tuple[float, float] = node.op.cost(node)
+        found: tuple[float, float] = node.op.estimate(node)
         return found
     return 0.0, float(sum(kind.nbytes for kind in kinds))
 

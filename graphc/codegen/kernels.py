@@ -152,8 +152,7 @@ def _begins(spec: Spec, starts: tuple[int, ...]) -> Spec:
 
 def poll_of(region: Graph, units: int) -> int:
     """The units of a long kernel between two looks at the cancel flag."""
-    inner = [n for n in region.nodes if n.op.cost is not None]
-    flops = sum(hint_of(n.op.cost(n)[0]) for n in inner)  # type: ignore[misc]
+    flops = sum(n.op.estimate(n)[0] for n in region.nodes)
     kinds = [leaf for n in (*region.params, *region.results) for leaf in leaves(n.type)]
     nbytes = sum(kind.nbytes for kind in kinds if isinstance(kind, Type) and kind.is_static)
     seconds = max(flops / tuned.slow_flops, hint_of(nbytes) / tuned.slow_bytes)

@@ -17,7 +17,7 @@ import numpy as np
 
 from graphc.errors import TypeRuleError
 from graphc.ir.literal import Literal
-from graphc.ir.sizes import Size
+from graphc.ir.sizes import Size, by_example
 from graphc.ir.traits import NONE, Traits
 from graphc.ir.types import (
     MAX_ELEMENTS,
@@ -482,6 +482,14 @@ class Op:
             raise TypeRuleError(
                 f"attribute {attr.name} of {self.name} must be of kind {attr.kind}, got {shown}"
             ) from None
+
+    def estimate(self, node: Any) -> tuple[float, float]:
+        """Operations and bytes of a node for the sizes at hand; 0 where the op does not say."""
+        if self.cost is None:
+            return 0.0, 0.0
+        with by_example():
+            operations, nbytes = self.cost(node)
+            return float(operations), float(nbytes)
 
     def result_type(self, types: tuple[AnyType, ...], attrs: Attrs) -> AnyType:
         """The type rule, memoised: graphs have few distinct signatures."""

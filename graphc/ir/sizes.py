@@ -17,12 +17,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
 from graphc.errors import GraphError
+from graphc.record import record
 from graphc.seams.cpython import frame_above
 
 Location = tuple[str, int]
@@ -40,46 +41,35 @@ lifting: ContextVar[Callable[[Size], Any] | None] = ContextVar("lifting", defaul
 
 
 @contextmanager
-def by_example() -> Iterator[None]:
-    """What is asked here is answered for the sizes at hand, without a guard: a check that decides
-    nothing but whether to raise."""
-    token = _checking.set(True)
+def _during(flag: ContextVar[bool]) -> Iterator[None]:
+    token = flag.set(True)
     try:
         yield
     finally:
-        _checking.reset(token)
+        flag.reset(token)
 
 
-@contextmanager
-def in_numbers() -> Iterator[None]:
+def by_example() -> AbstractContextManager[None]:
+    """What is asked meanwhile is answered for the sizes at hand, without a guard: estimates, and
+    checks that decide nothing but whether to raise."""
+    return _during(_checking)
+
+
+def in_numbers() -> AbstractContextManager[None]:
     """Texts show the sizes at hand, not formulas."""
-    token = _in_numbers.set(True)
-    try:
-        yield
-    finally:
-        _in_numbers.reset(token)
+    return _during(_in_numbers)
 
 
+@record(eq=False)
 class Atom:
     """An unknown of polynomials: a symbol, or `floor`, `max`, `min` or `choice` of other sizes."""
 
-    __slots__ = ("args", "hint", "kind", "low", "name", "number")
-
-    def __init__(
-        self,
-        kind: str,
-        args: tuple[int | Size, ...],
-        hint: int,
-        low: int | None,
-        name: str,
-        number: int,
-    ) -> None:
-        self.kind = kind
-        self.args = args
-        self.hint = hint
-        self.low = low  # it is never less; None where that is not known
-        self.name = name
-        self.number = number
+    kind: str
+    args: tuple[int | Size, ...]
+    hint: int
+    low: int | None  # it is never less; None where that is not known
+    name: str
+    number: int
 
 
 class Guard:
@@ -430,15 +420,12 @@ class Size(_Number):
     def __lshift__(self, count: Any) -> Any:
         return self * (1 << count)
 
-    # -- estimates: what passes decide by them is not a matter of right and wrong; in a function
-    # that is traced they are values, and before there are passes they are numbers
+    # -- no formulas: in a function that is traced they are values, elsewhere the number is asked
+    # for; an estimate says so (`hint_of`, `by_example`)
 
     def _value(self) -> Any:
         lift = lifting.get()
-        return self._number() if lift is None else lift(self)
-
-    def _number(self) -> int:
-        return int(self) if self.scope.typing else self.hint
+        return int(self) if lift is None or _checking.get() else lift(self)
 
     def __truediv__(self, other: Any) -> Any:
         return self._value() / (other._value() if isinstance(other, Size) else other)
@@ -447,7 +434,7 @@ class Size(_Number):
         return other / self._value()
 
     def __float__(self) -> float:
-        return float(self._number() if lifting.get() is None else int(self))
+        return float(int(self))
 
     # -- decisions
 

@@ -11,7 +11,7 @@ import pytest
 import graphc as gc
 from graphc.errors import FeedError, GraphError
 from graphc.frontend.compile.variant import Variant
-from graphc.ir.sizes import Scope, greatest, hint_of, least
+from graphc.ir.sizes import Scope, by_example, greatest, hint_of, least
 from graphc.ir.types import F32, MAX_ELEMENTS, tensor
 from graphc.loops.facts import index_range
 from graphc.loops.nest import Scalars
@@ -145,6 +145,28 @@ def test_a_size_that_may_be_negative_is_not_taken_for_one_that_is_not():
     assert index_range(maximum(b.integer(n - 20), 0), {}) == (0, MAX_ELEMENTS)
     assert index_range(b.integer(n - 20), {}) == (-20, MAX_ELEMENTS)
     assert index_range(b.integer(20 - n), {}) == (-MAX_ELEMENTS, MAX_ELEMENTS)
+
+
+@pytest.mark.parametrize(
+    "compute",
+    [
+        float,
+        lambda n: n * 0.5,
+        lambda n: 3 / n,
+        lambda n: n**0.5,
+        lambda n: n < 2.5,
+        lambda n: 0.5 + n,
+    ],
+)
+def test_numbers_of_floating_point_made_of_a_size_hold_for_it_alone(compute):
+    scope = Scope()
+    scope.typing = False
+    n = scope.symbol("n", 9)
+    with by_example():
+        assert compute(n) == compute(9)
+    assert compute(hint_of(n)) == compute(9) and not scope.guards
+    assert compute(n) == compute(9)
+    assert [repr(guard) for guard in scope.guards.values()] == ["n = 9"]
 
 
 def test_a_choice_by_size_is_a_guard():

@@ -52,7 +52,7 @@ def lower_loops(
 
 def grain_of(nest: Nest) -> int:
     """Units that pay for waking a thread."""
-    flops = sum(hint_of(n.op.cost(n)[0]) for n in nest.region.nodes if n.op.cost is not None)
+    flops = sum(n.op.estimate(n)[0] for n in nest.region.nodes)
     each = max(1, hint_of(nest.elements_per_unit))
     elements = each + flops / tuned.element_flops / max(hint_of(nest.units), 1)
     if isinstance(nest.elements_per_unit, Size):  # as much work in units of another size

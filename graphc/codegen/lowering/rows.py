@@ -408,7 +408,5 @@ def levels_of(region: Graph) -> dict[int, int]:
 
 
 def flops_per_element(node: Node) -> float:
-    if not isinstance(node.op.lower, Scalar) or node.op.cost is None:
-        return 0.0
     size = hint_of(tensor_type(node).size)
-    return hint_of(node.op.cost(node)[0]) / size if size else 0.0
+    return node.op.estimate(node)[0] / size if size and isinstance(node.op.lower, Scalar) else 0.0

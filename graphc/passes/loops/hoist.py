@@ -126,9 +126,8 @@ def is_worth_keeping(node: Node, readers: Iterable[Node]) -> bool:
         hint_of(leaf.nbytes) for n in node.inputs for leaf in leaves(n.type)
     ):
         return False
-    light = node.op.cost is None or hint_of(node.op.cost(node)[0]) < tuned.hoisted_flops * hint_of(
-        node.type.size
-    )
+    flops, most = node.op.estimate(node)[0], tuned.hoisted_flops * hint_of(node.type.size)
+    light = node.op.cost is None or flops < most
     return (
         nbytes <= tuned.hoisted_share * host_target().l2
         or not light

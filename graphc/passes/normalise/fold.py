@@ -27,8 +27,7 @@ def fold(graph: Graph, config: Config) -> Graph:
         if not node.inputs or not foldable(node, config):
             return None
         flops = float(node.type.size) if isinstance(node.type, Type) else 0.0
-        if node.op.cost is not None:
-            flops = max(flops, node.op.cost(node)[0])
+        flops = max(flops, node.op.estimate(node)[0])
         if spent + flops > config.fold_flops:
             return None
         try:

@@ -193,7 +193,7 @@ def work_of(node: Node) -> Work:
     if any(isinstance(k, StackType) or not k.is_static for k in kinds):
         return Work(exact=False)
     if node.op.cost is not None:
-        return Work(*node.op.cost(node))
+        return Work(*node.op.estimate(node))
     most = math.inf
     if isinstance(lower, Compute):  # an element of the result reads one of each operand, or none
         most = float(nbytes_of(node.type))

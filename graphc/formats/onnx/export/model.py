@@ -223,8 +223,8 @@ def _flops(graph: Graph) -> float:
     """Of the nodes outside regions that say what they cost."""
     total = 0.0
     for node in graph.nodes:
-        if node.op.cost is not None and not node.regions:
-            total += node.op.cost(node)[0]
+        if not node.regions:
+            total += node.op.estimate(node)[0]
     return total
 
 
