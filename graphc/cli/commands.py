@@ -36,6 +36,8 @@ _COMMANDS = {
     "reduce": "graphc.cli.reduce",
     "why": "graphc.cli.why",
     "profile": "graphc.cli.profile",
+    "record": "graphc.cli.replay",
+    "replay": "graphc.cli.replay",
 }
 _SUMMARIES = {
     "compile": "Compile a saved graph to a .gcx file that runs without the compiler.",
@@ -56,6 +58,8 @@ _SUMMARIES = {
     "profile": "Measure kernels, and what bounds each; where compile time went.",
     "why": "Say why a model is compiled as it is, or what became of a node.",
     "reduce": "Shrink a graph and its input as long as something still fails.",
+    "record": "Record a run of several devices, or one in an order that ends otherwise.",
+    "replay": "Do a recorded run again, step by step; exit 3 if it ends otherwise.",
 }
 
 

@@ -161,3 +161,36 @@ def test_profile(folder, run):
     assert status == 0
     assert all(row["seconds"] > 0 for row in rows)
     assert run("profile", folder / "m.gir", "--compile-time", folder / "no" / "x.json")[0] == 1
+
+
+def test_recorded_and_replayed(folder, run, monkeypatch):
+    from graphc.runtime.observe import replay
+
+    def two(x):
+        with gc.device("cpu:1"):
+            y = np.tanh(x)
+        with gc.device("cpu:0"):
+            return y + x
+
+    devices = ("--devices", "cpu:0,cpu:1")
+    gc.compile(two, devices=["cpu:0", "cpu:1"]).save(folder / "two.gir", X)
+    file = folder / "run.json"
+    model = ("record", folder / "two.gir", "--feed", folder / "in.npz", "-o", file, *devices)
+    assert run(*model)[0] == 0
+    status, out, _ = run(*model, "--orders", 5)
+    assert status == 0 and out.startswith("5 orders, all with the same bits")
+    page = folder / "run.html"
+    again = ("replay", folder / "two.gir", file, *devices, "--times", 4)
+    status, out, _ = run(*again, "--trace", page)
+    assert (status, out) == (0, "4 of 4 runs ended as the recorded one\n")
+    assert "cpu:1" in page.read_text()
+    status, out, _ = run(*again, "--feed", "x=2.0", "--json")
+    assert status == 1  # another shape is another program, or none
+    np.savez(folder / "other.npz", x=X + 1)
+    assert run(*again, "--feed", folder / "other.npz")[0] == 3
+    assert run("replay", folder / "two.gir", folder / "in.npz", *devices)[0] == 1
+    assert run("record", folder / "two.gir", "-o", folder / "no" / "r.json", *devices)[0] == 1
+    draws = iter(range(9))
+    monkeypatch.setattr(replay, "digest_of_array", lambda array: str(next(draws)))
+    status, out, _ = run(*model, "--orders", 5)
+    assert status == 3 and out.startswith("order 2 makes other bits of result 0")

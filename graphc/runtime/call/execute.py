@@ -156,9 +156,12 @@ class Executable:
         made = zip(outputs, self.results, strict=True)
         return [o if isinstance(o, Array) else Array(slot, o) for o, slot in made]
 
-    def go(self, frame: Frame) -> None:
-        """Do what a begun run does. Raises RunError when a step fails."""
-        status = self._walk(frame)
+    def go(self, frame: Frame, walk: Callable[[Frame], int] | None = None) -> None:
+        """Do what a begun run does, with another walker in place of the native one if there is one.
+
+        Raises RunError when a step fails.
+        """
+        status = self._walk(frame) if walk is None else walk(frame)
         if status:
             raise self.failure(status, int(frame.words[FrameWords.row]))
         if self._binding is not None:

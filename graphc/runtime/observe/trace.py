@@ -85,6 +85,14 @@ def trace(
 
     `room` is the greatest number of rows that are kept for each device.
     """
+    outputs, logs = logged(executable, arrays, room)
+    return outputs, trace_of(executable, logs)
+
+
+def logged(
+    executable: Executable, arrays: Sequence[np.ndarray], room: int
+) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """Run: the results, and for each device its log, see `LogWords` and `MarkWords`."""
     frame, outputs = executable.begin(arrays)
     logs = [np.empty(2 + 2 * room, np.int64) for _ in frame.frames]
     try:
@@ -96,17 +104,22 @@ def trace(
         for each in frame.frames:
             each.words[FrameWords.log] = 0
         executable.give(frame)
+    return outputs, logs
+
+
+def trace_of(executable: Executable, logs: Sequence[np.ndarray]) -> Trace:
+    """What the logs of a run tell."""
     images = executable.image.images
-    start = min(int(log[3]) for log in logs)
+    start = min((int(log[3]) for log in logs if log[0]), default=0)
     events = [
         event
         for number, (part, log) in enumerate(zip(executable.parts, logs, strict=True))
         for event in _events(number, part, images[0].channels, log, start)
     ]
     events = [*in_causal_order(events)]
-    dropped = sum(max(0, int(log[0]) - room) for log in logs)
+    dropped = sum(max(0, int(log[0] - log[1])) for log in logs)
     devices = tuple(image.device for image in images)
-    return outputs, Trace(executable.image.name, devices, tuple(events), dropped)
+    return Trace(executable.image.name, devices, tuple(events), dropped)
 
 
 def in_causal_order(events: Sequence[Event]) -> Iterator[Event]:
