@@ -22,6 +22,7 @@ from contextvars import ContextVar
 from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
+from graphc.arithmetic import KINDS, even_parts
 from graphc.errors import GraphError
 from graphc.record import record
 from graphc.seams.cpython import frame_above
@@ -29,7 +30,10 @@ from graphc.seams.cpython import frame_above
 Location = tuple[str, int]
 Monomial = tuple["Atom", ...]
 Terms = tuple[tuple[Monomial, int], ...]
+LONGEST = 60  # characters of a formula in a text; others are shown by a number
+FAR = 1024  # a size for which all pays that pays for large ones
 FEWEST = 2  # what kernels that are written for any size assume of one; they hold for fewer, too
+EXTENTS = ("symbol", "extent")  # the kinds of which they assume it
 
 
 _checking: ContextVar[bool] = ContextVar("checking", default=False)
@@ -62,7 +66,7 @@ def in_numbers() -> AbstractContextManager[None]:
 
 @record(eq=False)
 class Atom:
-    """An unknown of polynomials: a symbol, or `floor`, `max`, `min` or `choice` of other sizes."""
+    """An unknown of polynomials: a symbol, or one of KINDS of other sizes."""
 
     kind: str
     args: tuple[int | Size, ...]
@@ -112,7 +116,7 @@ class Scope:
 
     def symbol(self, name: str, hint: int) -> Size:
         """A new symbol; an example of it that is known beforehand goes before the hint."""
-        made = self._unknown("symbol", (), self.examples.get(name, hint), 0, name)
+        made = self._unknown("symbol", (), 0, name, self.examples.get(name, hint))
         self.symbols[name] = made
         return made
 
@@ -134,11 +138,10 @@ class Scope:
         if low is None and fewest is not None and fewest >= 0 and self._falls(over):
             return -self.floor(by - 1 - over, by)  # rounded up
         name = f"(({over})//{f'({by})' if isinstance(by, Size) else by})"
-        hint = hint_of(over) // (hint_of(by) or 1)
         fewest = None
         if low is not None:
             fewest = low // by if not isinstance(by, Size) else 0 if low >= 0 else None
-        return self._unknown("floor", (over, by), hint, fewest, name)
+        return self._unknown("floor", (over, by), fewest, name)
 
     def _exact(self, over: Size, by: Size) -> int | Size | None:
         """The quotient by a product, where that is in every term."""
@@ -181,9 +184,7 @@ class Scope:
         known = [low for low in lows if low is not None]
         low = (max(known) if kind == "max" else min(known)) if len(known) == len(lows) else None
         low = max(known) if kind == "max" and known else low
-        hint = pick(hint_of(v) for v in args)
-        name = f"{kind}({', '.join(map(str, args))})"
-        return self._unknown(kind, args, hint, low, name)
+        return self._unknown(kind, args, low, f"{kind}({', '.join(map(str, args))})")
 
     def choice(self, condition: Size, yes: int | Size, no: int | Size) -> int | Size:
         """The first value where the condition is positive, else the second."""
@@ -196,9 +197,18 @@ class Scope:
             return no
         lows = [self.bounds(v, False)[0] if isinstance(v, Size) else v for v in (yes, no)]
         fewest = min(v for v in lows if v is not None) if None not in lows else None
-        hint = hint_of(yes if condition.hint > 0 else no)
         name = f"({yes} if {condition} > 0 else {no})"
-        return self._unknown("choice", (condition, yes, no), hint, fewest, name)
+        return self._unknown("choice", (condition, yes, no), fewest, name)
+
+    def parts(self, extent: int | Size, most: int | Size, start: int) -> int | Size:
+        """How many parts of at most about so many cover an extent, at least one."""
+        if extent is most:
+            return 1
+        return self._unknown("parts", (extent, most, start), 1, f"parts({extent}, {most})")
+
+    def extent(self, formula: Size) -> int | Size:
+        """A formula that stands for an extent as a symbol does."""
+        return self._unknown("extent", (formula,), 0, f"extent({formula})")
 
     def _beats(self, kind: str, other: int | Size, value: int | Size) -> bool:
         """Whether another one is certainly as extreme."""
@@ -209,12 +219,15 @@ class Scope:
         return low is not None and low >= 0
 
     def _unknown(
-        self, kind: str, args: tuple[Any, ...], hint: int, low: int | None, name: str
+        self, kind: str, args: tuple[Any, ...], low: int | None, name: str, hint: int = 0
     ) -> Size:
         key = (kind, args or (name,))
         found = self._atoms.get(key)
         if found is None:
-            atom = Atom(kind, args, hint, low, name, len(self._atoms))
+            hint = KINDS[kind][1]([hint_of(a) for a in args]) if args else hint
+            number = len(self._atoms)
+            shown = name if kind == "symbol" or len(name) <= LONGEST else f"u{number}"
+            atom = Atom(kind, args, hint, low, shown, number)
             made = self.made({(atom,): 1})
             assert isinstance(made, Size)
             found = self._atoms[key] = made
@@ -256,7 +269,7 @@ class Scope:
             parts: dict[tuple[int, ...], int] = {(): coefficient}
             for atom in monomial:
                 low = atom.low or 0
-                low = max(low, FEWEST) if generic and atom.kind == "symbol" else low
+                low = max(low, FEWEST) if generic and atom.kind in EXTENTS else low
                 grown: dict[tuple[int, ...], int] = {}
                 for known, value in parts.items():
                     more = tuple(sorted((*known, atom.number)))
@@ -479,32 +492,29 @@ class Size(_Number):
 
     def symbols(self) -> set[str]:
         """The symbols that it depends on."""
-        return {name for monomial, _ in self.terms for atom in monomial for name in _behind(atom)}
+        pending, seen = [self], set[Atom]()
+        while pending:
+            found = {atom for monomial, _ in pending.pop().terms for atom in monomial} - seen
+            seen |= found
+            pending += [part for atom in found for part in atom.args if isinstance(part, Size)]
+        return {atom.name for atom in seen if atom.kind == "symbol"}
 
-    def value(self, symbols: Mapping[str, int]) -> int:
+    def value(self, symbols: Mapping[str, int], known: dict[Atom, int] | None = None) -> int:
         """The number for these values of the symbols, or the size for other sizes."""
-        return sum(c * math.prod(_number_of(a, symbols) for a in m) for m, c in self.terms)
+        known = {} if known is None else known  # of unknowns that occur more than once
+        return sum(c * math.prod(_number_of(a, symbols, known) for a in m) for m, c in self.terms)
 
     def __reduce__(self) -> Any:
         raise GraphError(f"the size {self} belongs to one compilation")
 
 
-def _number_of(atom: Atom, symbols: Mapping[str, int]) -> int:
+def _number_of(atom: Atom, symbols: Mapping[str, int], known: dict[Atom, int]) -> int:
     if atom.kind == "symbol":
         return symbols[atom.name]
-    parts = [a.value(symbols) if isinstance(a, Size) else a for a in atom.args]
-    if atom.kind == "floor":
-        return parts[0] // parts[1]
-    if atom.kind == "choice":
-        return either(*parts)
-    made: int = greatest(*parts) if atom.kind == "max" else least(*parts)
-    return made
-
-
-def _behind(atom: Atom) -> set[str]:
-    if atom.kind == "symbol":
-        return {atom.name}
-    return {name for part in atom.args if isinstance(part, Size) for name in part.symbols()}
+    if atom not in known:
+        parts = [a.value(symbols, known) if isinstance(a, Size) else a for a in atom.args]
+        known[atom] = KINDS[atom.kind][1](parts)
+    return known[atom]
 
 
 def _text(terms: Terms) -> str:
@@ -538,6 +548,13 @@ def _terms(value: Any) -> Terms | None:
 def hint_of(value: Any) -> Any:
     """The number that a size is now; any other value is itself."""
     return value.hint if isinstance(value, Size) else value
+
+
+def far_of(value: Any) -> Any:
+    """A size as large as it may well be, where a decision is for all; any other value is itself."""
+    if not isinstance(value, Size):
+        return value
+    return value.value({n: max(FAR, s.hint) for n, s in value.scope.symbols.items()})
 
 
 def is_open(values: Iterable[object]) -> bool:
@@ -585,6 +602,17 @@ def either(condition: int, yes: int, no: int) -> int:
     if isinstance(condition, Size):
         return condition.scope.choice(condition, yes, no)
     return yes if condition > 0 else no
+
+
+def parts_of(extent: int, most: int, start: int) -> int:
+    """How many parts of at most about `most` cover an extent (`even_parts`), as a formula."""
+    scope = scope_of((extent, most))
+    return even_parts(extent, most, start) if scope is None else scope.parts(extent, most, start)
+
+
+def extent_of(formula: int) -> int:
+    """The formula as the extent of something new, which kernels are written for as for a symbol."""
+    return formula.scope.extent(formula) if isinstance(formula, Size) else formula
 
 
 def common(*values: int) -> int:

@@ -42,7 +42,7 @@ def both(function: Any, *arrays: Any, **options: Any) -> tuple[Any, Any]:
 @pytest.mark.parametrize("cache", [400, 1400])
 def test_chains_in_blocks(monkeypatch: pytest.MonkeyPatch, shapes: Any, cache: int) -> None:
     """Base addresses move by whole vectors, beside operands that end after the last block."""
-    room = blocks.Room(1, cache, 1, ALIGNMENT, ((np.inf, np.inf),))
+    room = blocks.Room(1, cache, 1, ALIGNMENT, ())
     monkeypatch.setattr(blocks, "room_of", lambda config: room)
     q, k, v = (rng(9, n).standard_normal(shapes[n > 0]).astype(np.float32) for n in range(3))
     step = gc.compile(attention, devices=GPU)

@@ -16,6 +16,7 @@ from project import nodes_of
 ROOT = Path(__file__).parents[2] / "graphc"
 # A layer may import itself and the layers named here.
 BASE = {
+    "arithmetic",
     "captures",
     "errors",
     "forks",
@@ -28,6 +29,7 @@ BASE = {
     "tuning",
 }
 ALLOWED = {
+    "arithmetic": set(),
     "captures": set(),
     "errors": set(),
     "limits": {"errors"},

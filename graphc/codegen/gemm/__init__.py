@@ -27,6 +27,7 @@ from graphc.codegen.gemm.blocking import (
     put_strides,
     put_workspace,
     route,
+    same_tables,
     staged,
     thin_route,
     tile_rows,
@@ -37,7 +38,7 @@ from graphc.codegen.gemm.hardware import Hardware, core_dtype, hardware_of, host
 from graphc.codegen.gemm.layout import DIMS, MAX_EXTRAS, Flag, Part, Word
 from graphc.codegen.gemm.parts import parts_of
 from graphc.codegen.llvm.target import Target, machine, parse
-from graphc.ir.sizes import Size, either, hint_of
+from graphc.ir.sizes import Size, either
 from graphc.seams import llvmlite as unlocked
 from graphc.tuning import forgotten
 
@@ -232,7 +233,7 @@ def _either(rows: Size, few: int, thin: Plan, tiles: Plan) -> Plan:
     return thin._replace(
         params=tuple(map(choose, thin.params, tiles.params)),
         units=choose(thin.units, tiles.units),
-        grain=hint_of(choose(thin.grain, tiles.grain)),
+        grain=choose(thin.grain, tiles.grain),
         workspace=choose(thin.workspace, tiles.workspace),
         packed=0,
         parts=thin.parts | tiles.parts,
@@ -270,6 +271,8 @@ def _planned(
     ):
         put_dims(words, word, loops, kind.memory_bytes)
     units = words[Word.ROW_UNITS] * words[Word.COLUMN_UNITS] * sizes.batch
+    parts = parts_of(words, kind, groups, hardware.ordered)
+    words[Word.FLAGS] += same_tables(words)
     return Plan(
         params=tuple(words),
         units=units,
@@ -278,5 +281,5 @@ def _planned(
         swapped=groups.swapped,
         axes=axes_of(contraction, groups),
         packed=packed if packed_b else 0,
-        parts=parts_of(words, kind, groups, hardware.ordered),
+        parts=parts,
     )

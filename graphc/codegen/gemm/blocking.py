@@ -12,7 +12,7 @@ from graphc.codegen.gemm.form import Contraction, Groups, Loop, laid_out, step_o
 from graphc.codegen.gemm.hardware import Hardware, Kind
 from graphc.codegen.gemm.layout import Flag, Word
 from graphc.codegen.tuning import tuned
-from graphc.ir.sizes import Size, greatest, hint_of, least
+from graphc.ir.sizes import Size, either, greatest, hint_of, least
 
 PAGE = 4096
 # Panels of a single cache line have no neighbour to fetch along: copies pay early.
@@ -157,38 +157,37 @@ def block(
     sizes = given.at_hand
     flags, size = words[Word.FLAGS], kind.bytes
     deepest = min(tuned.deepest_block, max(64, hardware.l1 * 4 // 3 // (kind.columns * size)))
-    pieces = max(1, -(-sizes.k // deepest))
-    depth = max(1, -(-sizes.k // pieces))
-    rows = max(kind.rows, hardware.l2 * 9 // 20 // (depth * size) // kind.rows * kind.rows)
-    rows = min(rows, 256 // kind.rows * kind.rows)
+    pieces = greatest(1, -(-given.k // deepest))
+    depth = greatest(1, -(-given.k // pieces))
+    rows = greatest(kind.rows, hardware.l2 * 9 // 20 // (depth * size) // kind.rows * kind.rows)
+    rows = least(rows, 256 // kind.rows * kind.rows)
     widest = sizes.n
     if flags & (Flag.DOTS | Flag.ROWS):
         widest = tuned.vector_columns
     if flags & Flag.PACK_B:
         widest = hardware.l3 // 8 // max(1, sizes.k * size)
         narrow = 4 * kind.columns if not whole_rows else sizes.n
-        if sizes.m <= rows or widest < narrow:
+        if sizes.m <= hint_of(rows) or widest < narrow:
             words[Word.FLAGS] = flags = flags ^ Flag.PACK_B | Flag.LATE
-            widest = int(tuned.late_share * hardware.l2) // (depth * size)
+            widest = int(tuned.late_share * hardware.l2) // (hint_of(depth) * size)
         elif not flags & (Flag.PACK_A | Flag.MADE_A):
             widest = max(narrow, widest // tuned.read_again)
     if flags & Flag.MADE_B:
-        widest = hardware.l2 // (depth * size)
+        widest = hardware.l2 // (hint_of(depth) * size)
     if whole_rows:
         widest = sizes.n
-        fit = hardware.l2 // tuned.tile_share // (sizes.n * size) // kind.rows * kind.rows
-        rows = max(kind.rows, min(rows, fit))
-        rows = even_share(sizes.m, -(-sizes.m // rows), kind.rows)
+        fit = hardware.l2 // tuned.tile_share // (given.n * size) // kind.rows * kind.rows
+        rows = greatest(kind.rows, least(rows, fit))
+        rows = even_share(given.m, -(-given.m // rows), kind.rows)
     elif flags & Flag.TILE:
         widest = min(widest, tuned.tile_columns)
-    stores = sizes.k <= tuned.shallow_sum and sizes.m * sizes.n * size > hardware.l2
     others = flags & (Flag.LATE | Flag.MADE_A | Flag.MADE_B) or whole_rows
-    if stores and not others and sizes.n >= tuned.wide_row * kind.columns:
-        rows = kind.rows
+    if not others and sizes.k <= tuned.shallow_sum and sizes.n >= tuned.wide_row * kind.columns:
+        rows = either(given.m * given.n * size - hardware.l2, kind.rows, rows)
     words[Word.ROW_BLOCK], words[Word.K_BLOCK] = rows, depth
     widest = max(widest, kind.columns)
     columns, unit_rows = _units(flags, kind, sizes, widest, threads, whole_rows)
-    longest = max(rows, tuned.long_rows, tuned.long_unit // max(1, columns * sizes.k))
+    longest = greatest(rows, tuned.long_rows, tuned.long_unit // max(1, columns * sizes.k))
     longest = longest // rows * rows
     if any(isinstance(size, Size) for size in given):
         widest = given.n if whole_rows else widest
@@ -198,10 +197,14 @@ def block(
     words[Word.ROW_UNITS] = -(-given.m // unit_rows)
     words[Word.COLUMN_UNITS] = -(-given.n // columns)
     words[Word.FINISH_COLUMNS] = columns if whole_rows else least(columns, 8 * kind.columns)
-    if words[Word.ROW_UNITS] == 1 and not isinstance(given.m, Size) and given.m <= rows:
-        words[Word.FLAGS] |= Flag.SAME_ROWS
-    if words[Word.COLUMN_UNITS] == 1 and not isinstance(given.k, Size) and given.k <= depth:
-        words[Word.FLAGS] |= Flag.SAME_COLUMNS
+
+
+def same_tables(words: list[int]) -> int:
+    """Flags that all units of a batch share their tables, where those are for all rows (or all
+    columns and all steps of k) of a product."""
+    rows = least(2 - words[Word.ROW_UNITS], words[Word.ROW_BLOCK] + 1 - words[Word.M])
+    columns = least(2 - words[Word.COLUMN_UNITS], words[Word.K_BLOCK] + 1 - words[Word.K])
+    return either(rows, Flag.SAME_ROWS, 0) + either(columns, Flag.SAME_COLUMNS, 0)
 
 
 def _open_units(sizes: Sizes, kind: Kind, unit: tuple[int, int], widest: int) -> tuple[int, int]:
@@ -264,22 +267,19 @@ def _load(flags: int, kind: Kind, sizes: Sizes, unit: tuple[int, int], threads: 
 
 def _effort(sizes: Sizes) -> int:
     """Multiply-adds, weighted up where a thin m makes memory the limit, and the stores."""
-    return (
-        sizes.work * (1 + 16 // max(1, sizes.m))
-        + tuned.store_work * sizes.batch * sizes.m * sizes.n
-    )
+    effort: int = sizes.work * (1 + 16 // greatest(1, sizes.m))
+    return effort + tuned.store_work * sizes.batch * sizes.m * sizes.n
 
 
 def grain_of(sizes: Sizes, units: int) -> int:
     """Units worth a call of their own; a unit costs something however small it is."""
-    units = hint_of(units)
-    each = max(tuned.unit_overhead, _effort(sizes.at_hand) // max(1, units))
-    return max(1, min(units, tuned.grain_work // each))
+    each = greatest(tuned.unit_overhead, _effort(sizes) // greatest(1, units))
+    return greatest(1, least(units, tuned.grain_work // each))  # type: ignore[no-any-return]
 
 
 def even_share(total: int, parts: int, step: int) -> int:
     """A share of `total` in `parts` equal parts, as a multiple of `step`."""
-    return _round(-(-total // max(1, parts)), step)
+    return _round(-(-total // greatest(1, parts)), step)
 
 
 def _round(value: int, step: int) -> int:

@@ -7,7 +7,7 @@ from graphc.codegen.gemm.form import Groups, total
 from graphc.codegen.gemm.hardware import Kind
 from graphc.codegen.gemm.layout import Flag, Part, Word, copy_bit, height_bit
 from graphc.codegen.tuning import tuned
-from graphc.ir.sizes import Size, hint_of, least
+from graphc.ir.sizes import Size, hint_of, is_open, least
 
 
 def parts_of(words: list[int], kind: Kind, groups: Groups, ordered: bool) -> int:
@@ -46,7 +46,7 @@ def parts_of(words: list[int], kind: Kind, groups: Groups, ordered: bool) -> int
 def _heights(words: list[int], kind: Kind) -> set[int]:
     """Heights of the tiles into which the row blocks of any run of units are cut."""
     units, most = words[Word.ROW_UNITS], words[Word.ROW_BLOCK]
-    if isinstance(units, Size) or isinstance(words[Word.M], Size) or units > tuned.known_units:
+    if is_open((units, most, words[Word.M])) or units > tuned.known_units:
         return set(range(2, kind.rows + 1, 2))
     runs = {count * words[Word.UNIT_ROWS] for count in range(1, units)}
     runs |= {words[Word.M] - first * words[Word.UNIT_ROWS] for first in range(units)}

@@ -10,6 +10,7 @@ the region's element-wise nodes and stores every result:
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 from graphc.codegen import gemm as contract
@@ -21,7 +22,7 @@ from graphc.codegen.tuning import tuned
 from graphc.errors import GraphError
 from graphc.ir.graph import Graph, Node
 from graphc.ir.op import Contraction, Reduction, Scalar
-from graphc.ir.sizes import common, greatest
+from graphc.ir.sizes import common
 from graphc.ir.types import DType, Type
 from graphc.loops.nest import Buffer, Expr, Kernel, Scalars
 from graphc.ops.record.dims import row_major_strides
@@ -320,9 +321,6 @@ def index_at(
 
 def sum_of(plan: contract.Plan, which: str) -> int:
     """The extent of one of the core's linear indices."""
-    total = 1
-    for axes in plan.axes.values():
-        for name, divisor, extent in axes:
-            if name == which:
-                total = greatest(total, divisor * extent)
-    return total
+    return math.prod(
+        extent for axes in plan.axes.values() for name, _, extent in axes if name == which
+    )

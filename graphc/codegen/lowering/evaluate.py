@@ -31,8 +31,30 @@ def tensor_type(node: Node) -> Type:
 
 def flat_index(b: Scalars, index: Index, dims: tuple[int, ...]) -> Expr:
     """The row-major position of an index tuple; dimensions of extent 1 contribute nothing."""
-    pairs = zip(index, row_major_strides(dims), dims, strict=True)
-    return b.affine((i, s) for i, s, extent in pairs if extent != 1)
+    triples = zip(index, row_major_strides(dims), dims, strict=True)
+    wide = [(place, step, extent) for place, step, extent in triples if extent != 1]
+    return b.affine((place, step) for place, step, _ in joined(b, wide))
+
+
+def joined(b: Scalars, terms: list[tuple[Expr, int, int]]) -> list[tuple[Expr, int, int]]:
+    """Terms of a position (index, step, extent), where (x // n) * n + x % n is x."""
+    made: list[tuple[Expr, int, int]] = []
+    for term in reversed(terms):
+        while made and (whole := _rejoined(b, term, made[-1])) is not None:
+            term = whole
+            made.pop()
+        made.append(term)
+    return made[::-1]
+
+
+def _rejoined(
+    b: Scalars, outer: tuple[Expr, int, int], inner: tuple[Expr, int, int]
+) -> tuple[Expr, int, int] | None:
+    """One term for two of neighbouring axes, if those are the quotient and rest of one index."""
+    (high, far, many), (low, near, few) = outer, inner
+    if low.op != "irem" or low.args[1] is not b.integer(few) or far != near * few:
+        return None
+    return (low.args[0], near, many * few) if low.args[0] // few is high else None
 
 
 def load_element(b: Scalars, buffer: Buffer, position: Expr, element: DType) -> Element:

@@ -29,7 +29,7 @@ from graphc.codegen.lowering.space import dims_of, space_of
 from graphc.codegen.tuning import tuned
 from graphc.ir.graph import Graph, Node
 from graphc.ir.op import Contraction
-from graphc.ir.sizes import Size, hint_of
+from graphc.ir.sizes import far_of
 from graphc.loops.nest import Buffer, Expr
 
 
@@ -37,7 +37,7 @@ def finishes_rows(nodes: Iterable[Node], axes: frozenset[int]) -> bool:
     """Should the core finish whole rows of the contraction among some nodes? `axes` are a row's."""
     node = next(n for n in nodes if isinstance(n.op.lower, Contraction))
     dims = dims_of(node)
-    many = hint_of(math.prod(dims[: len(dims) - len(axes)])) >= tuned.epilogue_rows
+    many = far_of(math.prod(dims[: len(dims) - len(axes)])) >= tuned.epilogue_rows
     return many and covers_rows(node, axes)
 
 
@@ -59,12 +59,8 @@ def covers_rows(node: Node, axes: Collection[int]) -> bool:
     if role not in ("m", "n") or (role == "m" and any(d[0] == "batch" for d in found)):
         return False  # the core makes columns of n, or of m without the batch if n has no unit step
     shared = row * math.prod(d[1] for d in found if d[0] == "k")
-    return (
-        whole
-        and not isinstance(row, Size)  # a unit must have all columns
-        and hint_of(shared) <= tuned.epilogue_operand
-        and tuned.epilogue_shortest <= row <= tuned.epilogue_longest
-    )
+    near = far_of(shared) <= tuned.epilogue_operand
+    return whole and near and tuned.epilogue_shortest <= far_of(row) <= tuned.epilogue_longest
 
 
 class FinishedRows(Rows):

@@ -20,7 +20,7 @@ from graphc.ir.graph import Builder, Graph, Node, Rewriter, rebuild
 from graphc.ir.liveness import root
 from graphc.ir.op import OPS, Attrs
 from graphc.ir.rewrites import permitted
-from graphc.ir.sizes import hint_of, is_open
+from graphc.ir.sizes import Size, either, extent_of, far_of, greatest, least, parts_of
 from graphc.ir.types import TupleType, Type, leaves
 from graphc.ops.record.dims import row_major_strides
 from graphc.passes.reasons import record
@@ -42,27 +42,23 @@ from graphc.runtime.cuda.interface import ALIGNMENT
 class Room:
     """What blocks are measured against: bytes of the smallest value that is worth them and of the
     memory that a block should stay in, fewest rows of one, what moves must be multiples of, and
-    pairs of (bytes, how often blocks may read what they save)."""
+    pairs of (bytes, how often blocks may read what they save): beyond all of them any number."""
 
     smallest: int
     cache: int
     fewest: int
     multiple: int
-    again: tuple[tuple[float, float], ...]
+    again: tuple[tuple[int, int], ...]
 
 
 def room_of(config: Config) -> Room:
     """Large values come from far away, and very large ones should not exist at all."""
     if config.backend == "cuda":
         return Room(
-            tuned.block_value_on_gpu,
-            tuned.block_on_gpu,
-            1,
-            ALIGNMENT,
-            ((tuned.block_memory, 2), (math.inf, math.inf)),
+            tuned.block_value_on_gpu, tuned.block_on_gpu, 1, ALIGNMENT, ((tuned.block_memory, 2),)
         )
     host = host_target()
-    again = (host.l3 // 2, 1), (tuned.block_memory, 2), (math.inf, math.inf)
+    again = (host.l3 // 2, 1), (tuned.block_memory, 2)
     return Room(int(tuned.block_value * host.l2), host.l2, tuned.block_rows, 1, again)
 
 
@@ -71,19 +67,7 @@ def block(graph: Graph, config: Config) -> Graph:
     room = room_of(config)
     if not config.merges or not any(is_large(node, room) for node in graph.nodes):
         return graph
-    made: dict[int, Chain] = {}
-    gone: set[int] = set()
-    refused: set[object] = set()  # layers repeat: what does not pay in one does not in the others
-    for kernels in chains(graph, room):
-        key = signature(kernels)
-        if key in refused or not gone.isdisjoint(k.id for k in kernels):
-            continue
-        chain = chain_of(kernels, room)
-        if chain is None:
-            refused.add(key)
-        elif permitted(kernels[-1]):
-            made[kernels[-1].id] = chain
-            gone.update(node.id for node in (*chain.kernels[:-1], *chain.inside))
+    made, gone = chosen(chains(graph, room), room)
     if not made:
         return graph
 
@@ -97,6 +81,39 @@ def block(graph: Graph, config: Config) -> Graph:
 
 
 # ------------------------------------------------------------------------------------ which chains
+
+
+def chosen(found: list[list[Node]], room: Room) -> tuple[dict[int, Chain], set[int]]:
+    """Chains that pay, by their last node, and the nodes that are gone with them.
+
+    One of open sizes that had to leave kernels out comes after those that may need its kernels.
+    """
+    made: dict[int, Chain] = {}
+    gone: set[int] = set()
+    refused: set[object] = set()  # layers repeat: what does not pay in one does not in the others
+
+    def take(chain: Chain) -> None:
+        free = all(k.id not in gone and k.id not in made for k in chain.kernels)
+        if free and permitted(chain.last):
+            made[chain.last.id] = chain
+            gone.update(node.id for node in (*chain.kernels[:-1], *chain.inside))
+
+    waiting = []
+    for kernels in found:
+        key = signature(kernels)
+        if key in refused or not gone.isdisjoint(k.id for k in kernels):
+            continue
+        chain = chain_of(kernels, room)
+        if chain is None:
+            refused.add(key)
+        elif isinstance(chain.whole, Size) and len(chain.kernels) < len(kernels):
+            waiting.append(chain)
+        else:
+            take(chain)
+    for chain in waiting:
+        take(chain)
+    return made, gone
+
 
 Readers = dict[Node, set[Node | None]]  # None: the caller
 
@@ -119,8 +136,17 @@ def chains(graph: Graph, room: Room) -> list[list[Node]]:
 
 
 def is_large(node: Node, room: Room) -> bool:
-    sizes = (hint_of(kind.nbytes) for kind in leaves(node.type) if isinstance(kind, Type))
+    sizes = (far_of(kind.nbytes) for kind in tensors(node))
     return may_block(node) and max(sizes, default=0) >= room.smallest
+
+
+def tensors(node: Node) -> list[Type]:
+    return [kind for kind in leaves(node.type) if isinstance(kind, Type)]
+
+
+def enough_for(last: Node, room: Room) -> int:
+    """The fewest bytes of a value that is worth blocks of the chain that ends here."""
+    return greatest(room.smallest, tuned.block_ratio * tensor_type(last).nbytes)  # type: ignore[no-any-return]
 
 
 def may_block(node: Node) -> bool:
@@ -129,12 +155,12 @@ def may_block(node: Node) -> bool:
     if not kernel or node.after:
         return False
     kinds = (kind for n in (node, *node.inputs) for kind in leaves(n.type))
-    return all(not isinstance(k, Type) or (k.nbytes and not is_open(k.dims)) for k in kinds)
+    return all(not isinstance(k, Type) or k.nbytes for k in kinds)
 
 
 def chain_before(last: Node, readers: Readers, room: Room) -> list[Node]:
     """The kernels whose large results only end up in `last`, in issue order, and `last`."""
-    least = max(room.smallest, tuned.block_ratio * tensor_type(last).nbytes)
+    enough = far_of(enough_for(last, room))
     kernels, pending = [last], [last]
     while pending:
         for source in pending.pop().inputs:
@@ -142,8 +168,10 @@ def chain_before(last: Node, readers: Readers, room: Room) -> list[Node]:
             if kernel in kernels or not may_block(kernel):
                 continue
             values = values_of(kernel, readers)
-            size = max((tensor_type(value).nbytes for value in values), default=0)
-            if size >= least and all(readers.get(value, set()) <= set(kernels) for value in values):
+            size = max((far_of(tensor_type(value).nbytes) for value in values), default=0)
+            if size >= enough and all(
+                readers.get(value, set()) <= set(kernels) for value in values
+            ):
                 kernels.insert(0, kernel)
                 pending.append(kernel)
     return kernels
@@ -204,7 +232,8 @@ class Chain:
         self.levels = self.sizes(cut)
         if len(self.levels) < len(cut):
             self.follow(cut[: len(self.levels)])
-        self.check_worth()
+        self.levels = self.worthwhile()
+        self.check_moves()
         self.moving = self.windows()
         self.body = self.region()
 
@@ -236,35 +265,74 @@ class Chain:
                     raise Uncuttable("a large value is not cut by every loop")
 
     def sizes(self, cut: Cut) -> tuple[Level, ...]:
-        """How many rows make a block: as many as fit half of the second-level cache."""
-        dims = tensor_type(self.last).dims
-        cache = self.room.cache
-        left = self.whole
-        outer: list[Level] = []
-        for axis in cut[:-1]:
-            one = left // dims[axis]
-            if one <= cache // 2:
-                return (*outer, level_of(dims[axis], cache // 2 // one))
-            outer.append(Level(1, 1, dims[axis]))
-            left = one
-        extent = dims[cut[-1]]
-        one = left // extent
-        level = level_of(extent, max(self.room.fewest, cache // 2 // one))
-        if self.read_again((*outer, level)) * tuned.block_shared > one * level.size:
-            enough = min(tuned.block_rows_shared, tuned.block_most * cache // one)
-            level = level_of(extent, max(self.room.fewest, enough))
-        return (*outer, level) if level.count > 1 else tuple(outer)
+        """How many rows make a block: as many as fit half of the second-level cache.
 
-    def check_worth(self) -> None:
-        """Blocks must save more than they cost."""
-        if math.prod(level.count for level in self.levels) <= 1:
+        For open sizes every loop is there, and runs once where they make one block.
+        """
+        dims, near = tensor_type(self.last).dims, self.room.cache // 2
+        pays = self.saves()
+        levels: list[Level] = []
+        left = near + 1
+        for depth, axis in enumerate(cut, 1):
+            ones = tuple(Level(1, 1, dims[a]) for a in cut[:depth])
+            one = self.nbytes(cut[:depth], ones)
+            most = greatest(1, near // one)
+            if depth == len(cut):
+                most = either(left - near, self.rows(levels, cut, most, one), dims[axis])
+            levels.append(level_of(dims[axis], either(pays, most, dims[axis])))
+            left = one
+        if isinstance(left, Size) and far_of(left) > near:
+            raise Uncuttable("rows are long, and blocks of one may be too large")
+        while levels and not isinstance(levels[-1].count, Size) and levels[-1].count == 1:
+            levels.pop()
+        return tuple(levels)
+
+    def rows(self, outer: list[Level], cut: Cut, most: int, one: int) -> int:
+        """How many rows along the last axis make a block: more where they share what they read."""
+        extent = tensor_type(self.last).dims[cut[-1]]
+        most = greatest(self.room.fewest, most)
+        level = level_of(extent, most)
+        shared = self.read_again((*outer, level)) * tuned.block_shared - one * level.size
+        enough = least(tuned.block_rows_shared, tuned.block_most * self.room.cache // one)
+        return either(shared, greatest(self.room.fewest, enough), most)
+
+    def saves(self) -> int:
+        """Positive where every kernel passes on a value that is large enough."""
+        found = [greatest(*(k.nbytes for k in tensors(kernel))) for kernel in self.kernels[:-1]]
+        spare: int = least(*found) - enough_for(self.last, self.room)
+        return spare + 1
+
+    def nbytes(self, cut: Cut, levels: tuple[Level, ...]) -> int:
+        """The bytes of what the kernels pass on, for one block."""
+        kinds = ((tensor_type(v), self.cuts[v][: len(cut)]) for v in self.inside)
+        return sum(block_type(kind, cut, levels).nbytes for kind, cut in kinds)
+
+    def worthwhile(self) -> tuple[Level, ...]:
+        """The loops, which run once where blocks cost more than they save."""
+        kept = self.nbytes(self.cuts[self.last], self.levels)
+        again = self.read_again(self.levels)
+        allowed = again
+        for whole, times in reversed(self.room.again):
+            allowed = either(whole + 1 - self.whole, times * kept, allowed)
+        blocks = math.prod(level.count for level in self.levels)
+        if not isinstance(blocks, Size) and blocks <= 1:
             raise Uncuttable("one block")
-        kept = sum(
-            block_type(tensor_type(v), self.cuts[v], self.levels).nbytes for v in self.inside
-        )
-        most = next(times for whole, times in self.room.again if self.whole <= whole)
-        if self.read_again(self.levels) > most * kept:
+        pays = allowed + 1 - again
+        if not isinstance(pays, Size) and pays <= 0:
             raise Uncuttable("blocks would read too much again")
+        dims = tensor_type(self.last).dims
+        levels = zip(self.levels, self.cuts[self.last], strict=True)
+        return tuple(
+            Level(
+                extent_of(either(pays, level.size, dims[axis])),
+                either(pays, level.step, dims[axis]),
+                either(pays, level.count, 1),
+            )
+            for level, axis in levels
+        )
+
+    def check_moves(self) -> None:
+        """Blocks lie where kernels may read vectors."""
         if any(move * level.step % self.room.multiple for move, level in self.moves()):
             raise Uncuttable("what blocks read would not lie at whole vectors")
 
@@ -347,11 +415,6 @@ class Chain:
 
 def level_of(extent: int, most: int) -> Level:
     """Blocks of at most about `most` that cover an extent with little overlap."""
-    fewest = -(-extent // most)
-
-    def cost(count: int) -> int:
-        return count * (extent - (count - 1) * (extent // count) + tuned.block_start)
-
-    count = min(range(fewest, min(extent, 2 * fewest) + 1), key=cost)
+    count = parts_of(extent, most, tuned.block_start)
     step = extent // count
-    return Level(extent - (count - 1) * step, step, count)
+    return Level(extent_of(extent - (count - 1) * step), step, count)

@@ -12,12 +12,14 @@ start moves by a fixed step per level:
 from __future__ import annotations
 
 from collections.abc import Mapping
+from operator import itemgetter
 
 from graphc.codegen.lowering.contraction import form_at
 from graphc.codegen.lowering.evaluate import tensor_type
 from graphc.codegen.lowering.operands import axis_of, read_of
 from graphc.ir.graph import Builder, Graph, Node
 from graphc.ir.op import OPS, Contraction, Reduction, Scalar
+from graphc.ir.sizes import by_example
 from graphc.ir.types import Type, tensor
 from graphc.record import record
 
@@ -89,6 +91,9 @@ class Cutter:
         self.demands.setdefault(node, {})[demand] = None
 
     def check_inside(self) -> None:
+        for node, demands in self.demands.items():
+            if isinstance(node.op.lower, Contraction) and len(demands) > 1:
+                raise Uncuttable("a product is needed whole and in blocks")
         for param in self.blocks:
             if len(self.demands.get(param, ())) != 1 or not self.cut_of(param)[0]:
                 raise Uncuttable("a block is read as a whole")
@@ -120,7 +125,7 @@ class Cutter:
         if read is None:
             raise Uncuttable(f"{node.op.name} is not read in steps")
         moves = tuple(read.strides[axis] if axis >= 0 else 0 for axis in cut)
-        if min(moves, default=0) < 0:
+        if any(move < 0 for move in moves):
             raise Uncuttable(f"{node.op.name} is read backwards")
         return moves
 
@@ -164,7 +169,7 @@ class Cutter:
                 params.append(made[param, demand])
         builder = Builder(len(params))
         for node in (*self.region.params, *self.region.nodes):
-            for demand in sorted(self.demands.get(node, ())):
+            for demand in sorted(self.demands.get(node, ()), key=itemgetter(0)):
                 if (node, demand) not in made:
                     made[node, demand] = self.copy(builder, node, demand, levels, made)
         self.check_views(builder.nodes, set(params))
@@ -185,7 +190,8 @@ class Cutter:
             zeros, ones = (0,) * len(dims), (1,) * len(dims)
             whole = made[node, (False, self.window(node, demand[1]))]
             attrs = {"starts": zeros, "stops": dims, "steps": ones}
-            return builder.emit(OPS["slice"], (whole,), attrs, loc=node.loc)
+            with by_example():  # no block is larger than the whole
+                return builder.emit(OPS["slice"], (whole,), attrs, loc=node.loc)
         wanted = self.operands(node, demand)
         inputs = [made[pair] for pair in zip(node.inputs, wanted, strict=True)]
         copied = builder.emit(node.op, inputs, node.attrs, loc=node.loc)
@@ -239,10 +245,10 @@ def contraction_cuts(node: Node, cut: Cut) -> tuple[Cut, Cut]:
         along = [d for d in loops if axis >= 0 and axis_of(d[1], d[4], dims) == axis]
         if axis >= 0 and len(along) != 1:
             raise Uncuttable("a cut axis is no dim of the contraction")
-        for operand, axes, position in zip(node.inputs, found, (2, 3), strict=True):
+        _, extent, *strides = along[0] if along else ("", 0, 0, 0, 0)
+        for operand, axes, stride in zip(node.inputs, found, strides, strict=False):
             place: int | None = -1
-            if along and along[0][position]:
-                extent, stride = int(along[0][1]), int(along[0][position])
+            if stride:
                 place = axis_of(extent, stride, tensor_type(operand).dims)
             if place is None:
                 raise Uncuttable("a cut dim is no axis of an operand")

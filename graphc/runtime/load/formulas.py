@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from graphc.arithmetic import KINDS
 from graphc.errors import FeedError, GraphError
 from graphc.record import record, replace
 
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 Polynomial = tuple[tuple[int, tuple[int, ...]], ...]  # coefficients, and the unknowns they multiply
 Hole = tuple[int, int]  # where, and the number of the formula
 RELATIONS = ("positive", "not positive", "zero", "not zero")
-KINDS = {"floor": 2, "max": 1, "min": 1, "choice": 3}  # and of how many parts at least
 MOST_UNKNOWNS = 1 << 16
 
 
@@ -89,12 +89,7 @@ class Formulas:
         values = list(symbols)
         for kind, polynomials in self.unknowns:
             parts = [value_of(polynomial, values) for polynomial in polynomials]
-            if kind == "floor":
-                values.append(parts[0] // parts[1] if parts[1] else 0)
-            elif kind == "choice":
-                values.append(parts[1] if parts[0] > 0 else parts[2])
-            else:
-                values.append(max(parts) if kind == "max" else min(parts))
+            values.append(KINDS[kind][1](parts))
         return values
 
     def broken(self, values: Sequence[int]) -> Guard | None:
@@ -176,7 +171,7 @@ class Reader:
         self.known, made = len(names), []
         for kind, polynomials in unknowns:
             parts = tuple(map(self.polynomial, polynomials))
-            if kind not in KINDS or len(parts) < KINDS[kind]:
+            if kind not in KINDS or len(parts) < KINDS[kind][0]:
                 raise ValueError(kind)
             made.append((_text(kind), parts))
             self.known += 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Any
 
@@ -11,6 +12,7 @@ from chains import attention, chain
 from effort import examples
 from hypothesis import given
 from hypothesis import strategies as st
+from open_sizes import Template, template, wrong
 
 import graphc as gc
 from graphc.codegen.build import build
@@ -19,6 +21,7 @@ from graphc.errors import GraphError
 from graphc.ir.graph import Graph
 from graphc.ir.liveness import peak_bytes
 from graphc.ir.parse import parse
+from graphc.ir.sizes import Size
 from graphc.ir.text import show
 from graphc.ops.reference.interpreter import interpret
 from graphc.passes import pipeline
@@ -40,7 +43,7 @@ def blocked(graph: Graph) -> list[tuple[int, ...]]:
 @pytest.fixture
 def small_cache(monkeypatch: pytest.MonkeyPatch) -> None:
     """Everything is large: chains of a few kilobytes run in blocks."""
-    room = blocks.Room(1, 1 << 12, 1, 1, ((np.inf, np.inf),))
+    room = blocks.Room(1, 1 << 12, 1, 1, ())
     monkeypatch.setattr(blocks, "room_of", lambda config: room)
 
 
@@ -267,3 +270,48 @@ def test_long_causal_attention(rows: int, columns: int) -> None:
     assert (len(blocked(planned(function, q, k, v))) > 1) == (rows <= columns)
     want = gc.attention(q, k, v, causal=True)
     np.testing.assert_allclose(gc.compile(function)(q, k, v), want, rtol=1e-4, atol=1e-5)
+
+
+# ------------------------------------------------------------------------------------ open sizes
+
+OPEN = {"b": 32, "t": 33}
+KINDS = [gc.spec(("b", 3, "t", 8), "f32")] * 3
+
+
+def counts_at(made: Template, **sizes: int) -> list[tuple[int, ...]]:
+    """How often the loops of each chain run."""
+    counts = blocked(made.built.stages[-1][1].graphs[0])
+    return [tuple(number(count, sizes) for count in each) for each in counts]
+
+
+def number(size: Any, sizes: dict[str, int]) -> int:
+    return size.value(sizes) if isinstance(size, Size) else size
+
+
+def many(counts: list[tuple[int, ...]]) -> list[tuple[int, ...]]:
+    return [tuple(count for count in each if count > 1) for each in counts]
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_open_sizes_run_in_the_blocks_of_exact_ones(
+    monkeypatch: pytest.MonkeyPatch, threads: int
+) -> None:
+    monkeypatch.setattr(blocks, "room_of", lambda config: blocks.Room(1, 1 << 15, 1, 1, ()))
+    made = template(attention, KINDS, OPEN, threads=threads)
+    assert [repr(guard) for guard in made.guards] == ["t != 0"]  # nothing has no greatest
+    rng = np.random.default_rng(0)
+    for b, t in ((1, 1), (2, 7), (1, 64), (5, 33), (7, 2), (3, 97), (0, 4), (2, 130)):
+        arrays = [rng.normal(size=(b, 3, t, 8)).astype("f4") for _ in range(3)]
+        got = made.run(arrays)
+        assert got is not None and not wrong(got, [attention(*arrays)]), (b, t)
+        exact = planned(attention, *arrays, threads=threads, sizes="exact")
+        assert b < 2 or many(counts_at(made, b=b, t=t)) in ([()], many(blocked(exact))), (b, t)
+    assert many(counts_at(made, b=3, t=97)) == [(3, 3)]
+
+
+def test_few_rows_of_open_sizes_are_one_block() -> None:
+    made = template(attention, KINDS, OPEN, threads=1)
+    assert counts_at(made, b=2, t=16) == [(1, 1, 1)]
+    assert math.prod(counts_at(made, b=64, t=512)[0]) > 64
+    graph = made.built.stages[-1][1].graphs[0]
+    assert number(peak_bytes(graph), {"b": 64, "t": 512}) < 64 * 3 * 512 * 512 * 4 // 8
