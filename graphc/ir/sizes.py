@@ -24,12 +24,9 @@ from typing import TYPE_CHECKING, Any
 
 from graphc.arithmetic import KINDS, even_parts
 from graphc.errors import GraphError
-from graphc.record import record
+from graphc.ir.unknowns import Atom, Guard, Location, Monomial, Terms, text_of
 from graphc.seams.cpython import frame_above
 
-Location = tuple[str, int]
-Monomial = tuple["Atom", ...]
-Terms = tuple[tuple[Monomial, int], ...]
 LONGEST = 60  # characters of a formula in a text; others are shown by a number
 FAR = 1024  # a size for which all pays that pays for large ones
 FEWEST = 2  # what kernels that are written for any size assume of one; they hold for fewer, too
@@ -62,39 +59,6 @@ def by_example() -> AbstractContextManager[None]:
 def in_numbers() -> AbstractContextManager[None]:
     """Texts show the sizes at hand, not formulas."""
     return _during(_in_numbers)
-
-
-@record(eq=False)
-class Atom:
-    """An unknown of polynomials: a symbol, or one of KINDS of other sizes."""
-
-    kind: str
-    args: tuple[int | Size, ...]
-    hint: int
-    low: int | None  # it is never less; None where that is not known
-    name: str
-    number: int
-
-
-class Guard:
-    """What must hold for a program: the difference is positive (or not), is zero (or not)."""
-
-    __slots__ = ("difference", "holds", "relation", "where")
-
-    def __init__(
-        self, difference: Size, relation: str, holds: bool, where: Location | None
-    ) -> None:
-        self.difference = difference
-        self.relation = relation  # ">" or "=="
-        self.holds = holds
-        self.where = where
-
-    def __repr__(self) -> str:
-        plus = [(m, c) for m, c in self.difference.terms if c > 0]
-        minus = [(m, -c) for m, c in self.difference.terms if c < 0]
-        relation = {(">", True): ">", (">", False): "<=", ("==", True): "=", ("==", False): "!="}
-        shown = relation[self.relation, self.holds]
-        return f"{_text(tuple(plus)) or 0} {shown} {_text(tuple(minus)) or 0}"
 
 
 class Scope:
@@ -488,7 +452,7 @@ class Size(_Number):
     __int__ = __index__
 
     def __repr__(self) -> str:
-        return str(self.hint) if _in_numbers.get() else _text(self.terms)
+        return str(self.hint) if _in_numbers.get() else text_of(self.terms)
 
     def symbols(self) -> set[str]:
         """The symbols that it depends on."""
@@ -515,16 +479,6 @@ def _number_of(atom: Atom, symbols: Mapping[str, int], known: dict[Atom, int]) -
         parts = [a.value(symbols, known) if isinstance(a, Size) else a for a in atom.args]
         known[atom] = KINDS[atom.kind][1](parts)
     return known[atom]
-
-
-def _text(terms: Terms) -> str:
-    parts = []
-    for monomial, coefficient in terms:
-        factors = [atom.name for atom in monomial]
-        if not factors or abs(coefficient) != 1:
-            factors = [str(abs(coefficient)), *factors]
-        parts.append(("-" if coefficient < 0 else "+") + "*".join(factors))
-    return "".join(parts).removeprefix("+")
 
 
 def _number(atom: Atom) -> int:

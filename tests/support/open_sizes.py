@@ -14,8 +14,9 @@ from graphc.frontend.compile.engine import Built, build
 from graphc.frontend.compile.specialise import specialise
 from graphc.ir.graph import Graph, Node
 from graphc.ir.op import Op, Sample
-from graphc.ir.sizes import Guard, Scope
+from graphc.ir.sizes import Scope
 from graphc.ir.types import TupleType, Type, dtype, tensor
+from graphc.ir.unknowns import Guard
 from graphc.runtime.devices.multi_device import executable
 from graphc.runtime.load.formulas import filled
 

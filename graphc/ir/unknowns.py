@@ -1,0 +1,57 @@
+"""What sizes are written in: unknowns, sums of their products, and guards about those."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from graphc.record import record
+
+if TYPE_CHECKING:
+    from graphc.ir.sizes import Size
+
+Location = tuple[str, int]
+Monomial = tuple["Atom", ...]
+Terms = tuple[tuple[Monomial, int], ...]
+
+
+@record(eq=False)
+class Atom:
+    """An unknown of polynomials: a symbol, or one of KINDS of other sizes."""
+
+    kind: str
+    args: tuple[int | Size, ...]
+    hint: int
+    low: int | None  # it is never less; None where that is not known
+    name: str
+    number: int
+
+
+class Guard:
+    """What must hold for a program: the difference is positive (or not), is zero (or not)."""
+
+    __slots__ = ("difference", "holds", "relation", "where")
+
+    def __init__(
+        self, difference: Size, relation: str, holds: bool, where: Location | None
+    ) -> None:
+        self.difference = difference
+        self.relation = relation  # ">" or "=="
+        self.holds = holds
+        self.where = where
+
+    def __repr__(self) -> str:
+        plus = [(m, c) for m, c in self.difference.terms if c > 0]
+        minus = [(m, -c) for m, c in self.difference.terms if c < 0]
+        relation = {(">", True): ">", (">", False): "<=", ("==", True): "=", ("==", False): "!="}
+        shown = relation[self.relation, self.holds]
+        return f"{text_of(tuple(plus)) or 0} {shown} {text_of(tuple(minus)) or 0}"
+
+
+def text_of(terms: Terms) -> str:
+    parts = []
+    for monomial, coefficient in terms:
+        factors = [atom.name for atom in monomial]
+        if not factors or abs(coefficient) != 1:
+            factors = [str(abs(coefficient)), *factors]
+        parts.append(("-" if coefficient < 0 else "+") + "*".join(factors))
+    return "".join(parts).removeprefix("+")
