@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from graphc.errors import GraphError
-from graphc.ir.sizes import Atom, Scope, Size, hint_of
+from graphc.ir.sizes import Scope, Size, hint_of
+from graphc.ir.unknowns import Atom
 from graphc.runtime.load.formulas import Formulas, Guard, Hole, Polynomial, Source
 
 Shapes = Sequence[Sequence[Any]]  # extents are sizes or ints
