@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from effort import rounds
 
 import graphc as gc
 from graphc.errors import TypeRuleError
@@ -95,7 +96,7 @@ def program(seed):
     return run
 
 
-@pytest.mark.parametrize("block", range(8))
+@pytest.mark.parametrize("block", range(rounds(4)))
 def test_random_programs(block):
     x = np.arange(24.0).reshape(2, 3, 4)
     for seed in range(40 * block, 40 * block + 40):

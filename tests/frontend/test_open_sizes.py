@@ -70,10 +70,10 @@ PROGRAMS = {
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_dimension_that_changes_is_left_open(name):
     function, arguments = PROGRAMS[name]
-    compiled, exact = gc.compile(function, verify=3), gc.compile(function, sizes="exact")
+    compiled = gc.compile(function, verify=3)
     for n in (5, 9, 40, 2, 100, 1):
         given = arguments(n)
-        np.testing.assert_allclose(compiled(*given), exact(*given), rtol=2e-4, atol=2e-5)
+        np.testing.assert_allclose(compiled(*given), function(*given), rtol=2e-4, atol=2e-5)
     assert any("_" in repr(entry.signature) for entry in compiled.compiles)
     assert len(compiled.compiles) <= 6
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from effort import few
 
 import graphc as gc
 from graphc.runtime.load.program import Image
@@ -31,7 +32,7 @@ def image_of(function: Callable[[Any], Any]) -> Image:
     return made.prepared((X,), {})[0].image
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize("name", few(PROGRAMS, 3))
 def test_words_of_kernels(name: str) -> None:
     image = image_of(PROGRAMS[name])
     ptx = b"".join(image.portable).decode()

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import parity_cases as cases
 import pytest
-from effort import few
+from effort import crossed, few
 from loop_evaluator import rounded
 
 import graphc as gc
@@ -59,8 +59,10 @@ def in_order(x: Any, combine: Callable[[Any, Any], Any] = np.add) -> Any:
     return np.array([folded(row, combine) for row in x])
 
 
-@pytest.mark.parametrize("length", [1, 2, 7, 255, 256, 257, 1000, 4096, 4097, 8300, 99_999])
-@pytest.mark.parametrize("kind", [np.float32, np.float64])
+@pytest.mark.parametrize(
+    ("length", "kind"),
+    crossed([1, 2, 7, 255, 256, 257, 1000, 4096, 4097, 8300, 99_999], [np.float32, np.float64]),
+)
 def test_rows_are_summed_in_lanes(length: int, kind: Any) -> None:
     x = normal(3, length, kind=kind)
     made = gc.compile(lambda x: np.sum(x, axis=1), parity=True)(x)
@@ -137,7 +139,7 @@ if host().triple.startswith("x86") and host().vector_bits > 256:
 @pytest.mark.parametrize(("function", "arguments"), functions())
 def test_other_options_give_the_same_bits(function: Any, arguments: Any) -> None:
     want = gc.compile(function, parity=True, threads=1)(*arguments)
-    for options in few(OPTIONS, 2, len(arguments)):
+    for options in few(OPTIONS, 1, len(arguments)):
         made = gc.compile(function, parity=True, **options)(*arguments)
         cases.assert_same_bits(made, want, str(options))
 
@@ -200,7 +202,7 @@ KERNELS: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize("name", few(KERNELS, 4))
 def test_code_of_gpus_fuses_and_approximates_nothing_by_itself(name: str) -> None:
     pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
     from gpu_launches import CHIPS, launches_of

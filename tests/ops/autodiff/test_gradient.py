@@ -163,8 +163,7 @@ def nested(x: Any, p: Any, n: Any) -> Any:
     return gc.cond(p, branch, lambda x: (x * x).sum(), x)
 
 
-@pytest.mark.parametrize("n", [0, 1, 3])
-@pytest.mark.parametrize("p", [True, False])
+@pytest.mark.parametrize(("n", "p"), [(0, True), (1, False), (3, False), (3, True)])
 def test_while_in_scan_in_cond(n: int, p: bool) -> None:
     x = np.array([0.3, 0.9, 1.4, 1.1])
     function = gc.compile(nested)
