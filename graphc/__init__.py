@@ -132,24 +132,31 @@ def load(path: str | PathLike[str], **options: Any) -> Loaded:
     It takes NumPy arrays, in order or by the file's names, and returns arrays.  A .gcx file runs
     without any part of the compiler being imported; its options are `threads`, `share` and
     `require_signature`.  Variables of a file live in containers of their own, unless it shares this
-    program's.  Raises GraphError for a file that is missing, damaged, of another format or, where
-    that is asked for, not signed; ParseError for text that is no graph.
+    program's.  What an .onnx or .pt2 file was compiled to is kept in the cache: the next process
+    runs it without reading the file again.  Raises GraphError for a file that is missing, damaged,
+    of another format or, where that is asked for, not signed; ParseError for text that is no graph.
     """
     if str(path).endswith(".gcx"):
         from graphc.runtime.files.loaded import load as load_compiled
 
         return load_compiled(path, **options)
+    if str(path).endswith((".onnx", ".pt2")):
+        from graphc.formats.kept import load as load_model
+
+        return load_model(path, options, _import)
+    from graphc.frontend.files.saved import load as load_graph
+
+    return load_graph(path, **options)
+
+
+def _import(path: str | PathLike[str], **options: Any) -> Loaded:
     if str(path).endswith(".onnx"):
         from graphc.formats.onnx.model import load as load_onnx
 
         return load_onnx(path, **options)
-    if str(path).endswith(".pt2"):
-        from graphc.formats.torch.model import load as load_torch
+    from graphc.formats.torch.model import load as load_torch
 
-        return load_torch(path, **options)
-    from graphc.frontend.files.saved import load as load_graph
-
-    return load_graph(path, **options)
+    return load_torch(path, **options)
 
 
 def __getattr__(name: str) -> Any:

@@ -63,6 +63,7 @@ def _own_cache() -> None:
     """Tests share one object-code cache of their own, so that a second run is quick."""
     folder = Path(tempfile.gettempdir()) / f"graphc-test-cache-{os.getuid()}"
     os.environ.setdefault("GRAPHC_CACHE_DIR", str(folder))
+    os.environ.setdefault("GRAPHC_KEEP_MODELS", "0")  # what imports models is what is tested
 
 
 _containers = count()

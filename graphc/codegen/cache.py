@@ -3,6 +3,7 @@
     ROOT/                     $GRAPHC_CACHE_DIR, or the user's cache directory
       keys/<key>              one line: the name of the pack that defines the kernel
       packs/<name>            one object file that defines one or more kernels
+      models/                 whole programs of model files (graphc.formats.kept)
 
 A key is a digest of everything the object code depends on (`digest`), a pack's name is the SHA-256
 of its content.  A pack lists its keys, so one read serves every kernel that was compiled in the
@@ -16,8 +17,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import stat
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
@@ -27,7 +26,7 @@ from typing import TYPE_CHECKING
 from graphc.codegen.tuning import tuned
 from graphc.forks import fork_safe_lock
 from graphc.record import record
-from graphc.runtime.files.files import cache_folder, new_file, read_ordinary
+from graphc.runtime.files.files import cache_folder, is_private, new_file, read_ordinary
 
 if TYPE_CHECKING:
     from graphc.codegen.llvm.target import Target
@@ -156,6 +155,7 @@ class Cache:
     def _all_files(self) -> Iterator[Path]:
         yield from self._files(self._keys)
         yield from self._files(self._packs)
+        yield from self._files(self.root / "models")
 
     @staticmethod
     def _files(folder: Path) -> list[Path]:
@@ -176,7 +176,7 @@ class Cache:
             self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
             for folder in (self.root, self._packs, self._keys):
                 folder.mkdir(mode=0o700, exist_ok=True)
-                if not _is_private(folder):
+                if not is_private(folder):
                     self._warn(f"{folder} is not the user's own or others can write to it")
                     return False
         except OSError as error:
@@ -207,13 +207,6 @@ class Cache:
         if not self._warned:
             self._warned = True
             warnings.warn(f"graphc's cache is off: {reason}", RuntimeWarning, stacklevel=4)
-
-
-def _is_private(folder: Path) -> bool:
-    if not hasattr(os, "getuid"):
-        return True
-    status = folder.stat()
-    return status.st_uid == os.getuid() and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
 
 
 def _unpack(data: bytes) -> tuple[dict[str, str], bytes]:

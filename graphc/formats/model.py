@@ -32,6 +32,7 @@ from graphc.formats.carried import (
     rewrapped,
     text_of,
 )
+from graphc.formats.kept import Shelf, Stamp, shapes_name
 from graphc.formats.kinds import Kind, type_of
 from graphc.formats.known import DecidedInside, Formulas, Needed, deciding
 from graphc.frontend.compile.engine import Built, build
@@ -79,7 +80,7 @@ class Stage:
     @property
     def plain(self) -> bool:
         """Whether its results are arrays, one each."""
-        return all(form == _ARRAY for form in self.outline)
+        return _are_arrays(self.outline)
 
 
 class _Sizes:
@@ -132,6 +133,8 @@ class ImportedModel(LoadedGraph):
         self._words = (*sorted(words), None) if self._takes_strings else ()
         self._stages: OrderedDict[tuple[Any, ...], Stage] = OrderedDict()
         self._sizes: dict[tuple[Any, ...], _Sizes] = {}
+        self.shelf: Shelf | None = None  # where what is compiled is kept for other processes
+        self.beside: Mapping[str, Stamp] = {}  # the files beside its own that it was read from
         self._ready: dict[tuple[Any, ...], Stage] = {}  # for arrays alone, which go in as they are
         self._traced: dict[tuple[tuple[str, int], ...], Graph] = {}
         self._outlines: dict[tuple[tuple[str, int], ...], list[Any]] = {}
@@ -240,7 +243,10 @@ class ImportedModel(LoadedGraph):
         with self._lock:
             stage = self._stages.get(key)
             if stage is None:
-                stage = self._serve(outline, arrays) or self._compile(outline, arrays, [])
+                stage = self._serve(outline, arrays)
+                if stage is None:
+                    stage = self._compile(outline, arrays, [])
+                    self._keep(stage, outline, arrays)
                 self._stages[key] = stage
                 self._forget()
             answers: list[Array] = []
@@ -256,6 +262,12 @@ class ImportedModel(LoadedGraph):
                         stage.answers.popitem(last=False)
                 stage = found
         return stage, arrays
+
+    def _keep(self, stage: Stage, outline: list[Any], arrays: Sequence[Array]) -> None:
+        """Keep a program of arrays for other processes."""
+        plain = stage.outline is not None and stage.plain and _are_arrays(outline)
+        if self.shelf is not None and plain:
+            self.shelf.keep(shapes_name(arrays), stage.built.image)
 
     def _serve(self, outline: list[Any], arrays: Sequence[Array]) -> Stage | None:
         """What runs these arrays, of a compilation for many sizes: there is one from the second
@@ -277,7 +289,10 @@ class ImportedModel(LoadedGraph):
             given = examples_of(opened, shapes)
 
             def make(scope: Scope) -> tuple[Built, Any]:
-                return self._build_open(names, opened, outline, scope)
+                built, results = self._build_open(names, opened, outline, scope)
+                if self.shelf is not None and built.is_open and _are_arrays([*outline, *results]):
+                    self.shelf.keep_open(built.image)
+                return built, results
 
             found = sizes.open.extended(given, shapes, make) if given else None
         return Stage(*found, served=True) if found is not None else None
@@ -507,6 +522,10 @@ def _together(outline: Any, arrays: list[Any]) -> list[Any]:
 
     rest = iter(arrays)
     return [made(form) for form in outline]
+
+
+def _are_arrays(outline: list[Any]) -> bool:
+    return all(form == _ARRAY for form in outline)
 
 
 def _leaf_count(form: Any) -> int:

@@ -18,6 +18,7 @@ from graphc.frontend.trace.spec import symbols_of
 from graphc.ir.graph import Graph, Program
 from graphc.ops.record.value import PUBLIC, Value
 from graphc.runtime.call.array import Array
+from graphc.runtime.files.loaded import Loaded
 from graphc.viewer.page import Page
 
 
@@ -46,6 +47,7 @@ def view(model: Any, *args: Any, runs: int = 0, **kwargs: Any) -> Page:
         model = model_at(path)
     if isinstance(model, Graph | Program):
         model = LoadedGraph(model)
+    model = model.whole if isinstance(model, Loaded) else model
     if not isinstance(model, LoadedGraph):
         raise GraphError(
             f"view takes a compiled function, a graph or a path, got {type(model).__name__}",

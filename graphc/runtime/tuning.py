@@ -22,6 +22,8 @@ class RuntimeTuning(Tuning):
         "memory kept for runs at the same time against mapping it again")
     kept_sizes = number(64, 1, 1 << 20, "sizes", "call",
         "memory of sizes that were met against filling in a size again")
+    kept_models = number(1 << 30, 0, 1 << 40, "bytes", "call",
+        "programs of models kept on the disk against compiling them in the next process")
     kept_results = number(4, 0, 64, "blocks", "pointwise",
         "memory of results kept for the next call against mapping it again")
 

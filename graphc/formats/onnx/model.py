@@ -60,6 +60,7 @@ class OnnxModel(ImportedModel):
         require_supported(file)
         self.file = file
         super().__init__(_Source(file), config, words_of(file))
+        self.beside = file.beside
 
     def __reduce__(self) -> tuple[Any, ...]:
         return OnnxModel, (self.file, super().__reduce__()[1][1])

@@ -78,6 +78,7 @@ class File:
     graph: Subgraph
     functions: Functions
     versions: Mapping[str, int]
+    beside: Mapping[str, tuple[int, int, int]] = field(default_factory=dict)  # files of its data
 
 
 def read(path: Path) -> File:
@@ -143,7 +144,9 @@ class _Reader:
             (domain_of(f.domain), _text(f.name), _text(f.overload)): self._function(f)
             for f in self.model.functions
         }
-        return File(self.path.name, self._graph(self.model.graph, 0), functions, self.versions)
+        graph = self._graph(self.model.graph, 0)
+        beside = {name: source.stamp for name, source in self.opened.items()}
+        return File(self.path.name, graph, functions, self.versions, beside)
 
     def _function(self, proto: Any) -> Subgraph:
         versions = _versions(proto.opset_import, self.path.name)

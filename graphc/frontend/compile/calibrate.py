@@ -33,6 +33,7 @@ from graphc.ops.record.value import functions
 from graphc.passes.placement.cost import key_of, key_of_all
 from graphc.passes.placement.measured import Measured, of_runs, store
 from graphc.runtime.devices.registry import Kind, Link, Rates, kind_of, simulated
+from graphc.runtime.files.loaded import Loaded
 from graphc.runtime.observe.trace import Trace, trace
 
 PAIR = ("cpu:0", "cpu:1")
@@ -65,6 +66,7 @@ def profile(model: Any, *args: Any, runs: int = 9, **kwargs: Any) -> Measured:
     `costs="measured"` places by these costs from then on.  Every run counts: variables change.
     Returns what was measured; raises what a call raises.
     """
+    model = model.whole if isinstance(model, Loaded) else model
     if not isinstance(model, CompiledFunction | LoadedGraph):
         raise GraphError(
             f"profile takes a compiled function or a loaded graph, got {type(model).__name__}",

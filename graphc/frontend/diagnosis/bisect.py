@@ -33,6 +33,7 @@ from graphc.passes.compare import Difference, difference, first_difference, kind
 from graphc.passes.pipeline import Stage, stage_named
 from graphc.passes.trial import ORDERS, Stages, Trial, disagreement
 from graphc.record import record, replace
+from graphc.runtime.files.loaded import Loaded
 
 Wanted = dict[str, Any]
 Wrong = Difference | Exception
@@ -125,7 +126,7 @@ def bisect(
 
 def trial_of(model: Any, arguments: Mapping[str, Any] | Sequence[Any], config: Config) -> Trial:
     """What is to be tried. Raises GraphError for arguments that do not fit."""
-    loaded = model
+    loaded = model.whole if isinstance(model, Loaded) else model
     if not isinstance(loaded, LoadedGraph):
         if not isinstance(model, Graph | Program):
             raise GraphError(

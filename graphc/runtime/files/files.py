@@ -29,6 +29,14 @@ def _user_folder() -> str:
     return platformdirs.user_cache_dir("graphc")
 
 
+def is_private(folder: Path) -> bool:
+    """Whether a folder is the user's own, and nobody else may write to it."""
+    if not hasattr(os, "getuid"):
+        return True
+    status = folder.stat()
+    return status.st_uid == os.getuid() and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+
+
 def write_atomically(path: Path, pieces: Iterable[Any], *, durable: bool = False) -> None:
     """Write a file that appears whole or not at all. Raises GraphError when it cannot.
 

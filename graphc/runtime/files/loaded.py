@@ -50,6 +50,11 @@ class Loaded:
         """
         return nest(self.result_names, self.run(self.arrange(args, feeds)))
 
+    @property
+    def whole(self) -> Any:
+        """It with its graph, where another object stands for it that only runs."""
+        return self
+
     def run(self, values: Sequence[Any]) -> list[Any]:
         """Run on one array per parameter; one array per result. Raises FeedError for a bad one."""
         raise NotImplementedError

@@ -40,6 +40,7 @@ class OpenFile:
                 f"{kind}{path} is not a regular file", hint="a device or pipe may never end"
             )
         self.size = found.st_size
+        self.stamp = found.st_ino, found.st_size, found.st_mtime_ns
 
     def read(self, start: int, nbytes: int) -> np.ndarray[Any, Any]:
         """These bytes, in memory that is aligned for any element, to be read only.
