@@ -253,6 +253,50 @@ def test_random_numbers_and_text_for_what_was_found(capsys):
     assert capsys.readouterr().out.split() == ["found", "4", "found", "0"]
 
 
+def written(x, a, b):
+    x = x * 1.0
+    x[a:b] = -1.0
+    x[b:] *= 2
+    head = x[:a]
+    head += np.arange(10.0)[:a]
+    return x
+
+
+def grid(x):
+    return x[:, None] * x
+
+
+SLICES = {
+    "parts": lambda x, a, b: np.concatenate([x[:a], x[a:], x[a:b], x[-a:], x[:-b]]),
+    "steps": lambda x, a, b: np.concatenate([x[a:b:2], x[b:a:-1], x[a::-1], x[:a:-2]]),
+    "axes": lambda x, a, b: grid(x)[a:b, :b],
+    "places": lambda x, a, b: grid(x)[None, np.array([1, 2]), ..., a:],
+    "written": written,
+}
+BOUNDS = [(a, b) for a in (0, 1, 7, 12, -4, -11) for b in (0, 3, 10, -2)]
+
+
+@pytest.mark.parametrize("name", SLICES)
+def test_slices_have_traced_bounds(name):
+    function, x = SLICES[name], with_found(5, 10)
+    compiled = gc.compile(function)
+    for a, b in BOUNDS:
+        want = function(x, np.int64(a), np.int64(b))
+        np.testing.assert_allclose(compiled(x, np.array(a), np.array(b)), want)
+    assert len(compiled.compiles) == 1
+
+
+def test_gradients_and_refusals_of_traced_slices():
+    slope = gc.compile(lambda x, n: gc.grad(lambda x: (x[:n] ** 2).sum())(x))
+    x = with_found(5, 10)
+    for n in (0, 1, 4, 10):
+        np.testing.assert_allclose(slope(x, np.array(n)), np.where(np.arange(10) < n, 2 * x, 0))
+    with pytest.raises(GraphError, match="is an integer, got f64"):
+        gc.compile(lambda x, n: x[:n])(x, np.array(1.5))
+    with pytest.raises(GraphError, match=r"bound is traced[\s\S]*dynamic_slice"):
+        gc.compile(lambda x, n: gc.map(lambda k: x[:k], n))(x, np.arange(3))
+
+
 def test_the_example_keeps_the_boxes_that_a_loop_keeps():
     import runpy
 

@@ -19,6 +19,7 @@ from graphc.frontend.trace.operands import mapped, plain
 from graphc.ir.graph import is_same
 from graphc.ir.types import BOOL, DType, Type
 from graphc.ops.index.indexing import MASK_HINT
+from graphc.ops.index.traced_slices import is_whole
 from graphc.ops.record.value import NUMPY, PUBLIC, Stateful, Trace, Value, cast_value, current
 
 _REDUCTIONS = {
@@ -227,7 +228,7 @@ def selected(x: Any, index: Any) -> SelectedElements | None:
     """x[index] where the index is one traced mask, alone or before whole axes; None otherwise."""
     parts = index if isinstance(index, tuple) else (index,)
     masks = [p for p in parts if isinstance(p, Value) and p.element is BOOL]
-    rest = [p for p in parts if not (p is Ellipsis or (isinstance(p, slice) and p == slice(None)))]
+    rest = [p for p in parts if not (p is Ellipsis or is_whole(p))]
     if len(masks) != 1 or len(rest) != 1 or parts[0] is not masks[0]:
         return None
     mask = masks[0]

@@ -168,9 +168,12 @@ def _is_basic(index: Any) -> bool:
 
 
 def _ghost_index(index: Any) -> Any:
-    # A traced position has no number; any other gives a view of the same strides.
+    """A traced position has no number; any other gives a view of the same strides."""
     if type(index) is tuple:
-        return tuple(0 if isinstance(part, Value) else part for part in index)
+        return tuple(map(_ghost_index, index))
+    if isinstance(index, slice):
+        start, stop = (None if isinstance(v, Value) else v for v in (index.start, index.stop))
+        return slice(start, stop, index.step)
     return 0 if isinstance(index, Value) else index
 
 

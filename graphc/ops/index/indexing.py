@@ -21,6 +21,7 @@ from graphc.errors import TraceError
 from graphc.ir.sizes import Size
 from graphc.ir.types import BOOL, Dim, Dimension
 from graphc.ops.index.gather import emit_gather
+from graphc.ops.index.traced_slices import HINT, first_traced, is_traced, taken
 from graphc.ops.record.arguments import ArrayLike, Tensor
 from graphc.ops.record.dims import shape_of
 from graphc.ops.record.families import broadcast_dims
@@ -199,11 +200,10 @@ def _int_start(position: int, extent: Dimension, axis: int) -> Dimension:
 
 def slice_bounds(part: slice, extent: Dimension) -> tuple[Dimension, Dimension, int]:
     """Bounds of a Python slice as the slice op takes them (not wrapped; empty ones as 0:0)."""
-    if any(isinstance(v, Value) for v in (part.start, part.stop, part.step)):
-        raise TraceError(
-            "a slice bound is traced, so the shape of the result would depend on data",
-            hint="use gc.dynamic_slice(x, starts, sizes) with a fixed size",
-        )
+    if isinstance(part.step, Value):
+        raise TraceError("the step of a slice is traced", hint="a step is a number")
+    if is_traced(part):  # not of its own, or in a place where none can be
+        raise TraceError("a slice bound is traced", hint=HINT)
     step = 1 if part.step is None else operator.index(part.step)
     if step == 0:
         raise TraceError("the step of a slice cannot be 0")
@@ -295,6 +295,11 @@ def _add_part(made: Selection, part: Any, extent: Dimension, axis: int) -> None:
 @public(method=True, name="getitem")
 def getitem(x: ArrayLike, index: Any, mode: str = "raise") -> Any:
     """x[index] with NumPy's meaning; out-of-range ints and constant arrays raise at once."""
+    while any(map(is_traced, index if isinstance(index, tuple) else (index,))):
+        parts = expand_index(index, len(shape_of(x)))
+        place, axis = first_traced(parts)
+        x, _ = taken(x, parts[place], axis)
+        index = (*parts[:place], slice(None), *parts[place + 1 :])
     return select(x, parse_index(index, shape_of(x)), mode)
 
 

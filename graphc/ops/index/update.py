@@ -20,8 +20,9 @@ from graphc.ir.traits import Traits
 from graphc.ir.types import BOOL, I64, AnyType, Dimension, Type, definitely_different
 from graphc.loops.nest import Scalars
 from graphc.ops.index.gather import bounded, bounded_array
-from graphc.ops.index.indexing import Selection, parse_index, select
+from graphc.ops.index.indexing import Selection, expand_index, parse_index, select
 from graphc.ops.index.scatter import UPDATES, require_index_types, scatter_rows
+from graphc.ops.index.traced_slices import first_traced, is_traced, is_whole, taken
 from graphc.ops.record.arguments import Applied, Array, ArrayLike, Read
 from graphc.ops.record.batching import Lanes
 from graphc.ops.record.dims import (
@@ -316,7 +317,7 @@ def _write_rows(x: Value, chosen: Selection, value: ArrayLike, mode: str) -> Any
 def _whole_mask(index: tuple[Any, ...]) -> Any:
     """The traced boolean mask that is the whole index, if it is one."""
     masks = [p for p in index if isinstance(p, Value) and p.element is BOOL]
-    others = [p for p in index if not (isinstance(p, slice) and p == slice(None))]
+    others = [p for p in index if not is_whole(p)]
     others = [p for p in others if p is not Ellipsis]
     return masks[0] if len(masks) == 1 and len(others) == 1 and index[0] is masks[0] else None
 
@@ -363,11 +364,21 @@ def index_update(x: Any, index: Any, value: Any, mode: str = "set") -> Any:
     mask = _whole_mask(index)
     if mask is not None:
         return _write_mask(x, mask, value, mode)
+    if any(map(is_traced, index)):
+        return _write_traced(x, expand_index(index, rank_of(x)), value, mode)
     chosen = parse_index(index, shape_of(x))
     value = _without_leading_units(value, chosen.rank)
     if any(rank_of(array) for _, array in chosen.arrays):
         return _write_rows(x, chosen, value, mode)
     return _write_slice(x, chosen, value, mode)
+
+
+def _write_traced(x: Any, parts: list[Any], value: Any, mode: str) -> Any:
+    """Write to the elements of the first slice with traced bounds, and put those back."""
+    place, axis = first_traced(parts)
+    found, places = taken(x, parts[place], axis)
+    made = index_update(found, (*parts[:place], slice(None), *parts[place + 1 :]), value, mode)
+    return index_update(x, (*(slice(None),) * axis, places), made)
 
 
 @public(method=True, name="setitem")
