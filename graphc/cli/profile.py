@@ -21,6 +21,7 @@ from graphc.cli.common import (
     progress,
     read_feeds,
 )
+from graphc.errors import GraphError
 
 if TYPE_CHECKING:
     from graphc.frontend.compile.engine import Built
@@ -58,14 +59,19 @@ def profile_command(
     with progress("compiling", loaded.node_count):
         built, arrays = loaded.prepared((), values)
     why = Why(built.stages, loaded.config, measured(built, arrays, runs))
-    rows = [_row(load, why) for load in sorted(why.loads(), key=lambda load: -load.seconds)]
+    counts, said = _counts(built, arrays)
+    loads = sorted(why.loads(), key=lambda load: -load.seconds)
+    rows = [{**_row(load, why), "counters": _counts_of(load, counts)} for load in loads]
     if target is not None:
         _write(target, flame_graph(built))
     if as_json:
-        print_json({"kernels": rows, "compile_seconds": built.seconds})
+        print_json({"kernels": rows, "compile_seconds": built.seconds, "counters": said})
         return
     total = sum(row["seconds"] for row in rows) or 1.0
-    print_table("kernels", COLUMNS, [_cells(row, total) for row in rows])
+    names = list(next(iter(counts.values()), {}))
+    cells = [(*_cells(row, total), *_counter_cells(row, names)) for row in rows]
+    print_table("kernels", [*COLUMNS, *names], cells)
+    click.echo(said)
     if target is not None:
         click.echo(f"compile time written to {target}: https://www.speedscope.app shows it")
 
@@ -94,6 +100,37 @@ def _cells(row: dict[str, Any], total: float) -> tuple[Any, ...]:
         f"{row['bytes_per_second'] / 1e9:.1f}",
         row["bound"].partition(":")[0].removeprefix("bound by "),
     )
+
+
+def _counts(built: Built, arrays: list[Any]) -> tuple[dict[tuple[str, str], Any], str]:
+    """What the processor counts in the kernels of one more run, and what is to be said of that."""
+    from graphc.runtime.observe.counters import Counters, counted
+
+    with Counters() as counters:
+        reasons = "; ".join(dict.fromkeys(counters.missing.values()))
+        gone = ", ".join(counters.missing)
+        absent = f"not counted here: {gone} ({reasons}; see perf_event_paranoid); what bounds a "
+        absent += "kernel goes by its flops and bytes"
+        try:
+            found = counted(built.executable, arrays, counters) if counters.files else {}
+        except GraphError as error:
+            return {}, f"nothing is counted by the processor: {error.message}"
+        return found, absent if gone else "counted in one run on one thread"
+
+
+def _counts_of(load: Any, counts: dict[tuple[str, str], Any]) -> dict[str, float]:
+    """The counts of a kernel; its node is on one device alone, or says on which."""
+    from graphc.ir.place import device_of
+
+    found: dict[str, dict[str, float]]
+    found = {device: c for (device, node), c in counts.items() if node == load.node.summary()}
+    device = device_of(load.node.place)
+    own: dict[str, float] = next(iter(found.values()), {})
+    return found.get(device.short if device else "", own)
+
+
+def _counter_cells(row: dict[str, Any], names: list[str]) -> list[str]:
+    return [f"{row['counters'][n]:,.0f}" if n in row["counters"] else "" for n in names]
 
 
 def flame_graph(built: Built) -> dict[str, Any]:

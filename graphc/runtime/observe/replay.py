@@ -105,7 +105,7 @@ def replayed(executable: Executable, arrays: Sequence[Any], found: Recording) ->
     `Executable.run` raises.
     """
     _require_same(executable, found)
-    ends, _ = _run(executable, arrays, _Followed(found.order(), is_whole=not found.dropped))
+    ends, _ = run_steps(executable, arrays, _Followed(found.order(), is_whole=not found.dropped))
     if isinstance(ends, GraphError):
         raise ends
     return ends
@@ -117,7 +117,7 @@ def outcome(executable: Executable, arrays: Sequence[Any], found: Recording) -> 
     Raises GraphError as `replayed` does for what is no recording of the program.
     """
     _require_same(executable, found)
-    ends, _ = _run(executable, arrays, _Followed(found.order(), is_whole=not found.dropped))
+    ends, _ = run_steps(executable, arrays, _Followed(found.order(), is_whole=not found.dropped))
     return _digests(ends)
 
 
@@ -125,11 +125,10 @@ def explored(
     executable: Executable, arrays: Sequence[Any], tries: int, seed: int = 0
 ) -> Iterator[Recording]:
     """Runs in the scheduler's own order, then in orders drawn at random: the recording of each."""
-    _require_here(executable)
     for number in range(tries):
         draw = random.Random(f"{seed} {number}")
-        chooser = _First() if number == 0 else (_Wandering, _Ranked)[number % 2](draw)
-        ends, order = _run(executable, arrays, chooser)
+        chooser = First() if number == 0 else (_Wandering, _Ranked)[number % 2](draw)
+        ends, order = run_steps(executable, arrays, chooser)
         yield _recording(executable, _marks_of(executable, order), ends)
 
 
@@ -270,7 +269,7 @@ class _Stacks:
         return ctypes.addressof(self.taken[-1])
 
 
-class _Device:
+class Device:
     """One device of a run, a row at a time. `row` is the next one; None: a piece has to be picked;
     -1: all is done.
     """
@@ -365,17 +364,22 @@ class _Device:
         ctypes.memmove(address, self.mail.pop(channel), nbytes)
 
 
-Chooser = Callable[[list[_Device]], tuple[int, int]]
+Chooser = Callable[[list[Device]], tuple[int, int]]
 
 
-def _run(executable: Executable, arrays: Sequence[Any], choose: Chooser) -> tuple[Ends, Order]:
-    """Run row by row: the results and the variables, or why it failed, and the order."""
+def run_steps(
+    executable: Executable, arrays: Sequence[Any], choose: Chooser, device: type[Device] = Device
+) -> tuple[Ends, Order]:
+    """Run row by row, in an order that is chosen and on devices of a class: the results and the
+    variables, or why it failed, and the order.  Raises GraphError for devices that are elsewhere.
+    """
+    _require_here(executable)
     order: Order = []
     with _taken_back(executable) as variables:
         frame, outputs = executable.begin(arrays)
         try:
             _spoil(executable, frame)
-            executable.go(frame, lambda frame: _walked(executable, frame, choose, order))
+            executable.go(frame, lambda frame: _walked(executable, frame, choose, order, device))
         except _Misfit:
             raise
         except GraphError as error:
@@ -407,22 +411,24 @@ def _spoil(executable: Executable, frame: Frame) -> None:
             array.reshape(-1).view(np.uint8)[...] = 0xFF
 
 
-def _walked(executable: Executable, frame: Frame, choose: Chooser, order: Order) -> int:
+def _walked(
+    executable: Executable, frame: Frame, choose: Chooser, order: Order, device: type[Device]
+) -> int:
     """Do rows until all devices are done; the status of the run."""
     mail: dict[int, Any] = {}
     pairs = enumerate(zip(executable.parts, frame.frames, strict=True))
     channels = executable.image.channels
-    devices = [_Device(number, part, each, channels, mail) for number, (part, each) in pairs]
+    devices = [device(number, part, each, channels, mail) for number, (part, each) in pairs]
     frame.words[FrameWords.row] = 0
-    while any(device.row != -1 for device in devices):
-        if not any(device.may_step() for device in devices):
+    while any(each.row != -1 for each in devices):
+        if not any(each.may_step() for each in devices):
             raise RunError("the devices wait for each other")
         number, row = choose(devices)
         order.append((number, row))
         try:
             devices[number].step(row)
         except _Failed as failure:
-            first = sum(len(device.words) for device in devices[:number])
+            first = sum(len(each.words) for each in devices[:number])
             frame.words[FrameWords.row] = first + row
             return failure.status
         if frame.words[FrameWords.cancel]:
@@ -433,14 +439,14 @@ def _walked(executable: Executable, frame: Frame, choose: Chooser, order: Order)
 # ------------------------------------------------------------------------------------ orders
 
 
-def _next_row(device: _Device) -> int:
+def _next_row(device: Device) -> int:
     return device.ready()[0] if device.row is None else device.row
 
 
-class _First:
+class First:
     """The first device that need not wait, and its first piece."""
 
-    def __call__(self, devices: list[_Device]) -> tuple[int, int]:
+    def __call__(self, devices: list[Device]) -> tuple[int, int]:
         device = next(each for each in devices if each.may_step())
         return device.number, _next_row(device)
 
@@ -452,7 +458,7 @@ class _Wandering:
         self.draw = draw
         self.latest = -1
 
-    def __call__(self, devices: list[_Device]) -> tuple[int, int]:
+    def __call__(self, devices: list[Device]) -> tuple[int, int]:
         able = [each for each in devices if each.may_step()]
         goes_on = [each for each in able if each.number == self.latest]
         is_same = goes_on and self.draw.random() < KEEP_ON
@@ -473,7 +479,7 @@ class _Ranked:
         self.ranks: dict[int, float] = {}
         self.left = 0
 
-    def __call__(self, devices: list[_Device]) -> tuple[int, int]:
+    def __call__(self, devices: list[Device]) -> tuple[int, int]:
         self.ranks = self.ranks or {each.number: self.draw.random() for each in devices}
         able = [each for each in devices if each.may_step()]
         device = max(able, key=lambda each: self.ranks[each.number])
@@ -485,7 +491,7 @@ class _Ranked:
         return device.number, _picked(device, self.draw)
 
 
-def _picked(device: _Device, draw: random.Random) -> int:
+def _picked(device: Device, draw: random.Random) -> int:
     return draw.choice(device.ready()) if device.row is None else device.row
 
 
@@ -500,7 +506,7 @@ class _Followed:
         self.left = order[::-1]
         self.is_whole = is_whole
 
-    def __call__(self, devices: list[_Device]) -> tuple[int, int]:
+    def __call__(self, devices: list[Device]) -> tuple[int, int]:
         seen: set[int] = set()
         for position in range(len(self.left) - 1, -1, -1):
             number, row = self.left[position]
@@ -515,8 +521,8 @@ class _Followed:
         rest = [each for each in devices if each.number not in known and each.may_step()]
         if self.is_whole or not rest:
             raise _Misfit("the recorded order cannot be: it is damaged, or of another program")
-        return _First()(rest)
+        return First()(rest)
 
 
-def _is_next(device: _Device, row: int) -> bool:
+def _is_next(device: Device, row: int) -> bool:
     return row in device.ready() if device.row is None else row == device.row
