@@ -405,7 +405,7 @@ def write_results(path: Path, names: tuple[str, ...], results: list[Any]) -> Non
 
     import numpy as np
 
-    from graphc.runtime.files.files import write_atomically
+    from graphc.runtime.files.files import npz, write_atomically
 
     buffer = io.BytesIO()
     if path.suffix == ".npy":
@@ -413,7 +413,7 @@ def write_results(path: Path, names: tuple[str, ...], results: list[Any]) -> Non
             raise GraphError(f"{len(results)} results do not fit in one .npy file", hint="use .npz")
         np.save(buffer, results[0])
     elif path.suffix == ".npz":
-        np.savez(buffer, **dict(zip(names, results)))
+        buffer.write(npz(dict(zip(names, results))))
     else:
         raise GraphError(f"cannot write results to {path.name}", hint="use a .npz or .npy file")
     write_atomically(path, [buffer.getbuffer()])

@@ -20,8 +20,9 @@ from graphc.cli.compile import binding_option, parse_bindings
 def convert_command(
     source: Path, output: Path, feeds: tuple[str, ...], bindings: tuple[str, ...], as_json: bool
 ) -> None:
-    """Write the model SOURCE (.gir, .onnx, .pt2) as OUTPUT (.onnx, .gir), or its constants and
-    variables (.npz, .safetensors); or weights (.npz, .safetensors, .index) as such a file.
+    """Write the model SOURCE (.gir, .onnx, .pt2) as OUTPUT (.onnx, .gir; .dot for Graphviz), or its
+    constants and variables (.npz, .safetensors); or weights (.npz, .safetensors, .index) as such a
+    file.
 
     An ONNX model is checked before its file appears.
     """

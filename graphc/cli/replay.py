@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-import numpy as np
 
 from graphc.cli.bisect import feed_options
 from graphc.cli.common import (
@@ -21,6 +20,7 @@ from graphc.cli.common import (
     progress,
     read_feeds,
 )
+from graphc.errors import GraphError
 
 if TYPE_CHECKING:
     from graphc.runtime.observe.replay import Recording
@@ -61,15 +61,17 @@ def record_command(
     With --orders the run is done again in other orders, one step after the other, until one of them
     ends with other bits: that order is kept, and `graphc replay` does it again.
     """
+    from graphc.formats.convert import write_npz
     from graphc.runtime.observe.replay import recorded, write
 
-    executable, arrays, given = _prepared(model, feeds, seed or 0, options)
+    loaded = load_graph(model, make_config(options))
+    given = complete_feeds(read_feeds(feeds), loaded.params, loaded.types, seed or 0)
+    executable, arrays = _prepared(loaded, given)
     _, found = recorded(executable, arrays)
     tried, other = _searched(executable, arrays, orders or 0, time.monotonic() + seconds)
     kept = other or found
     write(kept, output, {"model": model.name})
-    with output.with_suffix(".npz").open("wb") as file:
-        np.savez(file, **given)
+    write_npz(output.with_suffix(".npz"), {f"{k}": array for k, array in enumerate(arrays)})
     report = {"output": str(output), "orders": tried, "steps": len(kept.order())}
     if as_json:
         print_json({**report, "differs": other is not None})
@@ -81,15 +83,25 @@ def record_command(
         raise SystemExit(MISMATCH)
 
 
-def _prepared(
-    model: Path, feeds: tuple[str, ...], seed: int, options: dict[str, Any]
-) -> tuple[Any, list[Any], dict[str, Any]]:
-    """What runs a model, its arrays, and those by name."""
-    loaded = load_graph(model, make_config(options))
-    given = complete_feeds(read_feeds(feeds), loaded.params, loaded.types, seed)
+def _prepared(loaded: Any, given: dict[str, Any]) -> tuple[Any, list[Any]]:
+    """What runs a model, and its arrays."""
     with progress("compiling", loaded.node_count):
         built, arrays = loaded.prepared((), given)
-    return built.executable, arrays, dict(zip(loaded.params, arrays, strict=True))
+    return built.executable, arrays
+
+
+def _kept(loaded: Any, path: Path) -> dict[str, Any]:
+    """The arguments that lie beside a recording, by the numbers of the parameters."""
+    from graphc.formats.convert import read_npz
+
+    arrays = read_npz(path)
+    if sorted(arrays) != sorted(map(str, range(len(loaded.params)))):
+        raise GraphError(f"{path.name} does not hold the arguments of {loaded.name}")
+    made = {}
+    for k, (name, kind) in enumerate(zip(loaded.params, loaded.types, strict=True)):
+        array = arrays[f"{k}"]
+        made[name] = array.view(kind.dtype.numpy) if array.dtype.kind == "V" else array
+    return made
 
 
 def _searched(
@@ -143,9 +155,9 @@ def replay_command(
     from graphc.runtime.observe.trace import write as write_trace
 
     found, _ = read(recording)
-    kept = recording.with_suffix(".npz")
-    feeds = feeds or ((str(kept),) if kept.exists() else ())
-    executable, arrays, _ = _prepared(model, feeds, 0, options)
+    loaded = load_graph(model, make_config(options))
+    given = read_feeds(feeds) if feeds else _kept(loaded, recording.with_suffix(".npz"))
+    executable, arrays = _prepared(loaded, given)
     same = sum(outcome(executable, arrays, found) == found.results for _ in range(times))
     if trace_file is not None:
         write_trace(timeline(executable, found), trace_file)

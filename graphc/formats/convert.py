@@ -3,6 +3,7 @@
 .gir .onnx .pt2, or a graph  ->  .onnx   checked by running it
                              ->  .gir    graphc's own
                              ->  .npz .safetensors   its constants and variables alone
+                             ->  .dot    a drawing by Graphviz
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from graphc.ir.graph import Graph
 from graphc.ir.literal import Literal
 from graphc.limits import check_within
 from graphc.record import record
-from graphc.runtime.files.files import write_atomically
+from graphc.runtime.files.files import npz, write_atomically
 from graphc.runtime.files.opened import OpenFile
 from graphc.runtime.files.tensors import encode_header, is_storable, raw_bytes, read_tensors
 
@@ -154,6 +155,13 @@ def _to_gir(graph: Graph, path: Path, feeds: Feeds) -> Conversion:
     return Conversion(str(path))
 
 
+def _to_dot(graph: Graph, path: Path, feeds: Feeds) -> Conversion:
+    from graphc.formats.dot import dot
+
+    write_atomically(path, [dot(graph).encode()])
+    return Conversion(str(path))
+
+
 def weights_of(graph: Graph) -> dict[str, Array]:
     """The constants with axes and the variables of a graph, under their names."""
     names = {id: name for name, id in graph.names.items()}
@@ -172,9 +180,7 @@ def _to_npz(graph: Graph, path: Path, feeds: Feeds) -> Conversion:
 
 def write_npz(path: Path, arrays: Mapping[str, Array]) -> None:
     """Arrays as an .npz file, which appears whole."""
-    buffer = io.BytesIO()
-    np.savez(buffer, **dict(arrays))  # type: ignore[arg-type]
-    write_atomically(path, [buffer.getbuffer()])
+    write_atomically(path, [npz(arrays)])
 
 
 def _to_safetensors(graph: Graph, path: Path, feeds: Feeds) -> Conversion:
@@ -196,4 +202,5 @@ _WRITERS: dict[str, Callable[[Graph, Path, Feeds], Conversion]] = {
     ".gir": _to_gir,
     ".npz": _to_npz,
     ".safetensors": _to_safetensors,
+    ".dot": _to_dot,
 }

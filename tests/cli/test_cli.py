@@ -619,3 +619,14 @@ def test_endless_files_and_feeds_are_refused(run, tmp_path):
     assert status == 1
     assert "Traceback" not in error
     assert not (tmp_path / "o.npz").exists()
+
+
+def test_arrays_may_have_any_name(tmp_path, run):
+    """np.savez takes none that is called "file"."""
+    text = "gir 1\ngraph @f(%0 file: f32[2]) {\n  %1 = exp(%0) : f32[2]\n  return file: %1\n}\n"
+    (tmp_path / "m.gir").write_text(text)
+    gc.convert(gc.parse(text), tmp_path / "w.npz")
+    model = ("run", tmp_path / "m.gir", "-o", tmp_path / "out.npz")
+    assert run(*model, "--seed", "0")[0] == 0
+    assert run(*model, "--feed", tmp_path / "out.npz")[0] == 0
+    assert list(np.load(tmp_path / "out.npz")) == ["file"]

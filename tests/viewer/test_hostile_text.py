@@ -5,6 +5,7 @@ All of them stand in one graph, as names of parameters, values and results, and 
 
 from __future__ import annotations
 
+import ast
 import html
 import itertools
 import json
@@ -19,7 +20,11 @@ from test_page import assert_alone, data_of
 
 import graphc as gc
 from graphc.cli.commands import main
+from graphc.config import Config
 from graphc.errors import printable
+from graphc.frontend.diagnosis.bisect import Culprit
+from graphc.frontend.diagnosis.report import test_file
+from graphc.passes.trial import Trial
 from graphc.runtime.observe.timeline_page import page as timeline_page
 from graphc.runtime.observe.trace import chrome, trace
 
@@ -149,3 +154,80 @@ def test_traces_hold_them_as_strings(graph):
     shown = timeline_page("</title>", told)
     assert shown.count("<script>") == shown.count("</script>") == 1
     assert shown.count("</title>") == 1
+
+
+# ------------------------------------------------------------------------------------ every file
+
+
+def drawn(graph, folder):
+    """Statements of quoted strings with escapes of their own alone, and numbered names."""
+    gc.convert(graph, folder / "m.dot")
+    text = (folder / "m.dot").read_text()
+    string = r'"(?:[^"\\]|\\.)*"'
+    plain = re.sub(string, '""', text)
+    assert re.fullmatch(r'[\w\s{}\[\]=;,.>"-]*', plain)
+    assert plain.count("{") == plain.count("}") and plain.startswith("digraph {")
+    labels = [label[1:-1] for label in re.findall(f"label=({string})", text)]
+    assert len(labels) == 1 + 2 * len(TEXTS)
+    lines = [line for label in labels for line in re.split(r"(?<!\\)(?:\\\\)*\\n", label)]
+    assert all(line == printable(line) for line in lines)
+    shown = {re.sub(r"\\(.)", r"\1", label).replace("&amp;", "&") for label in labels}
+    assert all(any(each.startswith(f"{printable(t)}nf32") for each in shown) for t in TEXTS)
+
+
+def summarised(graph, folder):
+    """Lines of JSON, and messages, whose texts are what they were."""
+    with gc.summary.to(folder / "s.jsonl"):
+        gc.summary.graph(graph)
+        for text in TEXTS:
+            gc.summary.text(text[:200], text.replace("{", "{{").replace("}", "}}"))
+    told = [json.loads(line) for line in (folder / "s.jsonl").read_text().splitlines()]
+    assert [line["value"] for line in told[1:]] == TEXTS
+    assert gc.parse(told[0]["value"]).result_names == graph.result_names
+
+
+def recorded(graph, folder):
+    """One line of JSON of numbers and digests."""
+    gc.save(folder / "m.gir", graph)
+    main(["record", str(folder / "m.gir"), "--seed", "0", "-o", str(folder / "r.json")])
+    main(["replay", str(folder / "m.gir"), str(folder / "r.json")])
+    assert set(json.loads((folder / "r.json").read_text())["results"])
+
+
+def profiled(graph, folder):
+    """A flame graph of the names of stages."""
+    gc.save(folder / "m.gir", graph)
+    out = folder / "flame.json"
+    with suppress(SystemExit):
+        main(["profile", str(folder / "m.gir"), "--runs", "1", "--compile-time", str(out)])
+    assert json.loads(out.read_text())["shared"]["frames"]
+
+
+def dumped(graph, folder):
+    """Lines without control characters."""
+    gc.save(folder / "m.gir", graph)
+    with suppress(SystemExit):
+        main(["compile", str(folder / "m.gir"), "-o", str(folder / "m.gcx"), "--dump", str(folder)])
+    lines = (folder / "index.txt").read_text().split("\n")
+    assert all(line == printable(line) for line in lines)
+    assert all(path.resolve().is_relative_to(folder) for path in folder.rglob("*"))
+
+
+def reported(graph, folder):
+    """A module of names that hold literals, and one test."""
+    trial = Trial(graph, [np.ones(4, np.float32)] * len(TEXTS), {}, Config())
+    culprit = Culprit("cse", "differs", reason=TEXTS[0] + '"""\n' + TEXTS[1])
+    tree = ast.parse(test_file(trial, culprit, {}))
+    kinds = [type(each).__name__ for each in tree.body]
+    assert kinds == ["Expr", "Import", "Import", "Assign", "Assign", "FunctionDef"]
+    literal = next(each.value for each in tree.body if isinstance(each, ast.Assign))
+    assert gc.parse(ast.literal_eval(literal)).result_names == graph.result_names
+
+
+@pytest.mark.parametrize(
+    "sink", [drawn, summarised, recorded, profiled, dumped, reported], ids=lambda f: f.__name__
+)
+def test_every_file_holds_them_as_data(graph, sink, tmp_path, capsys):
+    sink(graph, tmp_path)
+    said = capsys.readouterr()
+    assert all(line == printable(line) for line in (said.out + said.err).split("\n"))

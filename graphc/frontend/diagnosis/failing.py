@@ -11,13 +11,12 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
-
 from graphc.errors import GraphError
 from graphc.frontend.diagnosis.kernels import run_compiled
 from graphc.frontend.files.saved import save
 from graphc.passes.compare import first_difference, kind_of, message_of
 from graphc.passes.trial import Trial
+from graphc.runtime.files.files import npz, write_atomically
 
 Fails = Callable[[Trial], bool]
 _EXIT = re.compile(r"exit (\d{1,3}) of (.+)", re.DOTALL)
@@ -105,4 +104,4 @@ def write(trial: Trial, model: Path, feed: Path) -> None:
     """The files of a trial: its graph and its arguments."""
     save(model, trial.value)
     names = [p.attrs["name"] for p in trial.value.params]
-    np.savez(feed, **dict(zip(names, map(np.asarray, trial.arrays))))
+    write_atomically(feed, [npz(dict(zip(names, trial.arrays)))])
