@@ -258,7 +258,8 @@ def symbol(name: str) -> Dim:
 
 
 def definitely_equal(a: Dimension, b: Dimension) -> bool:
-    return a is b or a == b
+    """True when all values of the symbols make the two dimensions equal."""
+    return a is b or (not isinstance(a, Size) and not isinstance(b, Size) and a == b)
 
 
 def definitely_different(a: Dimension, b: Dimension) -> bool:

@@ -63,6 +63,8 @@ PROGRAMS = {
     "attention": (attention, lambda n: (f32(2, n, 16), f32(16, 16), f32(16, 16), f32(16, 16))),
     "gradient": (slope, lambda n: (f32(16, 4), f32(n, 16), f32(n, 4))),
     "scan": (running, lambda n: (f32(n, 3, 4), f32(4, 4))),
+    "median": (lambda x: np.median(x, axis=0), lambda n: (f32(n, 3),)),
+    "least": (lambda x: gc.grad(lambda x: np.sort(x, axis=0)[0].mean())(x), lambda n: (f32(n, 3),)),
     "sum over": (lambda x: x.sum(0) / x.shape[0] ** 0.5, lambda n: (f32(n, 3),)),
 }
 
@@ -75,7 +77,7 @@ def test_a_dimension_that_changes_is_left_open(name):
         given = arguments(n)
         np.testing.assert_allclose(compiled(*given), function(*given), rtol=2e-4, atol=2e-5)
     assert any("_" in repr(entry.signature) for entry in compiled.compiles)
-    assert len(compiled.compiles) <= 6
+    assert len(compiled.compiles) <= 3
 
 
 def test_sizes_that_are_named_are_open_from_the_first_call():

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 from graphc.ir.graph import Node
+from graphc.ir.types import definitely_equal
 from graphc.ops.record.value import Value, emit, functions
 from graphc.ops.shape.slicing import concatenate
 from graphc.record import record
@@ -95,7 +96,7 @@ def _block(value: Value) -> Block | None:
         return None
     part = value.owner.wrap(node.inputs[1])
     extents, counts = value.type.dims, part.type.dims
-    cut = [k for k, count in enumerate(counts) if count != extents[k]]
+    cut = [k for k, count in enumerate(counts) if not definitely_equal(count, extents[k])]
     in_order = all(s == 1 or n == 1 for s, n in zip(node.attrs["steps"], counts))
     if len(cut) != 1 or not in_order or 0 in counts or node.attrs["axes"]:
         return None

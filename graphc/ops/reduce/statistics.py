@@ -411,7 +411,8 @@ def median(a: ArrayLike, axis: Axes = None, *, keepdims: bool = False) -> Any:
         return f.mean(x, place, keepdims=keepdims)
     ordered = f.sort(x, axis=place)
     count = ordered.shape[place]
-    middle = f.take(ordered, np.arange((count - 1) // 2, count // 2 + 1), axis=place)
+    both = slice((count - 1) // 2, count // 2 + 1)
+    middle = ordered[(*(slice(None),) * place, both)]
     made = f.mean(middle, place, keepdims=keepdims)
     if element_of(x)[0].kind not in "fc":
         return made

@@ -162,7 +162,7 @@ def _infer_broadcast(x: AnyType, *, dims: Shape) -> Type:
     x = tensor_type("broadcast", x)
     lead = len(dims) - x.rank
     fits = lead >= 0 and all(
-        have == 1 or not definitely_different(have, want)
+        have is want or have == 1 or not definitely_different(have, want)
         for have, want in zip(x.shape, dims[max(lead, 0) :], strict=False)
     )
     require(fits, f"shape {list(x.shape)} does not broadcast to {list(dims)}")
