@@ -571,8 +571,18 @@ def extent_of(formula: int) -> int:
 
 def common(*values: int) -> int:
     """A divisor of all values, for any sizes: the greatest one that shows."""
-    parts = (([c for _, c in v.terms] if isinstance(v, Size) else [v]) for v in values)
-    return math.gcd(*(part for each in parts for part in each))
+    return math.gcd(*(_divisor(v) if isinstance(v, Size) else v for v in values))
+
+
+def _divisor(size: Size) -> int:
+    """A divisor of a size; where that is one of several values, of all of them."""
+    found = 0
+    for monomial, coefficient in size.terms:
+        atom = monomial[0] if len(monomial) == 1 else None
+        several = atom is not None and atom.kind in ("choice", "max", "min")
+        values = atom.args[atom.kind == "choice" :] if atom is not None and several else (1,)
+        found = math.gcd(found, coefficient * common(*values))
+    return found
 
 
 def scope_of(values: Iterable[object]) -> Scope | None:

@@ -12,7 +12,8 @@ data type and serves every shape.
 """
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 from graphc.codegen.gemm.blocking import (
@@ -31,6 +32,7 @@ from graphc.codegen.gemm.blocking import (
     staged,
     thin_route,
     tile_rows,
+    turning_rows,
 )
 from graphc.codegen.gemm.core import Module, core_modules, core_name
 from graphc.codegen.gemm.form import Axis, Contraction, Dim, Groups, axes_of, normalise, total
@@ -38,7 +40,7 @@ from graphc.codegen.gemm.hardware import Hardware, core_dtype, hardware_of, host
 from graphc.codegen.gemm.layout import DIMS, MAX_EXTRAS, Flag, Part, Word
 from graphc.codegen.gemm.parts import parts_of
 from graphc.codegen.llvm.target import Target, machine, parse
-from graphc.ir.sizes import Size, either
+from graphc.ir.sizes import Size, alike, either
 from graphc.seams import llvmlite as unlocked
 from graphc.tuning import forgotten
 
@@ -214,29 +216,45 @@ def plan(
     sources = sources[::-1] if groups.swapped else sources
     made = (Flag.MADE_A if sources[0] else 0) | (Flag.MADE_B if sources[1] else 0)
     thin, few = thin_route(kind, hardware, groups, sizes, packed_b, made)
-    tiles = functools.partial(route, kind, hardware, groups, sizes, packed_b, made)
-    rest = contraction, hardware, groups, threads, extras, sources, packed_b
     flags = Flag.TILE if staged(kind, groups, epilogue) or stage else 0
-    if few and isinstance(sizes.m, Size):
-        made_for_few = _planned(*rest, flags | thin)
-        return _either(sizes.m, few, made_for_few, _planned(*rest, flags | tiles()))
-    return _planned(*rest, flags | (thin if sizes.m <= few else tiles()))
+
+    def made_for(near: Sizes) -> Plan:
+        tiles = route(kind, hardware, groups, near, packed_b, made)
+        chosen = flags | (thin if near.m <= few else tiles)
+        return _planned(contraction, hardware, groups, threads, extras, sources, chosen, near)
+
+    if not isinstance(sizes.m, Size):
+        return made_for(sizes.at_hand)
+    return _for_any_rows(sizes, made_for, [few, *turning_rows(kind, hardware, sizes.at_hand)])
 
 
-def _either(rows: Size, few: int, thin: Plan, tiles: Plan) -> Plan:
-    """A plan that takes the route for few rows where there are few."""
-    condition = few + 1 - rows
+def _for_any_rows(sizes: Sizes, made_for: Callable[[Sizes], Plan], ends: list[int]) -> Plan:
+    """A plan that runs as one made for about so many rows: those change at these `ends`."""
+    assert isinstance(sizes.m, Size)
+    near = sizes.at_hand
+    ends = sorted(set(ends))
+    made = made_for(near._replace(m=max(near.m, ends[-1] + 1)))
+    below = made
+    for start, end in reversed(list(pairwise([-1, *ends]))):
+        plan = made_for(near._replace(m=near.m if start < near.m <= end else end))
+        if not alike(plan.params, below.params):
+            made, below = _either(end + 1 - sizes.m, plan, made), plan
+    return made
+
+
+def _either(condition: int, first: Plan, second: Plan) -> Plan:
+    """A plan that runs as the first one where the condition is positive, else as the second."""
 
     def choose(yes: int, no: int) -> int:
         return either(condition, yes, no)
 
-    return thin._replace(
-        params=tuple(map(choose, thin.params, tiles.params)),
-        units=choose(thin.units, tiles.units),
-        grain=choose(thin.grain, tiles.grain),
-        workspace=choose(thin.workspace, tiles.workspace),
-        packed=0,
-        parts=thin.parts | tiles.parts,
+    return first._replace(
+        params=tuple(map(choose, first.params, second.params)),
+        units=choose(first.units, second.units),
+        grain=choose(first.grain, second.grain),
+        workspace=choose(first.workspace, second.workspace),
+        packed=choose(first.packed, second.packed),
+        parts=first.parts | second.parts,
     )
 
 
@@ -247,21 +265,21 @@ def _planned(
     threads: int,
     extras: int,
     sources: tuple[int, int],
-    packed_b: bool,
     flags: int,
+    near: Sizes,
 ) -> Plan:
-    """The plan of a route."""
+    """The plan of a route, by the sizes that are expected."""
     kind = kind_of(contraction.dtype, hardware)
     sizes = Sizes(total(groups.batch), total(groups.m), total(groups.n), total(groups.k))
     words = [0] * DIMS
     words[Word.FLAGS], words[Word.DEPTH] = flags, sizes.k
-    kind = kind._replace(rows=tile_rows(flags, kind, hardware, groups, sizes))
+    kind = kind._replace(rows=tile_rows(flags, kind, hardware, groups, near))
     words[Word.TILE_ROWS] = kind.rows
     if in_pairs(words, kind):
-        sizes = sizes._replace(k=-(-sizes.k // 2))
+        sizes, near = (s._replace(k=-(-s.k // 2)) for s in (sizes, near))
     words[Word.M], words[Word.N], words[Word.K] = sizes.m, sizes.n, sizes.k
     words[Word.EXTRAS], words[Word.SOURCES_A], words[Word.SOURCES_B] = extras, *sources
-    block(words, kind, hardware, sizes, threads, contraction.whole_rows)
+    block(words, kind, hardware, sizes, near, threads, contraction.whole_rows)
     groups = made_in_place(words, kind, sizes, groups)
     put_strides(words, kind, contraction, groups)
     packed = put_panels(words, kind, groups, sizes)
@@ -280,6 +298,6 @@ def _planned(
         workspace=workspace,
         swapped=groups.swapped,
         axes=axes_of(contraction, groups),
-        packed=packed if packed_b else 0,
+        packed=packed if flags & Flag.PACKED_B else 0,
         parts=parts,
     )

@@ -99,7 +99,6 @@ def _worth_b(kind: Kind, hardware: Hardware, sizes: Sizes) -> bool:
     Tiles fetch the next panel while they use one, so a small B is read in place; the copy itself
     costs little (`Flag.COPIES`).
     """
-    sizes = sizes.at_hand
     tiles, extent = -(-sizes.m // kind.rows), sizes.k * sizes.n * kind.bytes
     if kind.columns * kind.bytes <= LINE:
         return tiles > tuned.some_tiles and sizes.k >= tuned.long_sum
@@ -111,7 +110,7 @@ def _worth_a(kind: Kind, hardware: Hardware, groups: Groups, sizes: Sizes) -> bo
 
     Otherwise a copy gains nothing: tiles read A in short streams that fetch themselves.
     """
-    if hint_of(sizes.n) <= 4 * kind.columns or hint_of(sizes.m) <= 2 * kind.rows:
+    if sizes.n <= 4 * kind.columns or sizes.m <= 2 * kind.rows:
         return False
     if _share_sets(kind, groups):
         return tile_rows(0, kind, hardware, groups, sizes) == kind.rows
@@ -137,7 +136,7 @@ def tile_rows(flags: int, kind: Kind, hardware: Hardware, groups: Groups, sizes:
     if (
         shared
         and tuned.least_tile <= ways < kind.rows
-        and hint_of(sizes.m * sizes.k) * kind.bytes > hardware.l2
+        and sizes.m * sizes.k * kind.bytes > hardware.l2
     ):
         return ways
     return kind.rows
@@ -150,17 +149,36 @@ def staged(kind: Kind, groups: Groups, epilogue: bool) -> bool:
     return epilogue and step_of(groups.m, "c") is None
 
 
+def turning_rows(kind: Kind, hardware: Hardware, sizes: Sizes) -> list[int]:
+    """Numbers of rows up to which another way through tiles may be better than with more."""
+    tiles = tuned.some_tiles if kind.columns * kind.bytes <= LINE else tuned.few_tiles
+    _, rows = _blocks(kind, hardware, sizes)
+    second_level = hardware.l2 // max(1, sizes.k * kind.bytes)
+    return [2 * kind.rows, tiles * kind.rows, rows, second_level]
+
+
+def _blocks(kind: Kind, hardware: Hardware, sizes: Sizes) -> tuple[int, int]:
+    """Steps of k and most rows that a cache block has."""
+    size = kind.bytes
+    deepest = min(tuned.deepest_block, max(64, hardware.l1 * 4 // 3 // (kind.columns * size)))
+    pieces = greatest(1, -(-sizes.k // deepest))
+    depth = greatest(1, -(-sizes.k // pieces))
+    rows = greatest(kind.rows, hardware.l2 * 9 // 20 // (depth * size) // kind.rows * kind.rows)
+    return depth, least(rows, 256 // kind.rows * kind.rows)
+
+
 def block(
-    words: list[int], kind: Kind, hardware: Hardware, given: Sizes, threads: int, whole_rows: bool
+    words: list[int],
+    kind: Kind,
+    hardware: Hardware,
+    given: Sizes,
+    sizes: Sizes,
+    threads: int,
+    whole_rows: bool,
 ) -> None:
     """Cache blocks and work units. The k block depends on k alone: it shapes rounding."""
-    sizes = given.at_hand
     flags, size = words[Word.FLAGS], kind.bytes
-    deepest = min(tuned.deepest_block, max(64, hardware.l1 * 4 // 3 // (kind.columns * size)))
-    pieces = greatest(1, -(-given.k // deepest))
-    depth = greatest(1, -(-given.k // pieces))
-    rows = greatest(kind.rows, hardware.l2 * 9 // 20 // (depth * size) // kind.rows * kind.rows)
-    rows = least(rows, 256 // kind.rows * kind.rows)
+    depth, rows = _blocks(kind, hardware, given)
     widest = sizes.n
     if flags & (Flag.DOTS | Flag.ROWS):
         widest = tuned.vector_columns
@@ -191,7 +209,7 @@ def block(
     longest = longest // rows * rows
     if any(isinstance(size, Size) for size in given):
         widest = given.n if whole_rows else widest
-        columns, unit_rows = _open_units(given, kind, (columns, unit_rows), widest)
+        columns, unit_rows = _open_units(given, sizes, kind, (columns, unit_rows), widest)
     unit_rows = least(unit_rows, longest)
     words[Word.UNIT_COLUMNS], words[Word.UNIT_ROWS] = columns, unit_rows
     words[Word.ROW_UNITS] = -(-given.m // unit_rows)
@@ -207,9 +225,10 @@ def same_tables(words: list[int]) -> int:
     return either(rows, Flag.SAME_ROWS, 0) + either(columns, Flag.SAME_COLUMNS, 0)
 
 
-def _open_units(sizes: Sizes, kind: Kind, unit: tuple[int, int], widest: int) -> tuple[int, int]:
-    """Columns and rows of a unit for any sizes: as many units as for those at hand, or narrower."""
-    near = sizes.at_hand
+def _open_units(
+    sizes: Sizes, near: Sizes, kind: Kind, unit: tuple[int, int], widest: int
+) -> tuple[int, int]:
+    """Columns and rows of a unit for any sizes: as many units as for those near, or narrower."""
     across, down = -(-near.n // unit[0]), -(-near.m // unit[1])
     columns = least(even_share(sizes.n, across, kind.columns), _round(widest, kind.columns))
     return columns, even_share(greatest(1, sizes.m), down, 2 if down > 1 else 1)

@@ -1,0 +1,59 @@
+"""A product of any number of rows runs as one that is planned for exactly so many."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from effort import examples
+from hypothesis import given
+from hypothesis import strategies as st
+
+from graphc.codegen import gemm
+from graphc.codegen.gemm.form import Contraction, Dim
+from graphc.codegen.gemm.hardware import host_target
+from graphc.ir.sizes import Scope, Size
+
+ROWS = (0, 1, 2, 3, 8, 17, 28, 29, 100, 168, 169, 253, 600, 5000)
+
+
+def product(m: int, n: int, k: int, turned: bool, batch: int, whole: bool) -> Contraction:
+    """A batch of products; where it is `turned`, B lies column by column."""
+    b = (1, k) if turned else (n, 1)
+    return Contraction(
+        "f32",
+        (Dim(batch, m * k, k * n, m * n),) if batch > 1 else (),
+        (Dim(m, k, 0, n),),
+        (Dim(n, 0, b[1], 1),),
+        (Dim(k, 1, b[0], 0),),
+        whole_rows=whole,
+    )
+
+
+def at(value: Any, m: int) -> int:
+    return value.value({"m": m}) if isinstance(value, Size) else int(value)
+
+
+@examples(15)
+@given(
+    example=st.integers(2, 3000),
+    n=st.sampled_from([16, 40, 64, 256, 1000]),
+    k=st.sampled_from([1, 16, 64, 300, 1024]),
+    turned=st.booleans(),
+    batch=st.sampled_from([1, 6]),
+    whole=st.booleans(),
+)
+def test_plans_of_open_rows_are_those_of_exact_ones(
+    example: int, n: int, k: int, turned: bool, batch: int, whole: bool
+) -> None:
+    scope = Scope()
+    scope.typing = False
+    rows = scope.symbol("m", example)
+    made = gemm.plan(product(rows, n, k, turned, batch, whole), host_target(), epilogue=whole)
+    assert not scope.guards
+    for m in ROWS:
+        exact = gemm.plan(product(m, n, k, turned, batch, whole), host_target(), epilogue=whole)
+        if m < 2 or exact.swapped or made.swapped:
+            continue
+        assert [at(word, m) for word in made.params] == list(exact.params), m
+        assert (at(made.units, m), at(made.grain, m)) == (exact.units, exact.grain)
+        assert made.parts & exact.parts == exact.parts
