@@ -369,8 +369,8 @@ def bincount(
 ) -> NDArray[Any]:
     """How often each of 0..length-1 occurs in x, or the sum of its weights; others are ignored.
 
-    Of a traced array `minlength` stands for the length, and a value that does not fit raises
-    RunError when it runs.
+    Of a traced array `minlength` stands for the length, if there is one, and a value that does not
+    fit raises RunError when it runs.
     """
 
 def bitwise_and(x: ArrayLike, y: ArrayLike, /, *, dtype: DTypeLike | None = None) -> NDArray[Any]:
@@ -622,7 +622,7 @@ def degrees(x: ArrayLike, /, *, dtype: DTypeLike | None = None) -> NDArray[Any]:
     """Element-wise degrees; operands broadcast and promote as in NumPy 2."""
 
 def delete(x: ArrayLike, obj: ArrayLike, axis: int | None = None) -> NDArray[Any]:
-    """x without the sub-arrays at positions known while tracing."""
+    """x without the sub-arrays at positions or where a mask is true."""
 
 def depth_to_space(x: ArrayLike, block: int, depth_first: bool = True) -> NDArray[Any]:
     """Blocks of channels of x[N, C, H, W] become blocks of the image: [N, C / b², H b, W b].
@@ -1023,7 +1023,7 @@ def intersect1d(
     size: int | None = None,
     fill_value: ArrayLike | None = None,
 ) -> NDArray[Any]:
-    """The elements in both, in ascending order and each once: the first `size`; with
+    """The elements in both, in ascending order and each once: all, or the first `size`; with
     `return_indices` also where they are first in each.
     """
 
@@ -1778,7 +1778,7 @@ def setdiff1d(
     size: int | None = None,
     fill_value: ArrayLike | None = None,
 ) -> NDArray[Any]:
-    """The elements of ar1 that are not in ar2, in ascending order and each once: the first
+    """The elements of ar1 that are not in ar2, in ascending order and each once: all, or the first
     `size`.
     """
 
@@ -1792,7 +1792,9 @@ def setxor1d(
     size: int | None = None,
     fill_value: ArrayLike | None = None,
 ) -> NDArray[Any]:
-    """The elements in one but not in both, in ascending order and each once: the first `size`."""
+    """The elements in one but not in both, in ascending order and each once: all, or the first
+    `size`.
+    """
 
 def shape(x: ArrayLike) -> tuple[int, ...]:
     """The shape of a value, array or number."""
@@ -1997,6 +1999,15 @@ def tri(
 def tril(x: ArrayLike, k: ArrayLike = 0) -> NDArray[Any]:
     """x at and below its k-th diagonal, zeros above."""
 
+def trim_zeros(
+    filt: ArrayLike,
+    trim: str = 'fb',
+    axis: int | Sequence[int] | None = None,
+) -> NDArray[Any]:
+    """An array without the zeros at its front ("f"), at its back ("b") or at both ends; of several
+    axes the box that holds everything else.
+    """
+
 def triu(x: ArrayLike, k: ArrayLike = 0) -> NDArray[Any]:
     """x at and above its k-th diagonal, zeros below."""
 
@@ -2019,7 +2030,7 @@ def union1d(
     size: int | None = None,
     fill_value: ArrayLike | None = None,
 ) -> NDArray[Any]:
-    """The elements of both, in ascending order and each once: the first `size`."""
+    """The elements of both, in ascending order and each once: all, or the first `size`."""
 
 def unique(
     x: ArrayLike,
@@ -2030,9 +2041,10 @@ def unique(
     fill_value: ArrayLike | None = None,
     *,
     equal_nan: bool = True,
+    axis: int | None = None,
 ) -> Any:
-    """The distinct values of x in ascending order: all, or the first `size`, then fill_value
-    (the least value by default).
+    """The distinct values of x in ascending order, or its distinct parts along an axis: all, or the
+    first `size`, then fill_value (the least value by default).
 
     NaNs count as equal unless told otherwise. Index, inverse and counts follow as asked for;
     left-over counts are 0.

@@ -297,6 +297,59 @@ def test_gradients_and_refusals_of_traced_slices():
         gc.compile(lambda x, n: gc.map(lambda k: x[:k], n))(x, np.arange(3))
 
 
+SETS = {
+    "union": np.union1d,
+    "intersection": lambda x, y: np.intersect1d(x, y, return_indices=True),
+    "difference": np.setdiff1d,
+    "as they stand": lambda x, y: np.setdiff1d(np.unique(x)[::-1], y, assume_unique=True),
+    "either": np.setxor1d,
+    "found": lambda x, y: np.isin(x[x > 0], y[y > 0]),
+    "distinct": lambda x, y: np.unique(
+        x, return_index=True, return_inverse=True, return_counts=True
+    ),
+    "rows": lambda x, y: np.unique(np.sign(x.reshape(-1, 2)), axis=0, return_inverse=True),
+    "columns": lambda x, y: np.unique(np.sign(x.reshape(2, -1)), axis=1, return_counts=True),
+    "left": lambda x, y: np.delete(x, y > 0),
+    "left at": lambda x, y: np.delete(x, np.flatnonzero(x > 0)),
+    "extract": lambda x, y: np.extract(x > y, x),
+    "trimmed": lambda x, y: np.concatenate([np.trim_zeros(x), np.trim_zeros(x, "f")]),
+    "pieces": lambda x, y: tuple(np.split(np.sort(x), np.searchsorted(np.sort(x), y[:2] * 0))),
+    "counts": lambda x, y: np.bincount(np.abs(x).astype(int), weights=y),
+    "between": lambda x, y: np.interp(y, np.unique(x), np.unique(x) * 2),
+    "binned": lambda x, y: np.digitize(x, np.unique(y)),
+    "product": lambda x, y: x[x > 0] @ y[x > 0],
+}
+
+
+def pair(count):
+    """Two arrays of few different whole numbers, of which so many of the first are not zero."""
+    x, y = np.round(rng.standard_normal((2, 24)) * 2)
+    return np.where(np.arange(24) < count, x, 0.0), y
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_sets_have_numpys_sizes(name):
+    function = SETS[name]
+    compiled = gc.compile(function)
+    for x, y in (*map(pair, COUNTS), (pair(24)[0], np.zeros(24)), (np.ones(24), np.ones(24))):
+        want, made = function(x, y), compiled(x, y)
+        pairs = zip(*(v if isinstance(v, tuple) else (v,) for v in (made, want)), strict=True)
+        for a, b in pairs:
+            assert (np.shape(a), a.dtype) == (np.shape(b), b.dtype)
+            np.testing.assert_allclose(a, b)
+    assert len(compiled.compiles) <= 2
+
+
+@pytest.mark.parametrize("rule", ["auto", "doane", "fd", "rice", "scott", "sqrt", "sturges"])
+def test_histograms_choose_their_bins(rule):
+    compiled = gc.compile(lambda x: np.histogram(x, bins=rule))
+    for x in (X, X * X, np.round(X * 3), np.ones_like(X), X[:7]):
+        for made, want in zip(compiled(x), np.histogram(x, bins=rule), strict=True):
+            np.testing.assert_allclose(made, want, rtol=1e-5, atol=1e-6)
+    with pytest.raises(GraphError, match="depends on data"):
+        gc.compile(lambda x: gc.map(lambda r: np.histogram(r, bins=rule)[0], x))(X.reshape(4, 50))
+
+
 def test_the_example_keeps_the_boxes_that_a_loop_keeps():
     import runpy
 

@@ -245,6 +245,7 @@ CALLS: dict[str, str] = {
     "tile": "np.tile(A=v, reps=(2, 1))",
     "trace": "np.trace(s, offset=1)",
     "transpose": "np.transpose(t, (2, 0, 1))",
+    "trim_zeros": "np.trim_zeros(np.round(v / 4))",
     "trapezoid": "np.trapezoid(v, dx=0.5) | np.trapezoid(x, axis=0)",
     "tri": "np.tri(3, 4, k=1) * x",
     "tril": "np.tril(s, -1)",

@@ -368,7 +368,6 @@ REFUSED: dict[str, str] = {
     "roots": "its result has a size that depends on data; use np.linalg.eigvals of the companion "
     "matrix",
     "polynomial.polynomial": "it has two variables; use np.polyval for one after the other",
-    "trim_zeros": "its result has a size that depends on data; slice at places that are known",
     "in1d": "it is gone from newer NumPy; use np.isin(x.ravel(), y)",
     "lib.recfunctions": "it is about arrays of records, which graphs have no dtype for",
     **dict.fromkeys(("strings", "char"), "it is about strings, which graphs have no dtype for"),

@@ -125,6 +125,8 @@ class SelectedElements(Stateful):
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
         if method != "__call__" or kwargs.get("out") is not None:
             raise self._refused(f"what np.{ufunc.__name__}.{method} makes of them")
+        if ufunc.signature is not None:  # a product: the elements alone
+            return ufunc(*mapped(plain(inputs), _counted), **kwargs)
         return self._apply(ufunc, inputs, kwargs)
 
     def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
@@ -273,6 +275,7 @@ _UFUNCS = {
     "floordiv": np.floor_divide,
     "mod": np.remainder,
     "pow": np.power,
+    "matmul": np.matmul,
     "and": np.bitwise_and,
     "or": np.bitwise_or,
     "xor": np.bitwise_xor,
@@ -291,7 +294,8 @@ _COMPARISONS = {
 
 def _binary(ufunc: Any, reflected: bool = False) -> Callable[[Any, Any], Any]:
     def apply(self: SelectedElements, other: Any) -> Any:
-        return self._apply(ufunc, (other, self) if reflected else (self, other), {})
+        inputs = (other, self) if reflected else (self, other)
+        return self.__array_ufunc__(ufunc, "__call__", *inputs)
 
     return apply
 

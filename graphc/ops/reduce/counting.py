@@ -8,14 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from graphc.errors import TraceError
+from graphc.errors import TraceError, TypeRuleError
 from graphc.ir.sizes import Size
 from graphc.ir.types import BOOL, F32, F64, I64, Dimension
 from graphc.ops.index.scatter import scatter_rows
 from graphc.ops.record.arguments import ArrayLike, Axes, DTypeLike, Tensor
 from graphc.ops.record.dims import rank_of, shape_of, size_of
 from graphc.ops.record.families import INTEGERS, as_dtype, normalise_axis, require
-from graphc.ops.record.value import Value, as_value, common_element, functions, public
+from graphc.ops.record.value import Value, as_value, common_element, current, functions, public
+from graphc.ops.reduce.bins import bins_by_rule
 from graphc.ops.reduce.reduce import reduce_axes
 from graphc.ops.shape.creation import iota
 from graphc.ops.shape.manipulation import expand_dims
@@ -40,19 +41,14 @@ def bincount(
 ) -> Any:
     """How often each of 0..length-1 occurs in x, or the sum of its weights; others are ignored.
 
-    Of a traced array `minlength` stands for the length, and a value that does not fit raises
-    RunError when it runs.
+    Of a traced array `minlength` stands for the length, if there is one, and a value that does not
+    fit raises RunError when it runs.
     """
     drop = length is not None
-    if length is None:
-        if isinstance(x, Value) and not minlength:
-            raise TraceError(
-                "bincount of a traced array has a length that depends on data",
-                hint="pass minlength=, above every value, or length= to ignore what is beyond it",
-            )
-        length = (
-            minlength if isinstance(x, Value) else max(int(np.max(x, initial=-1)) + 1, minlength)
-        )
+    if length is None and isinstance(x, Value):
+        length = minlength or _greatest_value(x)
+    elif length is None:
+        length = max(int(np.max(x, initial=-1)) + 1, minlength)
     if weights is not None:
         require(not common_element(weights)[0].is_complex, "weights of counts are real numbers")
     x = as_value(x)
@@ -64,14 +60,32 @@ def bincount(
     return scatter_rows(zeros, reshape(legal, -1), amounts, "add", drop=drop)
 
 
+def _greatest_value(x: Value) -> int:
+    """One more than the greatest value, as an extent that the run decides."""
+    trace = current()
+    if trace is None or not trace.counts_sizes:
+        raise TraceError(
+            "bincount of a traced array has a length that depends on data",
+            hint="pass minlength=, above every value, or length= to ignore what is beyond it",
+        )
+    highest = functions.max(functions.astype(x, I64), initial=-1)
+    length: int = trace.data_size("bincount", highest + 1)
+    return length
+
+
 @public(np.histogram_bin_edges)
 def histogram_bin_edges(
     x: Tensor, bins: Any = 10, range: Any = None, weights: ArrayLike | None = None
 ) -> Any:
     """The edges of equal bins between the extremes of x or over a range; or the edges given."""
-    if np.ndim(bins) or isinstance(bins, Value):
+    if isinstance(bins, str):
+        require(weights is None, "histogram: rules for bins are for data without weights")
+        bins = bins_by_rule(x, bins, range)
+    elif np.ndim(bins) or isinstance(bins, Value):
         return as_value(bins)
-    require(int(bins) > 0, f"histogram: the number of bins must be positive, not {bins}")
+    else:
+        bins = int(bins)
+    require(bins > 0, f"histogram: the number of bins must be positive, not {bins}")
     x = as_value(x)
     element = common_element(x)[0]
     if range is None and 0 in shape_of(x):
@@ -80,7 +94,7 @@ def histogram_bin_edges(
     flat = functions.equal(low, high)
     low, high = (functions.astype(v, F64) for v in (low, high))
     low, high = functions.where(flat, low - 0.5, low), functions.where(flat, high + 0.5, high)
-    edges = functions.linspace(low, high, int(bins) + 1)
+    edges = functions.linspace(low, high, bins + 1)
     return functions.astype(edges, element) if element.is_float else edges
 
 
@@ -93,12 +107,7 @@ def histogram(
     weights: ArrayLike | None = None,
 ) -> tuple[Any, Any]:
     """(counts, edges); the last bin includes its right edge."""
-    if isinstance(bins, str):
-        raise TraceError(
-            f"histogram with bins={bins!r} has a number of bins that depends on data",
-            hint="pass the number of bins, or their edges",
-        )
-    edges = histogram_bin_edges(x, bins, range)
+    edges = histogram_bin_edges(x, bins, range, weights)
     if 0 in shape_of(edges):
         return functions.zeros(0, I64), edges
     flat = functions.astype(reshape(as_value(x), -1), F64)
@@ -180,24 +189,63 @@ def unique(
     fill_value: ArrayLike | None = None,
     *,
     equal_nan: bool = True,
+    axis: int | None = None,
 ) -> Any:
-    """The distinct values of x in ascending order: all, or the first `size`, then fill_value
-    (the least value by default).
+    """The distinct values of x in ascending order, or its distinct parts along an axis: all, or the
+    first `size`, then fill_value (the least value by default).
 
     NaNs count as equal unless told otherwise. Index, inverse and counts follow as asked for;
     left-over counts are 0.
     """
+    asked = return_index, return_inverse, return_counts
     if size is None and not isinstance(x, Value):
-        asked = return_index, return_inverse, return_counts
-        return np.unique(np.asarray(x), *asked, equal_nan=equal_nan)  # type: ignore[call-overload]
+        x = np.asarray(x)
+        return np.unique(x, *asked, axis=axis, equal_nan=equal_nan)  # type: ignore[call-overload]
+    if axis is not None and rank_of(x) > 1:
+        return _unique_parts(as_value(x), normalise_axis(axis, rank_of(x), "unique"), asked, size)
     if size is None and isinstance(x, Value) and _is_empty(x):
-        return _nothing(x, (return_index, return_inverse, return_counts))
+        return _nothing(x, asked)
     order, ordered, starts = _runs("unique", x, equal_nan)
+    return _gathered(order, ordered, starts, asked, size, fill_value, shape_of(x))
+
+
+def _unique_parts(x: Value, axis: int, asked: tuple[bool, bool, bool], size: int | None) -> Any:
+    """Parts along an axis are rows; they are put in order by their elements, the first before all
+    others."""
+    front = functions.moveaxis(x, axis, 0)
+    rows = reshape(front, (shape_of(front)[0], -1))
+    width = shape_of(rows)[1]
+    if not isinstance(width, int) or width == 0 or _is_empty(x):
+        raise TypeRuleError(f"unique along axis {axis} of {x.type}: of parts of a known size")
+    order = functions.lexsort([rows[:, k] for k in reversed(range(width))])
+    ordered = functions.take(rows, order, axis=0, mode="clip")
+    extent = shape_of(rows)[0]
+    left, right = slice_axis(ordered, 0, 0, extent - 1), slice_axis(ordered, 0, 1, extent)
+    changes = functions.any(functions.not_equal(left, right), axis=1)
+    starts = concatenate([functions.ones((1,), BOOL), changes])
+    made = _gathered(order, ordered, starts, asked, size, None, (extent,))
+    values, *rest = made if isinstance(made, tuple) else (made,)
+    parts = reshape(values, (shape_of(values)[0], *shape_of(front)[1:]))
+    parts = functions.moveaxis(parts, 0, axis)
+    return (parts, *rest) if rest else parts
+
+
+def _gathered(
+    order: Any,
+    ordered: Any,
+    starts: Any,
+    asked: tuple[bool, bool, bool],
+    size: int | None,
+    fill_value: Any,
+    shape: tuple[Dimension, ...],
+) -> Any:
+    """The first of each run, and what is asked for besides."""
+    return_index, return_inverse, return_counts = asked
     total = shape_of(ordered)[0]
     size = counted("unique", starts) if size is None else int(size)
     places, count = true_places(starts, size)
     legal = iota(size) < count
-    values = functions.take(ordered, places, mode="clip")
+    values = functions.take(ordered, places, axis=0, mode="clip")
     values = values if fill_value is None else functions.where(legal, values, fill_value)
     made = [values]
     if return_index:
@@ -205,7 +253,7 @@ def unique(
     if return_inverse:
         groups = functions.cumsum(functions.astype(starts, I64)) - 1
         inverse = scatter_rows(functions.zeros((total,), I64), order, groups)
-        made.append(reshape(inverse, shape_of(x)))
+        made.append(reshape(inverse, shape))
     if return_counts:
         ends = concatenate([places, np.zeros(1, np.int64)])
         ends = slice_axis(ends, 0, 1, size + 1)
@@ -215,8 +263,9 @@ def unique(
     return made[0] if len(made) == 1 else tuple(made)
 
 
-def _is_empty(x: Value) -> bool:
-    return x.type.is_static and not isinstance(x.type.size, Size) and x.type.size == 0
+def _is_empty(x: ArrayLike) -> bool:
+    count = size_of(shape_of(x))
+    return isinstance(count, int) and count == 0
 
 
 def _nothing(x: Value, asked: tuple[bool, bool, bool]) -> Any:
@@ -267,15 +316,24 @@ _publish_unique("unique_all", np.unique_all, "return_index", "return_inverse", "
 
 
 def _distinct(
-    name: str, x: ArrayLike, keep: Callable[[Any], Any], size: int, fill_value: ArrayLike
+    name: str,
+    x: ArrayLike,
+    keep: Callable[[Any], Any],
+    size: int | None,
+    fill_value: ArrayLike | None,
 ) -> tuple[Any, Any]:
     """Of the distinct elements in ascending order those that `keep` marks, and where they were:
-    the first `size`, then fill_value (the least element by default)."""
+    all, or the first `size`, then fill_value (the least element by default)."""
+    x = as_value(x)
+    if size is None and _is_empty(x):
+        return reshape(x, -1), functions.zeros((0,), I64)
     order, ordered, starts = _runs(name, x)
-    places, count = true_places(functions.logical_and(starts, keep(ordered)), size)
+    chosen = functions.logical_and(starts, keep(ordered))
+    size = counted(name, chosen) if size is None else size
+    places, count = true_places(chosen, size)
     values = functions.take(ordered, places, mode="clip")
     if fill_value is not None:
-        values = functions.where(functions.arange(int(size)) < count, values, fill_value)
+        values = functions.where(functions.arange(size) < count, values, fill_value)
     return values, functions.take(order, places, mode="clip")
 
 
@@ -283,7 +341,7 @@ def _distinct(
 def union1d(
     ar1: ArrayLike, ar2: ArrayLike, size: int | None = None, fill_value: ArrayLike | None = None
 ) -> Any:
-    """The elements of both, in ascending order and each once: the first `size`."""
+    """The elements of both, in ascending order and each once: all, or the first `size`."""
     need_size("union1d", size, ar1, ar2)
     return unique(_joined(ar1, ar2), size=size, fill_value=fill_value)
 
@@ -301,16 +359,16 @@ def intersect1d(
     size: int | None = None,
     fill_value: Any = None,
 ) -> Any:
-    """The elements in both, in ascending order and each once: the first `size`; with
+    """The elements in both, in ascending order and each once: all, or the first `size`; with
     `return_indices` also where they are first in each."""
-    need_size("intersect1d", size, ar1, ar2)
-    if size is None:
+    if not need_size("intersect1d", size, ar1, ar2) and size is None:
         return np.intersect1d(ar1, ar2, assume_unique, return_indices)  # type: ignore[call-overload]
     made, first = _distinct("intersect1d", ar1, lambda v: isin(v, ar2), size, fill_value)
     if not return_indices:
         return made
     found = functions.equal(expand_dims(made, 1), reshape(as_value(ar2), -1))
-    return made, first, functions.argmax(found, axis=1)
+    second = 0 if 0 in shape_of(found) else functions.argmax(found, axis=1)
+    return made, first, broadcast_to(functions.astype(second, I64), shape_of(made))
 
 
 @public(np.setdiff1d)
@@ -321,11 +379,14 @@ def setdiff1d(
     size: int | None = None,
     fill_value: Any = None,
 ) -> Any:
-    """The elements of ar1 that are not in ar2, in ascending order and each once: the first
+    """The elements of ar1 that are not in ar2, in ascending order and each once: all, or the first
     `size`."""
-    need_size("setdiff1d", size, ar1, ar2)
-    if size is None:
+    decided = need_size("setdiff1d", size, ar1, ar2)
+    if size is None and not decided:
         return np.setdiff1d(ar1, ar2, assume_unique)
+    if decided and assume_unique:  # as they stand
+        flat = reshape(as_value(ar1), -1)
+        return functions.compress(isin(flat, ar2, invert=True), flat)
     keep = lambda v: isin(v, ar2, invert=True)  # noqa: E731
     return _distinct("setdiff1d", ar1, keep, size, fill_value)[0]
 
@@ -338,9 +399,9 @@ def setxor1d(
     size: int | None = None,
     fill_value: Any = None,
 ) -> Any:
-    """The elements in one but not in both, in ascending order and each once: the first `size`."""
-    need_size("setxor1d", size, ar1, ar2)
-    if size is None:
+    """The elements in one but not in both, in ascending order and each once: all, or the first
+    `size`."""
+    if not need_size("setxor1d", size, ar1, ar2) and size is None:
         return np.setxor1d(ar1, ar2, assume_unique)
     keep = lambda v: functions.not_equal(isin(v, ar1), isin(v, ar2))  # noqa: E731
     return _distinct("setxor1d", _joined(ar1, ar2), keep, size, fill_value)[0]

@@ -161,13 +161,16 @@ def linspace(
     axis: int = 0,
 ) -> Any:
     """`num` values from start to stop, which may be traced arrays; the last one is stop exactly."""
-    count = operator.index(num)
+    count = num if isinstance(num, Size) else operator.index(num)
     require(count >= 0, f"linspace: {count} values")
     common = common_element(start, stop)[0]
     work = common if common.kind in "fc" else F64
     start, stop = (functions.astype(v, work) for v in (start, stop))
-    gaps = max(count - 1 if endpoint else count, 1)
-    step = (stop - start) / as_number(gaps, work.real)
+    gaps = greatest(count - 1 if endpoint else count, 1)
+    known = not isinstance(gaps, Size)
+    step = (stop - start) / (
+        as_number(gaps, work.real) if known else functions.astype(as_value(gaps), work.real)
+    )
     rank = max(rank_of(start), rank_of(stop))
     places = reshape(iota(count), (count,) + (1,) * rank)
     places = functions.astype(places, work)

@@ -10,7 +10,7 @@ import numpy as np
 
 from graphc.errors import TraceError, TypeRuleError
 from graphc.ir.promotion import promote
-from graphc.ir.types import I64, Dim
+from graphc.ir.types import BOOL, I64, Dim
 from graphc.ops.index.update import index_update
 from graphc.ops.record.arguments import ArrayLike, Axes, Tensor
 from graphc.ops.record.dims import rank_of, shape_of, size_of
@@ -69,12 +69,40 @@ def _static(obj: Any, name: str) -> Any:
 
 @public(np.delete)
 def delete(x: Any, obj: Any, axis: int | None = None) -> Any:
-    """x without the sub-arrays at positions known while tracing."""
+    """x without the sub-arrays at positions or where a mask is true."""
     x, axis = (
         (reshape(x, -1), 0) if axis is None else (x, normalise_axis(axis, rank_of(x), "delete"))
     )
+    if isinstance(obj, Value):
+        gone = obj
+        if obj.element is not BOOL:
+            none = functions.zeros((shape_of(x)[axis],), BOOL)
+            gone = functions.setitem(none, reshape(obj, -1), True)
+        return functions.compress(functions.logical_not(gone), x, axis)
     kept = np.delete(np.arange(_axis_extent(x, axis, "delete")), _static(obj, "delete"))
     return functions.take(x, kept, axis=axis)
+
+
+@public(np.trim_zeros)
+def trim_zeros(filt: Any, trim: str = "fb", axis: Any = None) -> Any:
+    """An array without the zeros at its front ("f"), at its back ("b") or at both ends; of several
+    axes the box that holds everything else."""
+    ends = trim.lower()
+    require(set(ends) <= {"f", "b"}, f"trim_zeros: {trim!r} is not 'f', 'b' or 'fb'")
+    x, f = as_value(filt), functions
+    axes = range(rank_of(x)) if axis is None else axis if isinstance(axis, tuple) else (axis,)
+    chosen = {normalise_axis(k, rank_of(x), "trim_zeros") for k in axes}
+    there, parts = f.not_equal(x, 0), [slice(None)] * rank_of(x)
+    for k in chosen:
+        extent = shape_of(x)[k]
+        if isinstance(extent, int) and extent == 0:
+            continue
+        hit = f.any(there, axis=tuple(other for other in range(rank_of(x)) if other != k))
+        found = f.any(hit)
+        first = f.where(found, f.argmax(hit), extent)
+        last = f.where(found, extent - f.argmax(f.flip(hit)), 0)
+        parts[k] = slice(first if "f" in ends else None, last if "b" in ends else None)
+    return f.getitem(x, tuple(parts)) if isinstance(x, Value) else x[tuple(parts)]
 
 
 @public(np.insert)

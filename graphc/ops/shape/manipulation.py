@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -242,6 +243,10 @@ def _cuts(extent: Dimension, sections: Any, even: bool) -> list[Dimension]:
 def _split(x: Value, sections: ArrayLike, axis: int, even: bool) -> list[Any]:
     axis = normalise_axis(axis, rank_of(x), "split")
     extent = shape_of(x)[axis]
+    if isinstance(sections, Value) and sections.ndim == 1 and isinstance(sections.shape[0], int):
+        places = [None, *(sections[k] for k in range(sections.shape[0])), None]
+        before = (slice(None),) * axis
+        return [functions.getitem(x, (*before, slice(a, z))) for a, z in itertools.pairwise(places)]
     cuts = _cuts(extent, sections, even)
     pairs = zip([0, *cuts], [*cuts, extent])
     return [slice_axis(x, axis, a, z if _ordered(a, z) else a) for a, z in pairs]

@@ -12,9 +12,21 @@ import numpy as np
 
 from graphc.errors import TraceError
 from graphc.ir.op import EXTENT, Attr, Compute, Library, Op, Sample
-from graphc.ir.types import BOOL, C128, F64, I64, AnyType, TupleType, Type, tensor, tuple_type
+from graphc.ir.sizes import Size
+from graphc.ir.types import (
+    BOOL,
+    C128,
+    F64,
+    I64,
+    AnyType,
+    DType,
+    TupleType,
+    Type,
+    tensor,
+    tuple_type,
+)
 from graphc.loops.nest import Expr, Scalars
-from graphc.loops.scalars import is_nan, minimum, where
+from graphc.loops.scalars import is_nan, maximum, minimum, where
 from graphc.ops.record.arguments import Applied, Array, ArrayLike, Read, Tensor
 from graphc.ops.record.batching import Lanes, lane_by_lane
 from graphc.ops.record.dims import rank_of, shape_of, tensor_type
@@ -31,12 +43,16 @@ from graphc.ops.record.value import (
     Value,
     as_value,
     common_element,
+    current,
     emit,
     emit_promoted,
     functions,
     public,
 )
 from graphc.ops.shape.manipulation import flip
+from graphc.ops.shape.slicing import concatenate
+
+FEW_BITS, MOST_BITS = 24, 48  # of places in an open extent
 
 # ------------------------------------------------------------------------------------ searchsorted
 
@@ -46,7 +62,7 @@ def _infer_search(a: AnyType, v: AnyType, *, side: str) -> Type:
     require_dtype("searchsorted", a, REAL)
     require(a.rank == 1, f"searchsorted looks into a vector, got {a}")
     require(a.dtype is v.dtype, f"searchsorted: {a} and {v} differ in dtype", hint="insert a cast")
-    require(isinstance(a.shape[0], int), f"searchsorted needs a known length, got {a}")
+    require(isinstance(a.shape[0], int | Size), f"searchsorted needs a known length, got {a}")
     return tensor(I64, v.shape)
 
 
@@ -68,13 +84,21 @@ def _search(b: Scalars, node: Applied, read: Read, index: tuple[Any, ...]) -> An
     work = node.inputs[0].type.dtype.compute
     value = read(1, index).cast(work)
     found = b.integer(0)
-    for bit in reversed(range(extent.bit_length())):
+    for bit in reversed(range(_bits(extent))):
         probe = found + (1 << bit)
         place = minimum(probe, extent)
-        x = read(0, (place - 1,)).cast(work)
+        place = place - 1 if isinstance(extent, int) else maximum(place - 1, 0)
+        x = read(0, (place,)).cast(work)
         inside = probe <= extent
         found = where(inside & _before(x, value, node.attrs["side"]), probe, found)
     return found
+
+
+def _bits(extent: int) -> int:
+    """How many bits a place has; of an open extent, which is never 0, some are tried in vain."""
+    if isinstance(extent, Size):
+        return FEW_BITS if extent < 1 << FEW_BITS else MOST_BITS
+    return extent.bit_length()
 
 
 def _search_reference(a: Array, v: Array, side: str) -> Any:
@@ -128,7 +152,18 @@ def searchsorted(
     element = common_element(a, v)[0]
     kind = "u8" if element is BOOL else element
     require(not element.is_complex, "searchsorted: complex numbers have no order")
-    return emit_promoted("searchsorted", a, v, element=as_dtype(kind), side=side)
+    extent = shape_of(a)[0] if rank_of(a) == 1 else 0
+    if not isinstance(extent, Size):
+        return emit_promoted("searchsorted", a, v, element=as_dtype(kind), side=side)
+    a = concatenate([functions.astype(a, as_dtype(kind)), _highest(as_dtype(kind))])  # never empty
+    made = emit_promoted("searchsorted", a, v, element=as_dtype(kind), side=side)
+    return functions.minimum(made, extent)
+
+
+def _highest(element: DType) -> Any:
+    """One element after which nothing comes."""
+    top = np.nan if element.is_float else np.iinfo(element.numpy).max
+    return np.full(1, top, element.numpy)
 
 
 @public(np.digitize)
@@ -220,13 +255,18 @@ nonzero_op = define(
 )
 
 
-def need_size(name: str, size: Any, *arrays: ArrayLike) -> None:
-    """Refuse traced arrays without a size."""
-    if size is None and any(isinstance(x, Value) for x in arrays):
+def need_size(name: str, size: Any, *arrays: ArrayLike) -> bool:
+    """Whether the run decides the size. Raises TraceError for traced arrays without one where that
+    cannot be: in the body of a loop or a branch."""
+    if size is not None or not any(isinstance(x, Value) for x in arrays):
+        return False
+    trace = current()
+    if trace is None or not trace.counts_sizes:
         raise TraceError(
             f"{name} of a traced array has a shape that depends on data",
             hint=f"pass size= to fix it: gc.{name}(x, size=n, fill_value=0)",
         )
+    return True
 
 
 def counted(name: str, x: Value) -> Any:
