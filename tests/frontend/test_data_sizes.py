@@ -9,7 +9,7 @@ import pytest
 from project import ROOT
 
 import graphc as gc
-from graphc.errors import GraphError
+from graphc.errors import GraphError, LimitError
 
 rng = np.random.default_rng(5)
 X = rng.standard_normal(200).astype("f4")
@@ -348,6 +348,22 @@ def test_histograms_choose_their_bins(rule):
             np.testing.assert_allclose(made, want, rtol=1e-5, atol=1e-6)
     with pytest.raises(GraphError, match="depends on data"):
         gc.compile(lambda x: gc.map(lambda r: np.histogram(r, bins=rule)[0], x))(X.reshape(4, 50))
+
+
+def test_what_is_larger_than_the_memory_is_refused_before_anything_is_written():
+    seen = gc.Variable(np.array(0), name="found_too_much")
+
+    @gc.compile(memory_limit=1 << 20)
+    def made(n):
+        seen.assign(seen + 1)
+        return gc.arange(n) * 2
+
+    assert len(made(np.array(10))) == 10
+    with pytest.raises(LimitError, match=r"needs 8000000 bytes [\s\S]*memory_limit is 1048576"):
+        made(np.array(1_000_000))
+    with pytest.raises(LimitError):
+        gc.compile(lambda n: gc.arange(n) * 2)(np.array(10**14))
+    assert seen.value == 1 and len(made(np.array(3))) == 3
 
 
 def test_the_example_keeps_the_boxes_that_a_loop_keeps():

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from graphc.config import Config
 from graphc.errors import UNCOMPUTABLE, GraphError, uncomputable
 from graphc.forks import fork_safe_lock
-from graphc.frontend.compile.limits import check_bytes, check_limit
+from graphc.frontend.compile.limits import check_bytes, check_filled, check_limit
 from graphc.ir.graph import Graph, Program
 from graphc.ir.liveness import planned_bytes
 from graphc.record import record, replace
@@ -89,9 +89,12 @@ class Built:
 
         with self._lock:
             if self._open is None:
-                self._open = OpenExecutable(
-                    self.image, lambda image: executable(image, threads=self.threads)
-                )
+
+                def make(image: Image) -> Executable:
+                    check_filled(image)
+                    return executable(image, threads=self.threads)
+
+                self._open = OpenExecutable(self.image, make)
         return self._open
 
     def run_by(self, executable: Any) -> None:

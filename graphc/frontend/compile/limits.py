@@ -10,9 +10,12 @@ from graphc.errors import LimitError
 from graphc.ir.graph import Graph, Node, Program
 from graphc.ir.liveness import largest_live, memory, planned_bytes, root
 from graphc.ir.regions import scheduled_graphs
+from graphc.ir.sizes import hint_of
 from graphc.ir.types import StackType, Type, leaves
+from graphc.runtime.load.program import Image
 
 SHOWN = 5  # values named when a limit is exceeded
+FEW_BYTES = 1 << 24  # that there always are
 
 
 def available_bytes() -> int:
@@ -56,10 +59,18 @@ def check_limit(value: Graph | Program, limit: int) -> None:
         live += [(_declared(result), memory(result)[0]) for result in value.results]
         live.sort(key=lambda pair: -pair[0])
         raise LimitError(
-            f"{value.name} needs {needed} bytes for intermediate values and results; "
+            f"{value.name} needs {hint_of(needed)} bytes for intermediate values and results; "
             f"memory_limit is {limit}",
             details=(*(_line(nbytes, node) for nbytes, node in live[:SHOWN]), *_growing(graphs)),
         )
+
+
+def check_filled(image: Image) -> None:
+    """Raise LimitError where a program whose sizes are filled in needs more than is available."""
+    needed = sum(each.arena_bytes for each in image.images)
+    needed += sum(slot.nbytes for slot in image.results)
+    if needed > FEW_BYTES:
+        check_bytes(image.name, needed, "intermediate values and results")
 
 
 def _growing(graphs: tuple[Graph, ...]) -> tuple[str, ...]:
@@ -72,7 +83,7 @@ def _growing(graphs: tuple[Graph, ...]) -> tuple[str, ...]:
 
 def _line(nbytes: int, node: Node) -> str:
     where = f" at {node.loc[0]}:{node.loc[1]}" if node.loc else ""
-    return f"{nbytes} bytes: {node.summary()}{where}"
+    return f"{hint_of(nbytes)} bytes: {node.summary()}{where}"
 
 
 def _declared(*nodes: Node) -> int:
