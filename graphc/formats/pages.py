@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from graphc.config import Config
-from graphc.errors import GraphError
+from graphc.errors import ArgumentError, GraphError
 from graphc.frontend.compile.decorator import CompiledFunction
 from graphc.frontend.files.dumped import dumped_page, is_dump
 from graphc.frontend.files.loaded import LoadedGraph
@@ -37,6 +37,10 @@ def view(model: Any, *args: Any, runs: int = 0, **kwargs: Any) -> Page:
     Raises GraphError for what is no model, and what compiling it raises.
     """
     if isinstance(model, np.ndarray | np.generic | Value | Array) and (args or kwargs):
+        if len(args) + len(kwargs) > 1:
+            raise ArgumentError(
+                f"view of an array takes an element type, got {len(args) + len(kwargs)} arguments"
+            )
         return PUBLIC["view"](model, *args, **kwargs)  # type: ignore[no-any-return]
     if isinstance(model, CompiledFunction):
         return model._view(args, kwargs, runs)
