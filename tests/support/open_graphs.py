@@ -25,7 +25,7 @@ from graphc.frontend.compile.specialise import specialise
 from graphc.ir.graph import Builder, Graph, Node
 from graphc.ir.op import OPS
 from graphc.ir.sizes import Scope
-from graphc.ir.types import F32, Dimension, Type, substitute_dim, symbol, tensor
+from graphc.ir.types import F32, Dimension, Type, substitute, substitute_dim, symbol, tensor
 from graphc.ops.reference.interpreter import interpret
 
 N, M = symbol("n"), symbol("m")
@@ -199,9 +199,12 @@ def check(
         if made.formulas is None:
             return 0, 0
         for turn, sizes in enumerate(SIZES[:count]):
+            numbers = dict(zip("nm", sizes, strict=True))
             try:
-                exact = specialise(graph, dict(zip("nm", sizes, strict=True)))
+                exact = specialise(graph, numbers)
             except GraphError:  # the greatest of nothing
+                shapes = [substitute(p.type, numbers).dims for p in graph.params]  # type: ignore[union-attr]
+                assert made.formulas.fits(shapes) is None, number
                 continue
             got = between_pages(made, exact, "before" if turn % 2 else "behind")
             served, refused = served + (got is not None), refused + (got is None)
