@@ -137,12 +137,16 @@ class Expr:
 
 @record(frozen=True, eq=False)
 class Buffer:
-    """One pointer operand: `size` elements. mode: in, out, inout, work (per-thread scratch)."""
+    """One pointer operand: `size` elements. mode: in, out, inout, work (per-thread scratch).
+
+    What a loop leaves of a `loose` one is never read: its last vector may run over.
+    """
 
     index: int
     dtype: DType
     size: int
     mode: str
+    loose: bool = False
 
     def __repr__(self) -> str:
         return f"a{self.index}"

@@ -162,7 +162,7 @@ class VectorWriter(FunctionWriter):
         buffer = k.kernel.buffers[expr.data[0]]
         where, kind = self.pointer(buffer, expr.args[0]), self.kind(buffer.dtype, MEMORY)
         size, note = buffer.dtype.itemsize, k.access(buffer)
-        if self.mask:
+        if self.mask and not buffer.loose:
             name = f"@llvm.masked.load.{self.suffix(MEMORY[buffer.dtype.name])}.p0"
             mask = f"<{self.lanes} x i1> {self.mask}, {kind} poison"
             loaded = k.emit(f"call {kind} {name}(ptr {where}, i32 {size}, {mask}){note}")
@@ -176,7 +176,7 @@ class VectorWriter(FunctionWriter):
             value = self.emit(f"zext i1 {value} to i8")
         where, given = self.pointer(buffer, index), self.operand(buffer.dtype, value, MEMORY)
         size, note = buffer.dtype.itemsize, k.access(buffer)
-        if self.mask:
+        if self.mask and not buffer.loose:
             name = f"@llvm.masked.store.{self.suffix(MEMORY[buffer.dtype.name])}.p0"
             rest = f"ptr {where}, i32 {size}, <{self.lanes} x i1> {self.mask}"
             k.lines.append(f"  call void {name}({given}, {rest}){note}")

@@ -69,7 +69,13 @@ class Columns(Nest):
             self.column_block(values, line, reduced, (start, stop), work)
 
     def accumulators(self, node: Node, width: int) -> list[Buffer]:
-        return [self.buffer(kind, width, "work") for kind in self.held(node)]
+        """Of an open number of columns there is room for whole vectors of them: a masked store
+        would keep the load of the next row waiting.
+        """
+        if not isinstance(width, Size):
+            return [self.buffer(kind, width, "work") for kind in self.held(node)]
+        room = tuned.fold_columns + tuned.most_lanes
+        return [self.buffer(kind, room, "work", loose=True) for kind in self.held(node)]
 
     def held(self, node: Node) -> list[DType]:
         """The types of the accumulators of a reduction."""

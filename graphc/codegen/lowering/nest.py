@@ -38,9 +38,9 @@ class Nest:
 
     # -- buffers
 
-    def buffer(self, element: DType, size: int, mode: str) -> Buffer:
+    def buffer(self, element: DType, size: int, mode: str, loose: bool = False) -> Buffer:
         factor = 2 if element.is_complex else 1
-        made = Buffer(len(self.buffers), element.real, size * factor, mode)
+        made = Buffer(len(self.buffers), element.real, size * factor, mode, loose)
         self.buffers.append(made)
         return made
 
