@@ -13,7 +13,6 @@ from graphc.errors import GraphError, LimitError
 
 rng = np.random.default_rng(5)
 X = rng.standard_normal(200).astype("f4")
-FEEDS = (X, -X, np.abs(X), -np.abs(X), np.zeros_like(X), X[:1], X[:0])
 
 
 def rows(x):
@@ -40,14 +39,34 @@ PROGRAMS = {
 }
 
 
+def data(size, part, dtype):
+    """An array of which about a part is over 0."""
+    drawn = np.random.default_rng(size)
+    found = drawn.random(size) < part
+    return np.where(found, 1 + drawn.permutation(size), -drawn.random(size)).astype(dtype)
+
+
+@pytest.mark.parametrize("dtype", ["f4", "i8"])
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_what_a_mask_selects_has_its_own_size(name):
+def test_what_is_found_has_its_own_size(name, dtype):
     function = PROGRAMS[name]
-    compiled = gc.compile(function)
-    for x in FEEDS:
-        want, made = function(x), compiled(x)
-        assert (made.shape, made.dtype) == (want.shape, want.dtype)
-        np.testing.assert_allclose(made, want, rtol=1e-4, atol=1e-6)
+    compiled = gc.compile(function, threads=2)
+    for size in (64, 0, 1, 2, 7, 1000):
+        for part in (0, 0.02, 0.5, 1):
+            x = data(size, part, dtype)
+            want, made = function(x), compiled(x)
+            assert (made.shape, made.dtype) == (want.shape, want.dtype)
+            np.testing.assert_allclose(made, want, rtol=1e-4, atol=1e-6)
+    assert len(compiled.compiles) <= 4
+
+
+def test_files_and_other_backends_refuse_what_the_data_decides(tmp_path):
+    compiled = gc.compile(lambda x: np.sort(x[x > 0]))
+    with pytest.raises(GraphError, match=r"data decides: .*m.gir cannot hold it"):
+        compiled.save(tmp_path / "m.gir", X)
+    pytest.importorskip("numba")
+    with pytest.raises(GraphError, match="for CPUs, through LLVM"):
+        gc.compile(lambda x: np.sort(x[x > 0]), backend="numba")(X)
 
 
 def test_other_counts_are_served_by_one_compilation():

@@ -19,7 +19,7 @@ from graphc.codegen.table.holes import Openings
 from graphc.config import Config
 from graphc.errors import GraphError
 from graphc.frontend.compile.engine import Built, build
-from graphc.frontend.compile.open_sizes import FEWEST
+from graphc.frontend.compile.open_sizes import FEWEST, can_be_open
 from graphc.frontend.compile.specialise import specialise
 from graphc.frontend.trace.trace import Traced
 from graphc.ir.graph import Graph, Node, Rewriter, inline, node_effect, rebuild
@@ -76,7 +76,14 @@ def is_for(traced: Traced, counts: Mapping[str, int]) -> bool:
 
 
 def build_counted(traced: Traced, config: Config) -> Counted:
-    """Compile a graph with sizes that its runs count. Raises GraphError."""
+    """Compile a graph with sizes that its runs count. Raises GraphError, also for devices and
+    backends that take no open sizes."""
+    if not can_be_open(config):
+        raise GraphError(
+            f"{traced.graph.name} has sizes that its data decides: that is for CPUs, through LLVM",
+            location=next(iter(traced.counts.values())).loc,
+            hint="give the sizes (size=)",
+        )
     stages = _Stages(traced, flat(traced, config))
     programs = [_Program(graph, stages.scope, config) for graph in stages.graphs()]
     built = [program.built[0] for program in programs]

@@ -274,11 +274,7 @@ class CompiledFunction(Generic[P, R]):
 
     def _inline(self, variant: Variant, leaves: list[Any]) -> Any:
         """The call inside a trace: one node whose region is the traced function."""
-        if variant.traced.counts:
-            raise TraceError(
-                f"{variant.graph.name} has sizes that its data decides: it is called from Python",
-                hint="give the sizes (size=), or call the function itself, not the compiled one",
-            )
+        variant.require_no_counts("it is called from Python")
         trace = trace_of(*leaves)
         assert trace is not None
         operands = []
@@ -471,7 +467,9 @@ class CompiledFunction(Generic[P, R]):
         """Save the traced graph as text, big constants in a .safetensors file beside it."""
         from graphc.frontend.files.saved import save
 
-        save(path, self.graph(*args, **kwargs))
+        variant = self._traced(args, kwargs)
+        variant.require_no_counts(f"{path} cannot hold it")
+        save(path, variant.graph)
 
     def view(self, *args: Any, **kwargs: Any) -> Page:
         """A page of the compilation for these arrays or specs, or of the latest one: its graph,

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from graphc.config import Config
+from graphc.errors import TraceError
 from graphc.frontend.compile.baked import Baked
 from graphc.frontend.compile.data_sizes import build_counted
 from graphc.frontend.compile.engine import Built, build
@@ -108,6 +109,15 @@ class Variant:
                 usual = dict.fromkeys(sorted(symbols_of(kinds)), USUAL)
                 self.built = build_open(self.graph, config, usual, self.trace_seconds)
         return self.built
+
+    def require_no_counts(self, problem: str) -> None:
+        """Raise TraceError where its data decides sizes."""
+        if self.traced.counts:
+            raise TraceError(
+                f"{self.graph.name} has sizes that its data decides: {problem}",
+                location=next(iter(self.traced.counts.values())).loc,
+                hint="give the sizes (size=), or call the function itself, not the compiled one",
+            )
 
     def build_open(self, scope: Scope, config: Config) -> Built:
         """Compile with the sizes of its scope left open."""

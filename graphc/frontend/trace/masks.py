@@ -83,6 +83,8 @@ class SelectedElements(Stateful):
     def counted(self) -> Any:
         """The elements as an array, whose length the run decides. Raises TraceError in the body of
         a loop or a choice."""
+        if not _can_count():
+            raise self._refused("in the body of a loop or a branch their number")
         places = PUBLIC["flatnonzero"](self.mask)
         return PUBLIC["take"](PUBLIC["reshape"](self.whole, (-1, *self._rest)), places, axis=0)
 

@@ -32,7 +32,8 @@ from graphc.record import record
 
 MASK_HINT = (
     "the shape of the result would depend on data: use np.where(mask, x, y), "
-    "or x[gc.nonzero(mask, size=n)] with a fixed number of elements"
+    "or x[gc.nonzero(mask, size=n)] with a fixed number of elements; sums, means and extremes "
+    "of x[mask] need none"
 )
 
 
