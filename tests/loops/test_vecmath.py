@@ -8,6 +8,7 @@ import re
 
 import numpy as np
 import pytest
+from cases import case
 from ulp_table import BELOW_ZERO, LEFT_OF_ZERO, measure, measure_left
 from vecmath_reference import NUMPY, arity, optimised, points, run, run_by_numba, special_points
 
@@ -47,26 +48,26 @@ def test_gamma_functions_left_of_zero(name: str, kind: type) -> None:
     assert measure_left(name, kind, 100_000 if kind is np.float32 else 500, -100.0) < 16
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("name", sorted(NUMPY))
-def test_special_values_are_those_of_numpy(name: str, kind: type) -> None:
+def test_special_values_are_those_of_numpy() -> None:
     """Infinities, NaN and zeros' signs must be alike, other values to 1e-6 (f32) or 1e-14 (f64)."""
-    edge = special_points(kind)
-    arrays = [-np.abs(edge) if name in BELOW_ZERO else edge]
-    if arity(name) == 2:
-        left, right = np.meshgrid(edge, edge)
-        arrays = [left.ravel().copy(), right.ravel().copy()]
-    got = run(name, *arrays)
-    with np.errstate(all="ignore"):
-        wide = arrays if kind is np.float64 else [a.astype(np.float64) for a in arrays]
-        expected = NUMPY[name](*wide).astype(kind)
-    relative, absolute = (
-        1e-6 if kind is np.float32 else 1e-14,
-        1.5 * np.finfo(kind).smallest_subnormal,
-    )
-    np.testing.assert_allclose(got, expected, rtol=relative, atol=absolute)
-    zero = (expected == 0) & (got == 0)
-    assert (np.signbit(got) == np.signbit(expected))[zero].all()
+    for kind, name in itertools.product(KINDS, sorted(NUMPY)):
+        with case(kind, name):
+            edge = special_points(kind)
+            arrays = [-np.abs(edge) if name in BELOW_ZERO else edge]
+            if arity(name) == 2:
+                left, right = np.meshgrid(edge, edge)
+                arrays = [left.ravel().copy(), right.ravel().copy()]
+            got = run(name, *arrays)
+            with np.errstate(all="ignore"):
+                wide = arrays if kind is np.float64 else [a.astype(np.float64) for a in arrays]
+                expected = NUMPY[name](*wide).astype(kind)
+            relative, absolute = (
+                1e-6 if kind is np.float32 else 1e-14,
+                1.5 * np.finfo(kind).smallest_subnormal,
+            )
+            np.testing.assert_allclose(got, expected, rtol=relative, atol=absolute)
+            zero = (expected == 0) & (got == 0)
+            assert (np.signbit(got) == np.signbit(expected))[zero].all()
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -87,17 +88,17 @@ def test_special_values_numpy_has_no_function_for(kind: type) -> None:
             assert same, (name, value, wanted)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("name", ODD)
-def test_odd_functions_are_odd_down_to_denormals(name: str, kind: type) -> None:
-    tiny = np.finfo(kind).smallest_subnormal
-    x = np.array([0.0, tiny, 5 * tiny, np.finfo(kind).tiny, 0.125, 0.75], kind)
-    if name in ("expm1", "log1p"):
-        x = x[:4]
-    got, mirrored = run(name, x), run(name, -x)
-    assert (got == -mirrored).all() and np.signbit(mirrored).all()
-    if name not in ("erf", "erfinv", "cbrt"):
-        assert (got[:4] == x[:4]).all()
+def test_odd_functions_are_odd_down_to_denormals() -> None:
+    for kind, name in itertools.product(KINDS, ODD):
+        with case(kind, name):
+            tiny = np.finfo(kind).smallest_subnormal
+            x = np.array([0.0, tiny, 5 * tiny, np.finfo(kind).tiny, 0.125, 0.75], kind)
+            if name in ("expm1", "log1p"):
+                x = x[:4]
+            got, mirrored = run(name, x), run(name, -x)
+            assert (got == -mirrored).all() and np.signbit(mirrored).all()
+            if name not in ("erf", "erfinv", "cbrt"):
+                assert (got[:4] == x[:4]).all()
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -122,24 +123,26 @@ def test_power_of_integers_is_exact(kind: type) -> None:
     assert run("pow", x, y).tolist() == [float(b**e) for b, e in pairs]
 
 
-@pytest.mark.parametrize("name", sorted(FUNCTIONS))
-def test_every_function_is_vectorised(name: str) -> None:
+def test_every_function_is_vectorised() -> None:
     """The loop over blocks stores vectors and calls nothing but vector intrinsics."""
-    for kind in (F32, F64):
-        body = optimised().get_function(f"each_{name}_{kind}").__str__()
-        assert re.search(r"store <\d+ x ", body)
-        calls = [line for line in body.splitlines() if " call " in line]
-        assert all(re.search(r"@llvm\.\w+|asm \"\"", call) for call in calls)
+    for name in sorted(FUNCTIONS):
+        with case(name):
+            for kind in (F32, F64):
+                body = optimised().get_function(f"each_{name}_{kind}").__str__()
+                assert re.search(r"store <\d+ x ", body)
+                calls = [line for line in body.splitlines() if " call " in line]
+                assert all(re.search(r"@llvm\.\w+|asm \"\"", call) for call in calls)
 
 
-@pytest.mark.parametrize("name", sorted(FUNCTIONS))
-def test_expressions_hold_primitive_ops_of_one_float_type(name: str) -> None:
-    for dtype in (F32, F64):
-        scalars = Scalars()
-        inputs = [scalars.make("reg", dtype, (), (k, 0, 0)) for k in range(arity(name))]
-        made = FUNCTIONS[name](*inputs)
-        assert made.dtype is dtype
-        assert not {e.op for e in postorder([made])} & {"call", "load", "var", "param"}
+def test_expressions_hold_primitive_ops_of_one_float_type() -> None:
+    for name in sorted(FUNCTIONS):
+        with case(name):
+            for dtype in (F32, F64):
+                scalars = Scalars()
+                inputs = [scalars.make("reg", dtype, (), (k, 0, 0)) for k in range(arity(name))]
+                made = FUNCTIONS[name](*inputs)
+                assert made.dtype is dtype
+                assert not {e.op for e in postorder([made])} & {"call", "load", "var", "param"}
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from cases import case
 from effort import crossed, few
 from op_samples import SAMPLED, check, expected, good_samples, samples_function
 
@@ -40,14 +41,15 @@ def test_compiled_equals_reference(name, opt):
         check(got, kinds, wants, sample.tolerance, where)
 
 
-@pytest.mark.parametrize("name", SAMPLED)
-def test_bad_samples_raise(name):
-    op = OPS[name]
-    for sample in op.samples():
-        if not sample.good:
-            types = tuple(literal_type(np.asarray(o)) for o in sample.operands)
-            with pytest.raises(GraphError):
-                op.result_type(types, op.coerce(sample.attrs))
+def test_bad_samples_raise() -> None:
+    for name in SAMPLED:
+        with case(name):
+            op = OPS[name]
+            for sample in op.samples():
+                if not sample.good:
+                    types = tuple(literal_type(np.asarray(o)) for o in sample.operands)
+                    with pytest.raises(GraphError):
+                        op.result_type(types, op.coerce(sample.attrs))
 
 
 def test_every_op_has_samples():
@@ -57,11 +59,14 @@ def test_every_op_has_samples():
     assert alone | of_slices | {"barrier"} == BARE
 
 
-@pytest.mark.parametrize("name", SAMPLED)
-def test_every_dtype_an_op_declares_is_sampled(name):
-    op = OPS[name]
-    seen = {dtype(np.asarray(s.operands[0]).dtype).name for s in good_samples(op) if s.operands}
-    assert not seen or set(op.dtypes) <= seen, sorted(set(op.dtypes) - seen)
+def test_every_dtype_an_op_declares_is_sampled() -> None:
+    for name in SAMPLED:
+        with case(name):
+            op = OPS[name]
+            seen = {
+                dtype(np.asarray(s.operands[0]).dtype).name for s in good_samples(op) if s.operands
+            }
+            assert not seen or set(op.dtypes) <= seen, sorted(set(op.dtypes) - seen)
 
 
 def test_every_attribute_states_its_range():
@@ -71,18 +76,19 @@ def test_every_attribute_states_its_range():
             assert attr.is_stated, f"{op}: {attr.name}"
 
 
-@pytest.mark.parametrize("name", sorted(n for n, op in OPS.items() if op.attrs))
-def test_values_outside_an_attribute_s_range_are_trouble(name):
-    for attr in OPS[name].attrs:
-        if attr.within is not None:
-            outside = (10**5000, -(10**5000), float("nan"), float("inf"))
-            listed = attr.kind in ("ints", "dims")
-            assert all(attr.trouble((v,) if listed else v) for v in outside), attr.name
-            assert not listed or attr.trouble((1,) * (attr.most + 1))
-        if attr.kind == "str":
-            assert attr.trouble("x" * 10_000)
-        if attr.choices:
-            assert attr.trouble("nonsense")
+def test_values_outside_an_attribute_s_range_are_trouble() -> None:
+    for name in sorted(n for n, op in OPS.items() if op.attrs):
+        with case(name):
+            for attr in OPS[name].attrs:
+                if attr.within is not None:
+                    outside = (10**5000, -(10**5000), float("nan"), float("inf"))
+                    listed = attr.kind in ("ints", "dims")
+                    assert all(attr.trouble((v,) if listed else v) for v in outside), attr.name
+                    assert not listed or attr.trouble((1,) * (attr.most + 1))
+                if attr.kind == "str":
+                    assert attr.trouble("x" * 10_000)
+                if attr.choices:
+                    assert attr.trouble("nonsense")
 
 
 def test_every_trait_is_said_of_an_op() -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
+from cases import case
 from effort import examples, rounds
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -335,24 +337,24 @@ def test_a_product_is_as_exact_as_what_its_maximum_is_compared_with() -> None:
     assert gc.compile(function)(*arrays(300, 16, 40, "f32")).all()
 
 
-@pytest.mark.parametrize("m", [1, 5, 128, 3000])
-@pytest.mark.parametrize("n", [2, 33, 1000])
-@pytest.mark.parametrize("k", [1, 700, 9000])
-@pytest.mark.parametrize("element", ["f32", "f64", "bf16"])
-def test_plans_finish_whole_rows(m: int, n: int, k: int, element: str) -> None:
-    rows, columns, depth = (m, k, 0, n), (n, 0, 1, 1), (k, 1, n, 0)
-    dims = [(contract.Dim(*d),) for d in (rows, columns, depth)]
-    product = contract.Contraction(element, (), dims[0], dims[1], dims[2], whole_rows=True)
-    for threads, packed in ((1, False), (2, False), (5, False), (2, True)):
-        words = contract.plan(
-            product,
-            contract.host_target(),
-            threads=threads,
-            epilogue=True,
-            stage=True,
-            packed_b=packed,
-        ).params
-        assert words[Word.N] == n
-        assert words[Word.COLUMN_UNITS] == 1
-        assert words[Word.FINISH_COLUMNS] >= words[Word.UNIT_COLUMNS] >= n
-        assert words[Word.FLAGS] & Flag.TILE
+def test_plans_finish_whole_rows() -> None:
+    for m, n, k, element in itertools.product(
+        [1, 5, 128, 3000], [2, 33, 1000], [1, 700, 9000], ["f32", "f64", "bf16"]
+    ):
+        with case(m, n, k, element):
+            rows, columns, depth = (m, k, 0, n), (n, 0, 1, 1), (k, 1, n, 0)
+            dims = [(contract.Dim(*d),) for d in (rows, columns, depth)]
+            product = contract.Contraction(element, (), dims[0], dims[1], dims[2], whole_rows=True)
+            for threads, packed in ((1, False), (2, False), (5, False), (2, True)):
+                words = contract.plan(
+                    product,
+                    contract.host_target(),
+                    threads=threads,
+                    epilogue=True,
+                    stage=True,
+                    packed_b=packed,
+                ).params
+                assert words[Word.N] == n
+                assert words[Word.COLUMN_UNITS] == 1
+                assert words[Word.FINISH_COLUMNS] >= words[Word.UNIT_COLUMNS] >= n
+                assert words[Word.FLAGS] & Flag.TILE

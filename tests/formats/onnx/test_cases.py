@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import warnings
+from functools import cache
 
 import pytest
 
@@ -24,7 +25,8 @@ MODULES = (
 COMPILED = ("gru_seq_length", "loop11", "nonmaxsuppression_two_classes", "scatternd_add", "lrn")
 
 
-def _cases() -> dict[str, Case]:
+@cache
+def node_cases() -> dict[str, Case]:
     import onnx.backend.test.case.node as node
 
     with warnings.catch_warnings():
@@ -41,24 +43,21 @@ def _cases() -> dict[str, Case]:
     return found
 
 
-CASES = _cases()
-
-
 def test_node_cases_on_the_interpreter() -> None:
     failed = {}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        for name, case in CASES.items():
+        for name, case in node_cases().items():
             how, why = outcome(case, "reference")
             if how != "passed":
                 failed[name] = why
     assert not failed
-    assert len(CASES) > 200
+    assert len(node_cases()) > 200
 
 
 @pytest.mark.parametrize("name", COMPILED)
 def test_node_cases_compiled(name: str) -> None:
-    assert outcome(CASES[f"test_{name}"]) == ("passed", "")
+    assert outcome(node_cases()[f"test_{name}"]) == ("passed", "")
 
 
 @pytest.mark.parametrize("kind", ["simple", "pytorch-operator"])

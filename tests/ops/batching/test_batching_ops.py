@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from cases import case
 from effort import examples
 from graphs import arguments, random_graphs, same
 from hypothesis import given
@@ -99,16 +100,17 @@ def test_lanes_equal_separate_calls(name: str) -> None:
     assert looped == (name in LOOPED | PARTLY), "what runs lane by lane stands in LOOPED"
 
 
-@pytest.mark.parametrize("name", sorted(OPS))
-def test_no_cell_is_blank(name: str) -> None:
+def test_no_cell_is_blank() -> None:
     """A rule, or a refusal that says why."""
-    op = OPS[name]
-    assert op.batch is not None, "see ops/record/batching.py"
-    if op.batch is by_the_sweep:
-        known = name in RULES or isinstance(op.lower, Host) or name in ("tuple", "item")
-        assert known, "see ops/batching/regions.py"
-    if op.regions:
-        assert name in RULES or isinstance(op.lower, Composite) or refuses(op)
+    for name in sorted(OPS):
+        with case(name):
+            op = OPS[name]
+            assert op.batch is not None, "see ops/record/batching.py"
+            if op.batch is by_the_sweep:
+                known = name in RULES or isinstance(op.lower, Host) or name in ("tuple", "item")
+                assert known, "see ops/batching/regions.py"
+            if op.regions:
+                assert name in RULES or isinstance(op.lower, Composite) or refuses(op)
 
 
 def refuses(op: Op) -> bool:
