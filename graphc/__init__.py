@@ -88,6 +88,7 @@ _HOMES = {
     "print": "graphc.frontend.transforms.outside",
     "profile": "graphc.frontend.compile.calibrate",
     "psum": "graphc.frontend.transforms.vmap",
+    "quantize": "graphc.learn.quantize",
     "register_pytree": "graphc.frontend.trace.tree",
     "reset_container": "graphc.frontend.session.variable",
     "save": "graphc.frontend.files.saved",

@@ -95,6 +95,7 @@ from graphc.learn.checkpoints import Checkpoints as Checkpoints
 from graphc.learn.checkpoints import load_checkpoint as load_checkpoint
 from graphc.learn.checkpoints import save_checkpoint as save_checkpoint
 from graphc.learn.model import Model as Model
+from graphc.learn.quantize import quantize as quantize
 from graphc.ops.control.custom import custom_op as custom_op
 from graphc.runtime.call.array import Array as Array
 from graphc.runtime.files.loaded import Loaded as Loaded

@@ -16,7 +16,7 @@ is the guard n = 20.  What follows for all sizes needs no guard.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from numbers import Integral
@@ -456,29 +456,39 @@ class Size(_Number):
 
     def symbols(self) -> set[str]:
         """The symbols that it depends on."""
-        pending, seen = [self], set[Atom]()
-        while pending:
-            found = {atom for monomial, _ in pending.pop().terms for atom in monomial} - seen
-            seen |= found
-            pending += [part for atom in found for part in atom.args if isinstance(part, Size)]
-        return {atom.name for atom in seen if atom.kind == "symbol"}
+        return {atom.name for atom in unknowns_behind(self) if atom.kind == "symbol"}
 
-    def value(self, symbols: Mapping[str, int], known: dict[Atom, int] | None = None) -> int:
+    def value(self, symbols: Mapping[str, int]) -> int:
         """The number for these values of the symbols, or the size for other sizes."""
-        known = {} if known is None else known  # of unknowns that occur more than once
-        return sum(c * math.prod(_number_of(a, symbols, known) for a in m) for m, c in self.terms)
+        known: dict[Atom, int] = {}
+        for atom in unknowns_behind(self):
+            parts = [_value(part, known) for part in atom.args]
+            is_symbol = atom.kind == "symbol"
+            known[atom] = symbols[atom.name] if is_symbol else KINDS[atom.kind][1](parts)
+        return _value(self, known)
 
     def __reduce__(self) -> Any:
         raise GraphError(f"the size {self} belongs to one compilation")
 
 
-def _number_of(atom: Atom, symbols: Mapping[str, int], known: dict[Atom, int]) -> int:
-    if atom.kind == "symbol":
-        return symbols[atom.name]
-    if atom not in known:
-        parts = [a.value(symbols, known) if isinstance(a, Size) else a for a in atom.args]
-        known[atom] = KINDS[atom.kind][1](parts)
-    return known[atom]
+def unknowns_behind(size: Size, known: Container[Atom] = ()) -> list[Atom]:
+    """All that a size is made of but what is known, the oldest first: parts come before what is
+    made of them, however deep a formula is."""
+    found: set[Atom] = set()
+    pending = [size]
+    while pending:
+        atoms = {atom for monomial, _ in pending.pop().terms for atom in monomial}
+        new = {atom for atom in atoms - found if atom not in known}
+        found |= new
+        pending += [part for atom in new for part in atom.args if isinstance(part, Size)]
+    return sorted(found, key=_number)
+
+
+def _value(size: int | Size, known: Mapping[Atom, int]) -> int:
+    """The number of a size whose unknowns are known."""
+    if not isinstance(size, Size):
+        return size
+    return sum(c * math.prod(known[atom] for atom in m) for m, c in size.terms)
 
 
 def _number(atom: Atom) -> int:

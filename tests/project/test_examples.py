@@ -162,6 +162,26 @@ def test_data_parallel_agrees_with_one_device(tmp_path: Path) -> None:
     assert apart["replay_has_the_same_bits"] is True
 
 
+# ------------------------------------------------------------------------------------ writing
+
+
+def test_a_cache_gives_the_scores_of_the_whole_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    import graphc as gc
+
+    monkeypatch.syspath_prepend(str(ROOT / "examples"))
+    gpt = importlib.import_module("gpt")
+    shape, rng = gpt.QUICK, np.random.default_rng(0)
+    exact, text = gpt.random_weights(shape, rng), rng.integers(0, 600, 9).astype(np.int32)
+    step = gc.compile(gpt.scores, static="heads", sizes="exact")
+    (whole, _) = step(exact, gpt.empty_cache(shape), text, np.int32(0), shape["heads"])
+    for bits, most in ((32, 1e-5), (16, 0.02), (8, 0.03)):
+        params, cache = gpt.in_bits(exact, bits), gpt.empty_cache(shape)
+        for first, stop in ((0, 4), *((k, k + 1) for k in range(4, 9))):
+            position = np.int32(first)
+            made, cache = step(params, cache, text[first:stop], position, shape["heads"])
+        assert np.abs(made - whole).max() < most * np.abs(whole).max()
+
+
 # ------------------------------------------------------------------------------------ learning
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from graphc.errors import GraphError
-from graphc.ir.sizes import Scope, Size, hint_of
+from graphc.ir.sizes import Scope, Size, hint_of, unknowns_behind
 from graphc.ir.unknowns import Atom
 from graphc.runtime.load.formulas import Formulas, Guard, Hole, Polynomial, Source
 
@@ -33,19 +33,21 @@ class Openings:
         self.polynomials: list[Polynomial] = []
 
     def polynomial(self, value: int | Size) -> Polynomial:
-        """A size over numbered unknowns; new ones get the next number."""
+        """A size over numbered unknowns; new ones get the next numbers."""
         if not isinstance(value, Size):
             return ((int(value), ()),)
-        return tuple((c, tuple(map(self.number, monomial))) for monomial, c in value.terms)
+        for atom in unknowns_behind(value, self.numbers):
+            self.number(atom)
+        return tuple((c, tuple(self.numbers[a] for a in monomial)) for monomial, c in value.terms)
 
-    def number(self, atom: Atom) -> int:
+    def number(self, atom: Atom) -> None:
+        """Number an unknown whose parts have numbers."""
         if atom.kind == "symbol":
-            return self.symbols[atom.name]
-        if atom not in self.numbers:
-            parts = tuple(map(self.polynomial, atom.args))
-            self.numbers[atom] = len(self.symbols) + len(self.unknowns)
-            self.unknowns.append((atom.kind, parts))
-        return self.numbers[atom]
+            self.numbers[atom] = self.symbols[atom.name]
+            return
+        parts = tuple(map(self.polynomial, atom.args))
+        self.numbers[atom] = len(self.symbols) + len(self.unknowns)
+        self.unknowns.append((atom.kind, parts))
 
     def formula(self, size: Size) -> int:
         """The number of a formula."""

@@ -167,7 +167,13 @@ def tracing(trace: Trace) -> Iterator[Trace]:
 
 
 def _operator(name: str) -> Callable[[Value, Any], Value]:
-    return lambda x, y: PUBLIC[name](x, y)
+    """x <op> y; a class that says `__array_ufunc__ = None` does it itself, as NumPy has it."""
+
+    def apply(x: Value, y: Any) -> Any:
+        left_to_it = getattr(type(y), "__array_ufunc__", True) is None
+        return NotImplemented if left_to_it else PUBLIC[name](x, y)
+
+    return apply
 
 
 def _reflected(name: str) -> Callable[[Value, Any], Value]:

@@ -6,8 +6,9 @@
 
 The casts back cost nothing: a contraction widens while it reads, or multiplies pairs of such
 numbers at once (fusion/widening).  Constants are rounded here; what is computed is rounded by the
-kernel that stores it.  A product is narrowed where that saves more than rounding costs; with a
-sample and an error budget only as many as the budget allows, those that save most per error first.
+kernel that stores it, and what was widened from 16 bits is read as it was.  A product is narrowed
+where that saves more than rounding costs; with a sample and an error budget only as many as the
+budget allows, those that save most per error first.
 """
 
 from __future__ import annotations
@@ -69,16 +70,17 @@ def products(graph: Graph) -> Iterator[Node]:
 
 
 def may_be_narrow(product: Node) -> bool:
-    return is_f32(product) and not product.after and all(map(may_be_rounded, product.inputs))
+    """An operand is not narrow yet, and neither has to be read in full or is of another type."""
+    if not is_f32(product) or product.after or any(map(is_exact, product.inputs)):
+        return False
+    return {narrow_type(behind_views(n)) for n in product.inputs} in ({None}, {None, BF16})
 
 
-def may_be_rounded(operand: Node) -> bool:
-    """Neither is it marked to be read in full, nor has someone rounded it."""
-    while is_view(operand):
-        if operand.op.traits.wide:
-            return False
+def is_exact(operand: Node) -> bool:
+    """Is it marked to be read in full?"""
+    while is_view(operand) and not operand.op.traits.wide:
         operand = operand.inputs[0]
-    return not operand.op.traits.wide and narrow_type(operand) is None
+    return operand.op.traits.wide
 
 
 def saved(node: Node) -> float:
@@ -89,7 +91,7 @@ def saved(node: Node) -> float:
     dims = lower.dims(node)
     spent = 0.0
     for source, strides in zip(sources_of(node), ((d[2] for d in dims), (d[3] for d in dims))):
-        if source.op.traits.constant:
+        if costs_nothing(source):
             continue
         own = [(hint_of(d[1]), stride) for d, stride in zip(dims, strides) if stride != 0]
         spent += tuned.narrowed_operations * elements_of(source)
@@ -104,10 +106,15 @@ def sources_of(node: Node) -> list[Node]:
     found = []
     for position, operand in enumerate(node.inputs):
         source = behind_views(operand)
-        near = source.op.traits.constant or elements_of(source) <= elements_of(operand)
+        near = costs_nothing(source) or elements_of(source) <= elements_of(operand)
         reached = near and is_f32(source) and reads_through(node, position, source)
         found.append(source if reached else operand)
     return found
+
+
+def costs_nothing(source: Node) -> bool:
+    """Is a value rounded before the program runs, or was it of 16 bits all along?"""
+    return source.op.traits.constant or narrow_type(source) is BF16
 
 
 def reads_through(node: Node, position: int, source: Node) -> bool:
@@ -161,35 +168,33 @@ def narrowed(graph: Graph, chosen: frozenset[Node]) -> Graph:
     """The graph in which the chosen products, at any depth, read operands of 16 bits."""
     here = {node.id for node in graph.nodes if node in chosen}
     inner = map_inside(graph, lambda region: narrowed(region, chosen))
-    made: dict[Node, Node] = {}
+    made: dict[Node, Node] = {}  # what stands for sources and their views
 
     def rewrite(node: Node, r: Rewriter) -> Node | None:
         if node.id not in here:
             return None
-        operands = tuple(
-            through_views(operand, source, rounded(source, made, r), r)
-            for operand, source in zip(node.inputs, sources_of(node))
-        )
-        return r.emit(node.op, operands, node.attrs)
+        for source in sources_of(node):
+            if source not in made:
+                made[source] = source if narrow_type(source) is BF16 else rounded(source, r)
+        return r.emit(node.op, tuple(seen(n, made, r) for n in node.inputs), node.attrs)
 
     return rebuild(inner, rewrite)
 
 
-def rounded(source: Node, made: dict[Node, Node], r: Rewriter) -> Node:
-    """A value rounded to 16 bits, as f32; one node for all who read it."""
-    if source not in made:
-        if source.op.traits.constant:
-            value = literal(source.attrs["value"].array, BF16)
-            narrow = r.emit(OPS["const"], (), {"value": value})
-        else:
-            narrow = r.emit(OPS["cast"], (source,), {"dtype": BF16})
-        made[source] = r.emit(OPS["cast"], (narrow,), {"dtype": F32})
-    return made[source]
+def rounded(source: Node, r: Rewriter) -> Node:
+    """A value rounded to 16 bits, as f32."""
+    if source.op.traits.constant:
+        value = literal(source.attrs["value"].array, BF16)
+        narrow = r.emit(OPS["const"], (), {"value": value})
+    else:
+        narrow = r.emit(OPS["cast"], (source,), {"dtype": BF16})
+    return r.emit(OPS["cast"], (narrow,), {"dtype": F32})
 
 
-def through_views(operand: Node, source: Node, made: Node, r: Rewriter) -> Node:
-    """The views between a source and an operand, of what was made of the source."""
-    if operand is source:
-        return made
-    inner = through_views(operand.inputs[0], source, made, r)
-    return r.emit(operand.op, (inner,), operand.attrs)
+def seen(operand: Node, made: dict[Node, Node], r: Rewriter) -> Node:
+    """An operand, seen through the views between it and what was rounded."""
+    if operand not in made:
+        inner = seen(operand.inputs[0], made, r)
+        same = inner is operand.inputs[0]
+        made[operand] = operand if same else r.emit(operand.op, (inner,), operand.attrs)
+    return made[operand]

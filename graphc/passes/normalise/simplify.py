@@ -33,6 +33,8 @@ def simplify(graph: Graph, config: Config) -> Graph:
             return (*found, implicit_broadcast)
         if isinstance(node.op.lower, Reduction):
             return (*found, fold_over_nothing)
+        if node.op.traits.matrix_product:
+            return (*found, turned_after_casts)
         return found
 
     for _ in range(MOST_ROUNDS):
@@ -169,6 +171,22 @@ def fold_over_nothing(node: Node, r: Rewriter) -> Node | None:
     assert isinstance(lower, Reduction)
     plain = not node.attrs["axes"] and source.type is node.type and lower.combine != "add"
     return source if plain else None
+
+
+def turned_after_casts(node: Node, r: Rewriter) -> Node | None:
+    """cast(transpose(x)) as an operand is transpose(cast(x)): a product reads through views."""
+
+    def swapped(operand: Node) -> Node:
+        view = operand.inputs[0] if operand.op.traits.casts and not operand.after else None
+        if view is None or not (view.op.traits.permutes or view.op.traits.reshapes) or view.after:
+            return operand
+        made = swapped(r.emit(operand.op, view.inputs, operand.attrs))
+        return r.emit(view.op, (made,), view.attrs)
+
+    operands = tuple(map(swapped, node.inputs))
+    if node.after or all(a is b for a, b in zip(operands, node.inputs)):
+        return None
+    return r.emit(node.op, operands, node.attrs)
 
 
 def concat_in_stages(node: Node, r: Rewriter) -> Node | None:

@@ -81,6 +81,16 @@ def test_weights_that_are_known_are_rounded_once() -> None:
     assert ("const", BF16) in kinds and ("const", F32) not in kinds
 
 
+def test_weights_of_16_bits_are_read_as_they_are() -> None:
+    w = normal(200, 96).astype(ml_dtypes.bfloat16)
+    graph, note = stage(lambda x, w: x @ w.T + x @ w.T * 2, normal(1, 96), w)
+    casts = [node for node in graph.nodes if node.op.name == "cast" and node.type.dtype is BF16]
+    assert len(casts) == 1 and "1 of 1 products in bf16" in note
+    x = normal(3, 96)
+    made = gc.compile(lambda x, w: x @ w.T, precision="bf16")(x, w)
+    assert made.dtype == np.float32 and result_error(x @ w.T.astype("f4"), made) < 0.02
+
+
 def test_what_costs_more_than_it_saves_stays() -> None:
     for function, given in (
         (lambda x, w: x @ w, (normal(4, 96), normal(96, 200))),  # few rows, weights to be rounded

@@ -1,0 +1,47 @@
+"""Formulas of sizes: what is shared by many parts is written, asked and computed once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+import graphc as gc
+from graphc.ir.sizes import Scope, either, greatest, least
+
+
+def nested(n: int, depth: int) -> int:
+    """Each step reads the one before it twice: written out, it would double in length."""
+    made = n
+    for step in range(depth):
+        made = greatest(either(n - 3 - step, made + 2, 3 * made // 2), least(made, 7 * n))
+    return made
+
+
+def test_parts_that_are_read_twice_do_not_double() -> None:
+    n = Scope().symbol("n", 20)
+    made = nested(n, 400)
+    assert made.symbols() == {"n"} and len(repr(made)) < 1000
+    for value in (0, 1, 2, 20, 1000):
+        assert made.value({"n": value}) == nested(value, 400)
+
+
+def test_extremes_are_one_in_any_order() -> None:
+    n = Scope().symbol("n", 20)
+    assert greatest(n // 3, 4) is greatest(4, n // 3)
+    assert least(greatest(n, 4), n + 1) is least(n + 1, greatest(4, n))
+
+
+def test_deep_programs_are_compiled_once() -> None:
+    w = np.eye(8, dtype=np.float32)[::-1] / 2
+
+    def deep(x: Any) -> Any:
+        for _ in range(400):
+            x = np.tanh(x @ w) + x[:, ::-1]
+        return x
+
+    made = gc.compile(deep, sizes={"x": ("n", 8)})
+    for rows in (3, 7):
+        x = np.linspace(-1, 1, rows * 8, dtype=np.float32).reshape(rows, 8)
+        assert np.allclose(made(x), deep(x), rtol=1e-3, atol=1e-3)
+    assert len(made.compiles) == 1

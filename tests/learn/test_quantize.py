@@ -1,0 +1,83 @@
+"""Weights in 8 bits: products, looked-up rows and trees of them, compiled or not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import graphc as gc
+from graphc.errors import GraphError
+
+RNG = np.random.default_rng(3)
+
+
+def normal(*dims: int) -> Any:
+    return RNG.standard_normal(dims).astype("f4")
+
+
+def close(made: Any, wanted: Any) -> bool:
+    return bool(
+        np.abs(np.asarray(made) - wanted).max(initial=0) <= 1e-5 * np.abs(wanted).max(initial=1)
+    )
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("lead", [(), (1,), (2,), (3,), (64,), (2, 1), (0,)])
+def test_products_are_those_of_the_matrix_it_stands_for(axis: int, lead: tuple[int, ...]) -> None:
+    w, x = normal(150, 130), normal(*lead, 150)
+    q = gc.quantize(w, axis=axis)
+    assert q.shape == (150, 130) and q.T.shape == (130, 150) and q.numbers.dtype == np.int8
+    dense = np.asarray(q.dense())
+    line = np.abs(w).max(axis=axis, keepdims=True)
+    assert (np.abs(dense - w) <= line / 253).all()
+    for run in (lambda x, q: x @ q, gc.compile(lambda x, q: x @ q)):
+        assert close(run(x, q), x @ dense)
+    back = normal(*lead, 130)
+    assert close(gc.compile(lambda x, q: x @ q.T)(back, q), back @ dense.T)
+
+
+def test_rows_of_a_table() -> None:
+    q = gc.quantize(normal(200, 96), axis=1)
+    ids = np.array([[0, 7], [199, -1]])
+    dense = np.asarray(q.dense())
+    assert close(gc.compile(lambda q, ids: q[ids])(q, ids), dense[ids])
+    assert close(q[ids], dense[ids])
+    with pytest.raises(GraphError, match="axis=1"):
+        q.T[ids]
+
+
+def test_trees_keep_what_is_no_large_matrix() -> None:
+    tree = {
+        "w": normal(128, 129),
+        "b": normal(129),
+        "n": 3,
+        "small": normal(4, 4),
+        "d": normal(128, 128).astype("f8"),
+    }
+    made = gc.quantize(tree)
+    assert type(made["w"]).__name__ == "Quantized"
+    assert all(made[name] is tree[name] for name in ("b", "n", "small", "d"))
+    layer = gc.compile(lambda p, x: np.tanh(x @ p["w"] + p["b"]))
+    assert np.abs(layer(made, normal(5, 128)) - 0).max() <= 1
+    assert len(layer.compiles) == 1
+
+
+def test_gradients_by_what_it_multiplies() -> None:
+    q, x = gc.quantize(normal(140, 130)), normal(3, 140)
+    slope = gc.compile(gc.grad(lambda x, q: ((x @ q) ** 2).sum()))(x, q)
+    dense = np.asarray(q.dense())
+    assert close(slope, 2 * (x @ dense) @ dense.T)
+
+
+def test_odd_matrices() -> None:
+    zero = gc.quantize(np.zeros((128, 128), "f4"))
+    assert not np.asarray(zero.dense()).any()
+    with pytest.raises(GraphError, match="NaN or infinite"):
+        gc.quantize(np.full((128, 128), np.nan, "f4"))
+    with pytest.raises(GraphError, match="axis must be 0 or 1"):
+        gc.quantize(normal(128, 128), axis=2)
+    huge = gc.quantize(np.full((128, 128), 3e38, "f4"))
+    assert np.isfinite(np.asarray(huge.dense())).all()
+    assert gc.quantize(np.empty((0, 9), "f4"), least=0).shape == (0, 9)
