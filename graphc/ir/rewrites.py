@@ -4,9 +4,10 @@
         made = step(stage, graph, config)
     rewrites.nodes                       what each of them was about, those left out as well
 
-What happened is always a beginning of what the stage does: a rewrite that needs another one comes
-after it, or with it as one (`rebuild(..., each=False)` and `permitted`).  Nothing is counted, and
-nothing costs time, outside of `counting`.
+A decision is a rewrite, too: where something is placed, what runs in one kernel, which memory is
+used again.  What happened is always a beginning of what the stage does: a rewrite that needs
+another one comes after it, or with it as one (`rebuild(..., each=False)` and `permitted`).  Nothing
+is counted, and nothing costs time, outside of `counting`.
 """
 
 from __future__ import annotations
@@ -43,6 +44,11 @@ def permitted(node: Node) -> bool:
     """Count a rewrite of a node, if they are counted. May it happen?"""
     current = _CURRENT.get()
     return current is None or current.take(node)
+
+
+def is_counting() -> bool:
+    """Are rewrites counted? What a stage knows from an earlier run is not to be used then."""
+    return _CURRENT.get() is not None
 
 
 class counting:

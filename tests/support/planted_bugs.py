@@ -489,4 +489,4 @@ def products_leave_out_a_column(patch: Any) -> None:
     symptom="crashes",
 )
 def everything_lies_at_one_place(patch: Any) -> None:
-    patch.setattr(plan.Arena, "take", lambda self, nbytes, messages=0: 0)
+    patch.setattr(plan.Arena, "take", lambda *given: 0)

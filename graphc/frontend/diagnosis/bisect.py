@@ -278,6 +278,8 @@ class _Search:
             value = partly(blamed.stage, blamed.before, self.trial.config, limit)
             if value is not blamed.before:
                 verify.verify(value)
+                for promise in () if blamed.stage.cycle else blamed.stage.ensures:
+                    promise(value)
             return disagreement(self.trial, value, self.wanted, self.orders) is not None
         except Exception:  # noqa: BLE001  that is what is looked for
             return True

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable
 from dataclasses import field
-from typing import TypeVar
+from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 from graphc.codegen.lowering import row_epilogue
@@ -24,6 +24,7 @@ from graphc.config import Config
 from graphc.ir.graph import Graph, Node
 from graphc.ir.op import Alias, Compute, Contraction, Effect, Library, Loops, Reduction, Scalar
 from graphc.ir.regions import talks
+from graphc.ir.rewrites import is_counting, permitted
 from graphc.ir.types import Type
 from graphc.passes.devices.recv_sets import recv_sets
 from graphc.passes.fusion.widening import widening_casts
@@ -61,6 +62,16 @@ class Group:
     def drop(self) -> Dims:
         reduced = self.reduced or frozenset()
         return tuple(e for k, e in enumerate(self.full) if k not in reduced)
+
+    def fields(self) -> tuple[Any, ...]:
+        """All of it, to be restored."""
+        known = self.kind, self.stage, self.nodes.copy(), self.reduced, self.read
+        return *known, self.operands.copy(), self.merged
+
+    def restore(self, fields: tuple[Any, ...]) -> None:
+        """Be as before."""
+        self.kind, self.stage, self.nodes, self.reduced, self.read = fields[:5]
+        self.operands, self.merged = fields[5:]
 
     def columns(self) -> bool:
         """The innermost wide axis is kept while another is folded: only folds, no second pass."""
@@ -201,7 +212,13 @@ class Groups:
             sources = direct | behind
         chosen: Group | None = None
         if self.merge and not node.after and node.op.effect is Effect.PURE:
+            before = self.around(sources) if is_counting() else []
             chosen = self.join(node, sources, direct, behind) or self.sibling(node, sources)
+            if chosen is not None and not permitted(node):
+                chosen = None
+                self.siblings.discard(node)
+                for group, fields in before:
+                    group.restore(fields)
         if chosen is None:
             chosen = self.fresh(node, sources)
             self.all.append(chosen)
@@ -214,6 +231,11 @@ class Groups:
                 group.read = True
             if group is not None or not self.copies(source):
                 chosen.operands.add(source.id)
+
+    def around(self, sources: Sources) -> list[tuple[Group, tuple[Any, ...]]]:
+        """The groups that a node may change when it joins one, and what they are before."""
+        found = (g for s in sources for g in (self.of(s), current(self.reader[s.id])))
+        return [(group, group.fields()) for group in dict.fromkeys(found) if group is not None]
 
     def fresh(self, node: Node, sources: Sources) -> Group:
         lower = node.op.lower
@@ -499,6 +521,8 @@ _known: WeakKeyDictionary[Graph, tuple[object, Groups]] = WeakKeyDictionary()
 
 def groups_of(graph: Graph, config: Config) -> Groups:
     """The groups of a graph as its marks say; stages that change nothing share them."""
+    if is_counting():
+        return regrouped(graph, config, frozenset(), Groups)
     options = config.merges, finishes_rows(config), config.donate
     found = _known.get(graph)
     if found is None or found[0] != options:

@@ -16,7 +16,7 @@ is limited.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from graphc.codegen.table.carries import scratch_bytes
 from graphc.codegen.table.copies import copied_by
@@ -39,6 +39,7 @@ from graphc.ir.liveness import last_reads, memory, root, roots
 from graphc.ir.op import Alias, Attrs, Effect
 from graphc.ir.place import Buffer, Device, Region, device_of
 from graphc.ir.regions import holds_kernels
+from graphc.ir.rewrites import permitted
 from graphc.ir.sizes import Size, greatest, hint_of
 from graphc.ir.types import UNIT, AnyType, TupleType, leaves
 from graphc.ir.verify import broken
@@ -122,6 +123,16 @@ class Constants:
         return Region("c", self.offsets[node.attrs], nbytes)
 
 
+def always() -> bool:
+    """Memory may be used again."""
+    return True
+
+
+def never() -> bool:
+    """It may not."""
+    return False
+
+
 class Arena:
     """Free gaps of a growing address range, each with the messages that its last users needed."""
 
@@ -132,11 +143,17 @@ class Arena:
         self.by_end: dict[int, int] = {}
         self.top = 0
 
-    def take(self, nbytes: int, messages: int = 0) -> int:
-        """The offset of a block: the smallest gap that holds it, or new bytes at the top."""
+    def take(self, nbytes: int, messages: int = 0, reuse: Callable[[], bool] = always) -> int:
+        """The offset of a block: the smallest gap that holds it, or new bytes at the top.
+
+        `reuse` is asked before memory is used again, and may forbid it.
+        """
         for position in range(bisect_left(self.gaps, (nbytes, 0)), len(self.gaps)):
             length, offset = self.gaps[position]
             if not self.messages[offset] & ~messages:
+                if not reuse():
+                    reuse = never
+                    break
                 left = self.messages[offset]
                 self._remove(offset, length)
                 if length > nbytes:
@@ -144,7 +161,8 @@ class Arena:
                 return offset
         start = self.top
         length = self.by_end.get(self.top, 0)
-        if 0 < length < nbytes and not self.messages[start - length] & ~messages:
+        grows = 0 < length < nbytes and not self.messages[start - length] & ~messages
+        if grows and reuse():
             start -= length  # grow the gap at the end
             self._remove(start, length)
         self.top = start + nbytes
@@ -251,7 +269,8 @@ class _Planner:
                 nbytes = aligned(sizes_of(stored.type)[0])
                 self.scratch[stored] = Region("arena", self.arena.take(hint_of(nbytes)), nbytes)
         if in_place:  # where a kernel may fail, a variable keeps its value
-            self.homes |= written_in_place(self.graph)
+            found = written_in_place(self.graph)
+            self.homes |= {leaf: home for leaf, home in found.items() if permitted(leaf[0])}
 
     def run(self) -> Graph:
         graph = self.graph
@@ -345,6 +364,8 @@ class _Planner:
         region = self.regions[found[0]][found[1]] if found is not None else None
         if found is None or region is None or region.base != "arena" or found in self.passed_on:
             return None
+        if not permitted(leaf[0]):
+            return None
         self.passed_on.add(found)
         self.users[leaf[0]] = self.users.get(leaf[0], 0) | self.users.get(found[0], 0)
         return region
@@ -358,7 +379,8 @@ class _Planner:
             self.scratch[node] = Region("arena", self.take(node, nbytes), nbytes)
 
     def take(self, node: Node, nbytes: int) -> int:
-        return self.arena.take(hint_of(nbytes), self.recv_sets[node.id] | self.there)
+        messages = self.recv_sets[node.id] | self.there
+        return self.arena.take(hint_of(nbytes), messages, lambda: permitted(node))
 
     def release(self, node: Node) -> None:
         first = 1 if node.op.traits.pop else 0  # the rest of a stack is not the pop's

@@ -11,9 +11,10 @@ from functools import partial
 from graphc.config import Config
 from graphc.ir.graph import Graph, Node
 from graphc.ir.place import Device, Spec
+from graphc.ir.rewrites import is_counting, permitted
 from graphc.passes.devices.region_devices import stack_origins
 from graphc.passes.placement.allowed_devices import Classes, inner_nodes, spec_of
-from graphc.passes.placement.assignment import Problem, Run, evaluate
+from graphc.passes.placement.assignment import Problem, Run, Where, evaluate
 from graphc.passes.placement.cost import CostModel, rounds_of
 from graphc.passes.placement.gap import gap_of
 from graphc.passes.placement.greedy import Offers, greedy
@@ -62,6 +63,7 @@ class Placement:
         before = evaluate(problem, first)
         run = improve(problem, before, self.config.place_seconds)
         self.explain(units, problem, before, run, offers)
+        run = evaluate(problem, chosen(units, problem, run.where)) if is_counting() else run
         where = [self.cost.devices[run.where[group]] for group in problem.group]
         for stack, unit in units.stack_readers():
             self.homes.setdefault(stack, run.where[problem.group[unit]])
@@ -183,6 +185,17 @@ class Placement:
         guessed = sum(not units.exact(unit) for unit in units.units)
         mark = f"; {guessed} costs are inaccurate" if guessed else ""
         explain(last.id, f"{text}{bound} {duration(gap.best)}{mark}")
+
+
+def chosen(units: Units, problem: Problem, where: Where) -> Where:
+    """The devices of classes where each that is not on the first that it may be on is counted, and
+    may be kept there."""
+    nodes = {g: u.nodes[0] for u, g in zip(units.units[::-1], problem.group[::-1]) if u.nodes}
+    made = list(where)
+    for group, devices in enumerate(problem.feasible):
+        if where[group] != devices[0] and group in nodes and not permitted(nodes[group]):
+            made[group] = devices[0]
+    return made
 
 
 class _Rewrite:

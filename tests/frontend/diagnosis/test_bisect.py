@@ -18,14 +18,19 @@ from state_programs import program
 
 import graphc as gc
 from graphc.config import Config
+from graphc.frontend.compile.engine import build
 from graphc.frontend.diagnosis.bisect import after_rewrites, culprit, same
 from graphc.frontend.diagnosis.kernels import wrong_kernels
 from graphc.frontend.diagnosis.reduce import reduced
 from graphc.frontend.diagnosis.report import is_small, test_file, written
+from graphc.ir.graph import rebuild
+from graphc.ir.op import OPS
 from graphc.ir.rewrites import counting
 from graphc.passes import pipeline
-from graphc.passes.compare import ulps
+from graphc.passes.compare import first_difference, ulps
+from graphc.passes.memory import plan as plan_module
 from graphc.passes.trial import Trial, disagreement
+from graphc.record import replace
 
 LOG = 10  # of the most rewrites of a stage in these programs, and a few runs more
 
@@ -116,6 +121,97 @@ def test_any_number_of_rewrites_computes_the_same(made, data):
         with counting(limit):
             part = pipeline.step(stage, before.value, trial.config).value
         assert disagreement(trial, part, wanted) is None, (stage.name, limit)
+
+
+def decided(x, w):
+    """Kernels to merge, memory to use again, and devices to choose from."""
+    h = np.tanh(x @ w) * 2 + 1
+    for k in range(3):
+        h = np.exp(-abs(h - h.sum(axis=1, keepdims=True) / (k + 2))) @ w
+    return h.sum(axis=0), np.tanh(h) - 1
+
+
+def apart(x, w):
+    """Two branches for two devices."""
+    a, b = x, x
+    for _ in range(3):
+        a, b = np.tanh(a @ w), np.exp(-abs(b @ w))
+    return a + b
+
+
+@pytest.mark.parametrize(
+    ("stage", "program", "size"),
+    [("place", apart, 256), ("fuse", decided, 8), ("plan", decided, 8)],
+)
+def test_any_number_of_decisions_computes_the_same(stage, program, size):
+    rng = np.random.default_rng(0)
+    arrays = [rng.normal(size=(size, size)) / size for _ in range(2)]
+    config = Config.create(devices=("cpu:0", "cpu:1") if stage == "place" else ("cpu:0",))
+    trial = Trial(gc.compile(program).graph(*arrays), arrays, {}, config)
+    stages = pipeline.run(trial.value, config)
+    at = next(k for k, each in enumerate(stages) if each.name == stage)
+    entry = pipeline.STAGES[pipeline.stage_named(stage)]
+    with counting() as rewrites:
+        whole = pipeline.step(entry, stages[at - 1].value, config).value
+    assert gc.show(whole) == gc.show(stages[at].value)
+    wanted, seen = trial.interpret(trial.value), set()
+    for limit in range(len(rewrites.nodes) + 1):
+        part = after_rewrites(trial.value, config, stage, limit)
+        if gc.show(part) not in seen:
+            seen.add(gc.show(part))
+            run = build(part, config, stage=stage).executable
+            assert first_difference(trial.named(run.run(arrays), {}), wanted) is None, limit
+    assert len(seen) > (1 if stage == "place" else len(rewrites.nodes) // 2)
+
+
+def memory_in_use(patch):
+    """The plan gives out memory that somebody still reads."""
+    take = plan_module.Arena.take
+
+    def taken(self, nbytes, messages=0, reuse=plan_module.always):
+        in_use = self.top > 2 * nbytes and reuse()
+        return 0 if in_use else take(self, nbytes, messages, reuse)
+
+    patch.setattr(plan_module.Arena, "take", taken)
+
+
+def long_kernels(patch):
+    """Kernels of more than five nodes add what they should subtract."""
+
+    def change(node, r):
+        if not (node.op.traits.kernel and len(node.regions[0].nodes) > 5):
+            return None
+        wrong = rebuild(
+            node.regions[0],
+            lambda n, inner: inner.emit(OPS["add"], n.inputs) if n.op.name == "sub" else None,
+        )
+        return r.emit(node.op, node.inputs, node.attrs, regions=(wrong,), loc=node.loc)
+
+    stages = list(pipeline.STAGES)
+    at = pipeline.stage_named("fuse")
+
+    def broken(graph, config):
+        made = stages[at].run(graph, config)
+        with counting():  # of its own: only what the stage decides has ordinals
+            return rebuild(made, change)
+
+    broken.__module__ = stages[at].run.__module__
+    wrong = replace(stages[at], run=broken, name="fuse")
+    patch.setattr(pipeline, "STAGES", (*stages[:at], wrong, *stages[at + 1 :]))
+
+
+@pytest.mark.parametrize(
+    ("stage", "plant"), [("plan", memory_in_use), ("fuse", long_kernels)], ids=["plan", "fuse"]
+)
+def test_a_wrong_decision_is_numbered(stage, plant, monkeypatch, own_cache):
+    rng = np.random.default_rng(0)
+    arrays = [rng.normal(size=(8, 8)) for _ in range(2)]
+    made = gc.compile(decided).graph(*arrays)
+    with monkeypatch.context() as patch:
+        plant(patch)
+        found = gc.bisect(made, arrays)
+    assert found is not None and found.stage == stage, found
+    assert 0 < found.rewrite <= found.rewrites, found
 
 
 def test_a_stage_stops_at_a_rewrite():
