@@ -217,8 +217,8 @@ class Groups:
             if chosen is not None and not permitted(node):
                 chosen = None
                 self.siblings.discard(node)
-                for group, fields in before:
-                    group.restore(fields)
+                for changed, fields in before:
+                    changed.restore(fields)
         if chosen is None:
             chosen = self.fresh(node, sources)
             self.all.append(chosen)
@@ -234,8 +234,8 @@ class Groups:
 
     def around(self, sources: Sources) -> list[tuple[Group, tuple[Any, ...]]]:
         """The groups that a node may change when it joins one, and what they are before."""
-        found = (g for s in sources for g in (self.of(s), current(self.reader[s.id])))
-        return [(group, group.fields()) for group in dict.fromkeys(found) if group is not None]
+        found = {g for s in sources for g in (self.of(s), current(self.reader[s.id]))}
+        return [(group, group.fields()) for group in found if group is not None]
 
     def fresh(self, node: Node, sources: Sources) -> Group:
         lower = node.op.lower
