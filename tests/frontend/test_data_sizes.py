@@ -195,6 +195,21 @@ def test_python_that_asks_for_a_count_is_traced_again_for_others():
         gc.compile(lambda x: list(np.sort(x[x > 0])), max_compiles=1)(with_found(3))
 
 
+def test_what_a_trace_for_a_count_has_read_is_watched():
+    read = {"none": 1.0}
+
+    def scaled(x):
+        found = np.sort(x[x > 0])
+        return np.full(1, read["none"]) if len(found) == 0 else found[:1]
+
+    compiled = gc.compile(scaled)
+    for value in (1.0, 1.0, 5.0):
+        read["none"] = value
+        for count in (3, 0, 2, 0):
+            x = with_found(count)
+            np.testing.assert_array_equal(compiled(x), scaled(x))
+
+
 def test_what_nothing_has_no_answer_to_is_an_error_in_the_line_that_asks():
     compiled = gc.compile(lambda x: np.sort(x[x > 0]).max() + 1)
     assert compiled(with_found(5)) == with_found(5).max() + 1

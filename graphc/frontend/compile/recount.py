@@ -19,25 +19,30 @@ from graphc.frontend.compile.variant import Variant
 from graphc.frontend.trace.trace import traced_before
 from graphc.ir.sizes import Scope
 from graphc.runtime.call.staged import Refused
+from graphc.runtime.tuning import tuned
 
 Counts = Mapping[str, int]
 Run = Callable[[Variant], Any]
 
 
 def run_for_counts(variant: Variant, run: Run, make: Callable[[Counts], Variant]) -> Any:
-    """Run a variant; where a run counts what Python has decided otherwise by, one that is for that:
-    a known one, or a new one that `make` compiles."""
+    """Run a variant of one signature; where a run counts what Python has decided otherwise by, one
+    that is for that: a known one, or a new one that `make` compiles.  The latest is tried first."""
+    known = variant.by_counts
+    found = next(filter(_holds, known), variant)
     while True:
         try:
-            return run(variant)
+            return run(found)
         except Refused as change:
             counts = change.counts
-        found = next((v for v in variant.by_counts if is_for(v.traced, counts)), None)
-        if found is None:
-            found = make(counts)
-            found.by_counts = variant.by_counts
-            found.by_counts.append(found)
-        variant = found
+        fitting = (v for v in known if _holds(v) and is_for(v.traced, counts))
+        found = next(fitting, None) or make(counts)
+        known[:] = [found, *(v for v in known if v is not found)][: tuned.kept_sizes]
+
+
+def _holds(variant: Variant) -> bool:
+    """Whether what it has read while tracing is what it was."""
+    return not variant.baked or variant.baked.holds()
 
 
 def trace_for_counts(

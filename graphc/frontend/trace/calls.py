@@ -27,12 +27,13 @@ import numpy as np
 
 from graphc.frontend.trace import dispatch, names, rewrite
 from graphc.frontend.trace.known_arrays import KnownArray, evaluate, is_element
+from graphc.frontend.trace.masks import SelectedElements
 from graphc.frontend.trace.operands import any_unknown, leaves, mapped, plain
 from graphc.frontend.trace.standins import STANDINS, stacked
 from graphc.frontend.trace.tracer import Tracer
 from graphc.ir.sizes import Size
 from graphc.ir.types import Dim
-from graphc.ops.record.value import _ACTIVE, NUMPY, PUBLIC, Stateful, as_value, current
+from graphc.ops.record.value import _ACTIVE, NUMPY, PUBLIC, Stateful, Value, as_value, current
 
 _Dispatcher: Any = type(np.sum)
 _OWN_FOLDER = str(Path(__file__).resolve().parents[2]) + os.sep
@@ -173,6 +174,8 @@ def _others(function: Any) -> Any:
     package = _package(function)
     if package == "builtins" and getattr(function, "__name__", "") == "isinstance":
         return _is_instance
+    if function is len:
+        return _length
     if package == "numpy":
         return functools.partial(_numpy, function)
     if package == "graphc":
@@ -184,6 +187,12 @@ def _others(function: Any) -> Any:
     if package in sys.stdlib_module_names:
         return function
     return _called_object(function) or functools.partial(_foreign, function)
+
+
+def _length(x: Any, /) -> Any:
+    """len(x); of a traced array whose length is open that size, which is no int."""
+    extent = x.shape[0] if isinstance(x, Value | SelectedElements) and x.ndim else None
+    return extent if isinstance(extent, Size) else len(x)
 
 
 def _calling(function: Any, /, *args: Any, **kwargs: Any) -> Any:
