@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import graphc as gc
-from graphc.frontend.summaries.writers import Entry, Histogram, Picture
+from graphc.frontend.summaries.writers import JSONL, Entry, Histogram, Picture
 
 HOSTILE = ("</script>", 'a,b\n"c"', "\x00\x1b[31m", "\ud800", "=1+1", "../../x", "é" * 100, "a/b c")
 
@@ -354,7 +354,22 @@ def test_without_tensorboardx_one_is_told_so(
         gc.summary.to(tmp_path / "tb")
 
 
-def test_a_place_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["a.csv", "a.jsonl", "folder"])
+def test_a_place_that_cannot_be_written_is_refused(name: str, tmp_path: Path) -> None:
+    if name == "folder":
+        pytest.importorskip("tensorboardX", reason="tensorboardX declares the messages")
     (tmp_path / "file").write_text("")
     with pytest.raises(gc.GraphError, match="cannot write"):
-        gc.summary.to(tmp_path / "file" / "a.csv")
+        gc.summary.to(tmp_path / "file" / name)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no disk that is full")
+def test_a_disk_that_is_full_when_all_is_said_is_an_error() -> None:
+    kept = Kept()
+    with pytest.raises(gc.GraphError, match="No space"), gc.summary.to(kept) as log:
+        log.writers.insert(0, JSONL("/dev/full"))
+        gc.summary.scalar("a", 1)
+    assert kept.closed == 1
+    with pytest.raises(KeyError), gc.summary.to(JSONL("/dev/full")):
+        gc.summary.scalar("a", 1)
+        raise KeyError

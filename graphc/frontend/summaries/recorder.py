@@ -176,8 +176,9 @@ class Recorder:
 
     def __exit__(self, *error: object) -> None:
         recorders.remove(self)
-        for writer in self.writers:
-            writer.close()
+        failures = [failure for writer in self.writers if (failure := _closed(writer))]
+        if failures and not any(error):
+            raise GraphError(f"a summary cannot be written: {failures[0].strerror}")
 
     @property
     def is_on(self) -> bool:
@@ -213,6 +214,15 @@ class Recorder:
                     writer.write(entry)
             except OSError as error:
                 raise RunError(f"a summary cannot be written: {error.strerror}") from error
+
+
+def _closed(writer: Writer) -> OSError | None:
+    """Close a writer; what kept it from writing its last lines."""
+    try:
+        writer.close()
+    except OSError as error:
+        return error
+    return None
 
 
 def _number(value: Any) -> float | int:

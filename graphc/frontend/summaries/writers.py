@@ -9,7 +9,7 @@ import os
 import struct
 import zlib
 from pathlib import Path
-from typing import Any, Protocol, TextIO
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -122,23 +122,14 @@ class Writer(Protocol):
 
 
 class _TextFile:
-    """A file that is made with its first line, in a folder that may have to be made."""
+    """A file, in a folder that may have to be made."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
-        self._file: TextIO | None = None
-
-    @property
-    def file(self) -> TextIO:
-        if self._file is None:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = self.path.open(
-                "w", encoding="utf-8", newline="", errors="backslashreplace"
-            )
-        return self._file
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self.file = self.path.open("w", encoding="utf-8", newline="", errors="backslashreplace")
 
     def close(self) -> None:
-        """Close the file; one that nothing was written to is made, too."""
         self.file.close()
 
 
