@@ -366,10 +366,14 @@ def test_a_place_that_cannot_be_written_is_refused(name: str, tmp_path: Path) ->
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no disk that is full")
 def test_a_disk_that_is_full_when_all_is_said_is_an_error() -> None:
     kept = Kept()
-    with pytest.raises(gc.GraphError, match="No space"), gc.summary.to(kept) as log:
-        log.writers.insert(0, JSONL("/dev/full"))
-        gc.summary.scalar("a", 1)
-    assert kept.closed == 1
-    with pytest.raises(KeyError), gc.summary.to(JSONL("/dev/full")):
-        gc.summary.scalar("a", 1)
-        raise KeyError
+
+    def told(end: Any) -> None:
+        with gc.summary.to(JSONL("/dev/full"), kept):
+            gc.summary.scalar("a", 1)
+            end()
+
+    with pytest.raises(gc.GraphError, match="No space"):
+        told(list)
+    with pytest.raises(KeyError):  # what ended the block is told
+        told(lambda: {}[0])
+    assert kept.closed == 2
