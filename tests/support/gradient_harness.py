@@ -22,7 +22,7 @@ OWN = {
     "param", "const", "tuple", "item", "call", "fused", "blocked", "workspace", "pack", "unpack",
     "barrier", "grad", "checkpoint", "custom_grad", "cond", "switch", "while", "scan",
     "stack", "push", "pop", "read", "assign", "send", "recv", "print", "assert", "callback",
-    "vmap", "axis_sum", "axis_gather", "axis_slice",
+    "summary", "vmap", "axis_sum", "axis_gather", "axis_slice",
 }  # fmt: skip
 
 # Ops with a kink wherever two elements are equal.

@@ -40,6 +40,7 @@ WITHOUT_KERNEL = {
     "print": "none: it calls Python, and is placed on a CPU",
     "assert": "none: it calls Python, and is placed on a CPU",
     "callback": "none: it calls Python, and is placed on a CPU",
+    "summary": "none: it calls Python, and is placed on a CPU",
     "send": "an asynchronous copy from the device, or to another one",
     "recv": "an asynchronous copy to the device",
 }
