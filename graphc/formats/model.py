@@ -56,7 +56,7 @@ from graphc.ir.types import Type, dtype, substitute, tensor
 from graphc.limits import check_within
 from graphc.ops.record.value import Value, current, lift
 from graphc.record import record, replace
-from graphc.runtime.call.open import is_crowded
+from graphc.runtime.call.open import Latest
 
 Array = np.ndarray[Any, Any]
 MOST_SEEN = 8  # calls that are compared
@@ -69,13 +69,11 @@ class Stage:
 
     built    the whole model, or a query: the value that tracing cannot go on without
     outline  how the results are put together (None for a query)
-    served   whether it is one of the sizes of a compilation that leaves them open
     """
 
     built: Built
     outline: Any = None
     answers: OrderedDict[tuple[Any, ...], Stage] = field(default_factory=OrderedDict)
-    served: bool = False
 
     @property
     def plain(self) -> bool:
@@ -131,7 +129,8 @@ class ImportedModel(LoadedGraph):
         types = [type_of(name, kind) for name, kind in self.kinds.items()]
         self._takes_strings = any(kind.element in STRINGS for kind in self.kinds.values())
         self._words = (*sorted(words), None) if self._takes_strings else ()
-        self._stages: OrderedDict[tuple[Any, ...], Stage] = OrderedDict()
+        self._stages: dict[tuple[Any, ...], Stage] = {}
+        self._sized: Latest[tuple[Any, ...], Stage] = Latest()  # sizes of open compilations
         self._sizes: dict[tuple[Any, ...], _Sizes] = {}
         self.shelf: Shelf | None = None  # where what is compiled is kept for other processes
         self.beside: Mapping[str, Stamp] = {}  # the files beside its own that it was read from
@@ -185,7 +184,8 @@ class ImportedModel(LoadedGraph):
             return made if ready.plain else _together(ready.outline, made)
         stage, arrays = self._staged(values)
         own = all(a is v for a, v in zip(arrays, values)) and len(arrays) == len(values)
-        if own and not self._takes_strings and stage in self._stages.values():
+        first = stage in self._stages.values() or stage in self._sized  # answers are not known
+        if own and first and not self._takes_strings:
             self._ready[key] = stage
         return _together(stage.outline, self._execute(stage, arrays))
 
@@ -241,14 +241,14 @@ class ImportedModel(LoadedGraph):
         outline = [_outline(v, arrays) for v in values]
         key = (_frozen(outline), *((a.dtype.str, a.shape) for a in arrays))
         with self._lock:
-            stage = self._stages.get(key)
+            stage = self._stages.get(key) or self._sized.get(key)
             if stage is None:
                 stage = self._serve(outline, arrays)
-                if stage is None:
-                    stage = self._compile(outline, arrays, [])
-                    self._keep(stage, outline, arrays)
-                self._stages[key] = stage
-                self._forget()
+                for gone in self._sized.add(key, stage, stage.built.image) if stage else ():
+                    self._ready = {k: kept for k, kept in self._ready.items() if kept is not gone}
+            if stage is None:
+                stage = self._stages[key] = self._compile(outline, arrays, [])
+                self._keep(stage, outline, arrays)
             answers: list[Array] = []
             while stage.outline is None:
                 (answer,) = self._execute(stage, arrays)
@@ -295,14 +295,7 @@ class ImportedModel(LoadedGraph):
                 return built, results
 
             found = sizes.open.extended(given, shapes, make) if given else None
-        return Stage(*found, served=True) if found is not None else None
-
-    def _forget(self) -> None:
-        """Give back the memory of sizes that are not called any more."""
-        served = [key for key, stage in self._stages.items() if stage.served]
-        while is_crowded(self._stages[key].built.image for key in served):
-            gone = self._stages.pop(served.pop(0))
-            self._ready = {key: stage for key, stage in self._ready.items() if stage is not gone}
+        return Stage(*found) if found is not None else None
 
     def _execute(self, stage: Stage, arrays: Sequence[Array]) -> list[Array]:
         executable = stage.built.executable

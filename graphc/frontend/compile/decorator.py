@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
@@ -61,7 +60,7 @@ from graphc.ir.sizes import Scope
 from graphc.ir.types import substitute_dim, tensor
 from graphc.ops.record.value import _ACTIVE, Value, current, lift, trace_of
 from graphc.record import replace
-from graphc.runtime.call.open import is_crowded
+from graphc.runtime.call.open import Latest
 from graphc.seams.cpython import pickles_by_value
 
 if TYPE_CHECKING:
@@ -109,7 +108,7 @@ class CompiledFunction(Generic[P, R]):
         self._variants: dict[Signature, tuple[Variant, ...]] = {}
         self._newest: Built | None = None
         self._families: dict[Any, Family] = {}
-        self._served: OrderedDict[Signature, Variant] = OrderedDict()
+        self._served: Latest[Signature, Variant] = Latest()
         self._plain: dict[tuple[Any, ...], tuple[Callable[..., Any], Variant]] = {}
         self._last: tuple[Callable[..., Any], Any] = (no_entry, None)
         self._recent: tuple[tuple[Callable[..., Any], Variant], ...] = ()
@@ -263,7 +262,8 @@ class CompiledFunction(Generic[P, R]):
             return
         self._last = latest = (entry, variant)
         if plain and variant.is_flat and self._binder.simple and not variant.baked:
-            self._plain[_plain_key(args)] = latest
+            variant.plain_key = key = _plain_key(args)
+            self._plain[key] = latest
         elif latest not in self._recent:
             self._recent = (latest, *self._recent[: MOST_RECENT - 1])
 
@@ -309,8 +309,9 @@ class CompiledFunction(Generic[P, R]):
     def _found(self, signature: Signature) -> Variant | None:
         """The variant of a signature whose trace read what is there now."""
         known = [*self._variants.get(signature, ())]
-        if signature in self._served:
-            known.append(self._served[signature])
+        served = self._served.get(signature)
+        if served is not None:
+            known.append(served)
         for variant in known:
             if not variant.baked or variant.baked.holds():
                 return variant
@@ -325,10 +326,9 @@ class CompiledFunction(Generic[P, R]):
         if found is None:
             family.note(signature)
             return None
-        self._served[signature] = found
-        while is_crowded(v.built.image for v in self._served.values() if v.built is not None):
-            _, oldest = self._served.popitem(last=False)
-            self._plain = {key: v for key, v in self._plain.items() if v[1] is not oldest}
+        assert found.built is not None
+        for oldest in self._served.add(signature, found, found.built.image):
+            self._plain.pop(oldest.plain_key, None)
         return found
 
     def _open(self, family: Family, signature: Signature) -> Variant | None:

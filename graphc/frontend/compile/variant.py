@@ -77,6 +77,7 @@ class Variant:
         self.tree = traced.tree
         self.trace_seconds = traced.seconds
         self.built: Built | None = None
+        self.plain_key: tuple[Any, ...] = ()  # of calls with arrays that are like the latest
         self.is_flat = all(
             child is LEAF and isinstance(key, Type)
             for child, key in zip(signature.tree.children, signature.keys)

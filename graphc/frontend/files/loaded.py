@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from os import PathLike
 from typing import Any, NoReturn
@@ -27,7 +26,7 @@ from graphc.ir.types import Type, type_text
 from graphc.ops.record.value import Value, current, lift, trace_of
 from graphc.passes.placement.allowed_devices import inner_nodes
 from graphc.record import replace
-from graphc.runtime.call.open import is_crowded
+from graphc.runtime.call.open import Latest
 from graphc.runtime.files.loaded import Loaded, nest
 
 
@@ -72,7 +71,8 @@ class LoadedGraph(Loaded):
         self.config = replace(config, verify=max(config.verify, 2))
         self.stage = stage
         self.containers = {}
-        self._built: OrderedDict[tuple[tuple[str, int], ...], Built] = OrderedDict()
+        self._built: dict[tuple[tuple[str, int], ...], Built] = {}
+        self._served: Latest[tuple[tuple[str, int], ...], Built] = Latest()
         self._open: OpenBuilds[Any] = OpenBuilds()
         self._lock = fork_safe_lock()
         self._symbolic = bool(symbols_of(self.types))
@@ -163,12 +163,13 @@ class LoadedGraph(Loaded):
                 return self._for_all()
             binding = self.bind(shapes) if self._symbolic else {}
             key = tuple(sorted(binding.items()))
-            found = self._built.get(key)
+            found = self._built.get(key) or self._served.get(key)
             if found is None:
-                found = self._serving(dict(key), shapes) or self.build_exactly(*shapes)
-                self._built[key] = found
-                while self._open and is_crowded(each.image for each in self._built.values()):
-                    self._built.popitem(last=False)
+                found = self._serving(dict(key), shapes)
+                if found is not None:
+                    self._served.add(key, found, found.image)
+            if found is None:
+                found = self._built[key] = self.build_exactly(*shapes)
         return found
 
     def build_exactly(self, *shapes: tuple[int, ...]) -> Built:

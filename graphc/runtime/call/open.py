@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from typing import Any, Generic, TypeVar
 
 from graphc.errors import FeedError
 from graphc.forks import fork_safe_lock
@@ -15,15 +15,46 @@ from graphc.runtime.load.program import Image, Slot
 from graphc.runtime.tuning import tuned
 
 Shapes = tuple[tuple[int, ...], ...]
+Key = TypeVar("Key", bound=Hashable)
+Made = TypeVar("Made")
 
 
-def is_crowded(images: Iterable[Image]) -> bool:
-    """Whether programs for different sizes, the last of which is in use, are more than are kept."""
-    count = nbytes = 0
-    for image in images:
-        count += 1
-        nbytes += sum(each.arena_bytes for each in image.images)
-    return count > 1 and (count > tuned.kept_sizes or nbytes > tuned.kept_arenas)
+class Latest(Generic[Key, Made]):
+    """What was made for different sizes, the latest last: no more of it is kept, and of the memory
+    it takes, than is allowed."""
+
+    def __init__(self) -> None:
+        self._made: OrderedDict[Key, tuple[Made, int]] = OrderedDict()
+        self._nbytes = 0
+
+    def __len__(self) -> int:
+        return len(self._made)
+
+    def __iter__(self) -> Iterator[Made]:
+        return iter([made for made, _ in list(self._made.values())])
+
+    def get(self, key: Key) -> Made | None:
+        """What is kept; it is the latest now."""
+        found = self._made.get(key)
+        if found is None:
+            return None
+        self._made.move_to_end(key)
+        return found[0]
+
+    def add(self, key: Key, made: Made, image: Image) -> list[Made]:
+        """Keep one more, which runs such an image; returns what is kept no longer."""
+        nbytes = sum(each.arena_bytes for each in image.images)
+        self._made[key] = made, nbytes
+        self._nbytes += nbytes
+        gone = []
+        while len(self._made) > 1 and self._is_crowded():
+            _, (oldest, size) = self._made.popitem(last=False)
+            self._nbytes -= size
+            gone.append(oldest)
+        return gone
+
+    def _is_crowded(self) -> bool:
+        return len(self._made) > tuned.kept_sizes or self._nbytes > tuned.kept_arenas
 
 
 class OpenExecutable:
@@ -36,7 +67,7 @@ class OpenExecutable:
     def __init__(self, image: Image, make: Callable[[Image], Executable]) -> None:
         self.image = image
         self._make = make
-        self._bound: OrderedDict[Shapes, Executable] = OrderedDict()
+        self._bound: Latest[Shapes, Executable] = Latest()
         self._first: Executable | None = None  # what it has linked stays linked
         self._lock = fork_safe_lock()
 
@@ -51,14 +82,13 @@ class OpenExecutable:
 
     @property
     def stack_bytes(self) -> int:
-        return sum(each.stack_bytes for each in list(self._bound.values()))
+        return sum(each.stack_bytes for each in self._bound)
 
     def bound(self, shapes: Shapes) -> Executable | None:
         """The executable for parameters of these shapes; None if the program is not for them."""
         with self._lock:
             found = self._bound.get(shapes)
             if found is not None:
-                self._bound.move_to_end(shapes)
                 return found
         formulas = self.image.formulas
         assert formulas is not None
@@ -68,9 +98,10 @@ class OpenExecutable:
         made = self._make(filled(self.image, values))
         with self._lock:
             self._first = self._first or made
-            found = self._bound.setdefault(shapes, made)
-            while is_crowded(each.image for each in self._bound.values()):
-                self._bound.popitem(last=False)
+            found = self._bound.get(shapes)
+            if found is None:
+                found = made
+                self._bound.add(shapes, made, made.image)
         return found
 
     def of(self, arrays: Sequence[Value]) -> Executable:
@@ -102,5 +133,5 @@ class OpenExecutable:
 
     def cancel(self) -> None:
         """Stop the runs that are in flight."""
-        for each in list(self._bound.values()):
+        for each in self._bound:
             each.cancel()

@@ -7,7 +7,6 @@ sizes and a `Hole` names the formula.  `bind` fills the holes for the shapes of 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -243,7 +242,12 @@ def _number(value: object) -> int:
 
 def value_of(polynomial: Polynomial, values: Sequence[int]) -> int:
     """A polynomial of known unknowns."""
-    return sum(factor * prod([values[k] for k in unknowns]) for factor, unknowns in polynomial)
+    total = 0
+    for product, unknowns in polynomial:
+        for k in unknowns:
+            product *= values[k]
+        total += product
+    return total
 
 
 def filled(image: Image, values: Sequence[int]) -> Image:
