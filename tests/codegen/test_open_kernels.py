@@ -139,3 +139,29 @@ def test_positions_are_divided_by_sizes_ahead_of_the_loops_that_share_them() -> 
     lines = emit(kernel, host()).splitlines()
     outer, inner, *_ = (k for k, line in enumerate(lines) if line.startswith("loop"))
     assert [outer < k < inner for k, line in enumerate(lines) if "srem i64" in line] == [True]
+
+
+def block_of_a_transformer(ids: Any, mask: Any, table: Any, w: Any, wide: Any, back: Any) -> Any:
+    (b, t), size = ids.shape, w.shape[0]
+    x = table[ids] + table[:1]
+    heads = (x @ w).reshape(b, t, 2, size // 2).transpose(0, 2, 1, 3)
+    scores = heads @ heads.transpose(0, 1, 3, 2) / 4 + (1 - mask[:, None, None, :]) * -1e4
+    x = layer_norm(x + (softmax(scores) @ heads).transpose(0, 2, 1, 3).reshape(b, t, size) @ w)
+    h = x @ wide
+    return layer_norm(x + (h * (1 + np.tanh(h + h**3))) @ back).sum(axis=1)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_transformer_is_compiled_once_for_all_batches_and_lengths(threads: int) -> None:
+    rng = np.random.default_rng(0)
+    shapes = ((100, 32), (32, 32), (32, 128), (128, 32))
+    weights = [rng.standard_normal(shape).astype("f4") * 0.2 for shape in shapes]
+    kinds = [("b", "t"), *shapes]
+    specs = [gc.spec(("b", "t"), "i64"), *(gc.spec(shape, "f32") for shape in kinds)]
+    made = template(block_of_a_transformer, specs, {"b": 33, "t": 300}, threads=threads)
+    assert [repr(guard) for guard in made.guards] == ["t != 0"]
+    for b, t in ((1, 1), (2, 7), (7, 64), (64, 2), (3, 129), (1, 300), (20, 90), (0, 5)):
+        ids = rng.integers(0, 100, (b, t))
+        mask = (rng.random((b, t)) < 0.7).astype("f4")
+        want = block_of_a_transformer(ids, *(a.astype("f8") for a in (mask, *weights)))
+        np.testing.assert_allclose(made.run([ids, mask, *weights]), want, rtol=1e-3, atol=1e-3)

@@ -180,15 +180,13 @@ class _Cut:
 
     def pays(self) -> bool:
         """Does the cut save an array for every node that takes long?"""
-        before, after = (sum(n.nbytes for n in values) for values in (self.wanted, self.stored))
-        heavy = sum(n.nbytes for n in self.made if is_heavy(n))
-        return bool(self.made) and before - after >= max(tuned.recompute_bytes, heavy)
+        heavy = filter(is_heavy, self.made)
+        values = (self.wanted, self.stored, heavy)
+        before, after, least = (sum(hint_of(n.nbytes) for n in found) for found in values)
+        return bool(self.made) and before - after >= max(tuned.recompute_bytes, least)
 
 
 def is_heavy(node: Node) -> bool:
-    cost = node.op.cost
-    return (
-        cost is not None
-        and isinstance(node.type, Type)
-        and hint_of(cost(node)[0]) > tuned.recompute_flops * hint_of(node.type.size)
-    )
+    if node.op.cost is None or not isinstance(node.type, Type):
+        return False
+    return node.op.estimate(node)[0] > tuned.recompute_flops * hint_of(node.type.size)
