@@ -189,4 +189,5 @@ class _Cut:
 def is_heavy(node: Node) -> bool:
     if node.op.cost is None or not isinstance(node.type, Type):
         return False
-    return node.op.estimate(node)[0] > tuned.recompute_flops * hint_of(node.type.size)
+    elements: int = hint_of(node.type.size)
+    return node.op.estimate(node)[0] > tuned.recompute_flops * elements
