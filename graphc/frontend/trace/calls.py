@@ -326,9 +326,9 @@ def _numpy(function: Any, /, *args: Any, **kwargs: Any) -> Any:
 
 def _of_sizes(function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     """A function of NumPy for dimensions that are open: as shapes, or as operands."""
-    if isinstance(function, np.ufunc):
+    if isinstance(function, np.ufunc) or function in (np.array, np.asarray):
         args, kwargs = mapped((args, kwargs), _as_operand)
-        return function(*args, **kwargs)
+        return _numpy(function, *args, **kwargs)
     found = NUMPY.get(function) if _is_hashable(function) else None
     return found(*args, **kwargs) if found is not None else function(*args, **kwargs)
 
