@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import graphc as gc
+from graphc.codegen.numba.route import refusal
 from graphc.hints import FOREIGN, explained, meant
 
 
@@ -134,6 +135,12 @@ def test_numba_refusals_name_the_op_and_the_cause_first() -> None:
     assert message.startswith("Numba refuses the custom op stray: NameError")
     assert "undefined_thing" in message
     assert caught.value.location is not None and caught.value.location[0] == __file__
+
+
+def test_colours_of_numba_are_left_out() -> None:
+    text = "\x1b[1mFailed in nopython mode\x1b[0m\n\x1b[1m\x1b[31mNameError: no x\x1b[0m\nFile y"
+    made = refusal(text, "stray", test_colours_of_numba_are_left_out)
+    assert made.message.endswith("test_colours_of_numba_are_left_out: NameError: no x")
 
 
 def test_a_dtype_is_spelt_in_one_way(tmp_path: Path) -> None:

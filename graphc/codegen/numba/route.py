@@ -246,11 +246,13 @@ def _compile(dispatcher: Any, signature: Any, name: str, users: Any = None) -> A
     return dispatcher.overloads[tuple(signature)]
 
 
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")  # where colorama is installed, Numba writes in colours
 _STEP = re.compile(r"(Failed in |During: |Enable logging|File )")  # of Numba's way to an error
 
 
 def refusal(text: str, name: str, users: Callable[..., Any] | None) -> GraphError:
     """Numba's error from the cause on: it prints that below the steps that led there."""
+    text = _COLOUR.sub("", text)
     lines = [line.strip() for line in text.split("\n") if line.strip()]
     rest = dropwhile(_STEP.match, lines)
     causes = list(takewhile(lambda line: not _STEP.match(line), rest)) or lines
