@@ -202,7 +202,7 @@ def reading_seconds(count):
     return sorted(times)[2]
 
 
-@click.command(help=__doc__.split("\n", 1)[0])
+@click.command(help="A language model in GPT-2's shape writes, its weights in 32, 16 and 8 bits.")
 @click.option("--bits", type=click.Choice(["32", "16", "8", "all"]), default="all")
 @click.option("--tokens", "count", type=click.IntRange(2), default=40, help="How many to write.")
 @click.option("--prompt", default="464 3290 318 257", help="Numbers of tokens.")
