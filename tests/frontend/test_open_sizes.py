@@ -80,6 +80,19 @@ def test_a_dimension_that_changes_is_left_open(name):
     assert len(compiled.compiles) <= 3
 
 
+def test_a_write_to_a_part_that_may_be_empty_leaves_the_rest_as_it_was():
+    def doubled(x, part):
+        made = x.copy()
+        made[part] *= 2
+        return made
+
+    for part in (slice(2, None), slice(None, -2), slice(2, None, 3)):
+        compiled = gc.compile(lambda x, part=part: doubled(x, part), sizes={"x": ("n", 3)})
+        for n in (5, 2, 3, 9):
+            x = f32(n, 3)
+            np.testing.assert_array_equal(compiled(x), doubled(x, part))
+
+
 def test_sizes_that_are_named_are_open_from_the_first_call():
     named = gc.compile(layer, sizes={"x": ("n", 16)})
     for n in (3, 1, 64, 0):

@@ -122,7 +122,7 @@ def _slice_update(b: Scalars, node: Applied, read: Read, index: tuple[Any, ...])
             source.append(b.integer(0))
             continue
         last = start + (count - 1) * step
-        begin, end = min(start, last), max(start, last) + 1
+        begin, end = (start, last + 1) if step > 0 else (last, start + 1)  # also of no elements
         legal = both(legal, inside(index[k], begin, end, extent))
         offset = index[k] - begins[k]
         if abs(step) != 1 and count > 1:
