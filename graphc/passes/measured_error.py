@@ -5,19 +5,26 @@ The error of a result is its largest difference, relative to its largest magnitu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import inf
 from typing import Any, TypeVar
 
 import numpy as np
 
-from graphc.ir.graph import Graph, Program
+from graphc.ir.graph import Graph, Node, Program
 from graphc.ir.op import Effect
 from graphc.ir.verify import graphs_of
+from graphc.ops.reference.interpreter import check_arguments
 from graphc.passes.tuning import tuned
 from graphc.runtime.call.variable import container
 
 Key = TypeVar("Key")
+
+
+def check_sample(params: Sequence[Node], sample: Sequence[Any]) -> None:
+    """Raise FeedError unless the sample is what a call is compiled for."""
+    hint = "sample= has arguments as in the calls: compile again, with a sample of these sizes"
+    check_arguments(params, sample, of=" of the sample", hint=hint)
 
 
 def affordable(

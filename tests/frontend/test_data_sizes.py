@@ -355,6 +355,32 @@ SETS = {
 }
 
 
+@pytest.mark.parametrize("shape", [lambda n: n, lambda n: (n, 2), lambda n: np.stack([n, n])])
+@pytest.mark.parametrize("make", [np.zeros, gc.zeros, lambda shape: np.full(shape, 2.0)])
+def test_an_array_of_a_traced_shape_is_refused_in_words(make, shape):
+    with pytest.raises(GraphError, match=r"no value yet[\s\S]*static="):
+        gc.compile(lambda n: make(shape(n)))(np.array(3))
+
+
+@pytest.mark.parametrize("function", [np.intersect1d, np.setxor1d, np.union1d, np.setdiff1d])
+def test_sets_of_other_types_and_with_nan(function):
+    compiled = gc.compile(lambda x, y: function(x, y))
+    nan, x = np.array([np.nan, 1.0, np.nan, 3.0]), np.array([3.0, 2.0])
+    for pair in ((nan, x), (x, nan), (nan, nan), (np.arange(4), x), (x.astype("f4"), x)):
+        made, want = compiled(*pair), function(*pair)
+        np.testing.assert_array_equal(made, want)
+        assert made.dtype == want.dtype
+
+
+def test_a_dimension_that_was_always_the_same_may_change_later():
+    compiled = gc.compile(lambda x, y: (x[x > 0], x + y))
+    for a, b, c in ((3, 4, 3), (2, 4, 2), (2, 5, 2), (3, 0, 3), (0, 2, 0), (4, 2, 1), (1, 1, 3)):
+        x, y = rng.standard_normal((a, b)), rng.standard_normal((c, b))
+        made = compiled(x, y)
+        np.testing.assert_array_equal(made[0], x[x > 0])
+        np.testing.assert_array_equal(made[1], x + y)
+
+
 def pair(count):
     """Two arrays of few different whole numbers, of which so many of the first are not zero."""
     x, y = np.round(rng.standard_normal((2, 24)) * 2)

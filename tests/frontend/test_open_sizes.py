@@ -190,6 +190,12 @@ def test_a_choice_by_size_is_a_guard():
         np.testing.assert_allclose(compiled(np.zeros(n)), np.full(n, 1.0 if n > 50 else -1.0))
 
 
+@pytest.mark.parametrize("number", [0, -1, "a", 1.5, True])
+def test_a_limit_of_compilations_is_a_positive_number(number):
+    with pytest.raises(GraphError, match="max_compiles must be a number from 1"):
+        gc.compile(lambda x: x, max_compiles=number)
+
+
 def test_more_compilations_than_allowed_are_an_error():
     compiled = gc.compile(lambda x: x * 2, sizes="exact", max_compiles=2)
     compiled(f32(2))

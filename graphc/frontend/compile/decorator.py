@@ -102,6 +102,8 @@ class CompiledFunction(Generic[P, R]):
         # Who looks for what is not finite wants the arguments as they were.
         self.config = replace(config, donate=() if config.check_finite else self.donate)
         self.sizes = sizes_option(sizes)
+        if not (max_compiles is None or (type(max_compiles) is int and max_compiles > 0)):
+            raise GraphError(f"max_compiles must be a number from 1, got {max_compiles!r}")
         self.max_compiles = max_compiles
         self.compiles: list[Compile] = []
         self._binder = Binder(function, self.static, bound, literals)

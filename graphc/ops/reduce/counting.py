@@ -363,6 +363,7 @@ def intersect1d(
     `return_indices` also where they are first in each."""
     if not need_size("intersect1d", size, ar1, ar2) and size is None:
         return np.intersect1d(ar1, ar2, assume_unique, return_indices)  # type: ignore[call-overload]
+    ar1 = functions.astype(as_value(ar1), common_element(ar1, ar2)[0])
     made, first = _distinct("intersect1d", ar1, lambda v: isin(v, ar2), size, fill_value)
     if not return_indices:
         return made
@@ -403,7 +404,14 @@ def setxor1d(
     `size`."""
     if not need_size("setxor1d", size, ar1, ar2) and size is None:
         return np.setxor1d(ar1, ar2, assume_unique)
-    keep = lambda v: functions.not_equal(isin(v, ar1), isin(v, ar2))  # noqa: E731
+    if size is None:
+        return functions.sort(_joined(setdiff1d(ar1, ar2), setdiff1d(ar2, ar1)))
+
+    def keep(v: Any) -> Any:  # a NaN is in neither
+        return functions.logical_or(
+            functions.not_equal(isin(v, ar1), isin(v, ar2)), functions.not_equal(v, v)
+        )
+
     return _distinct("setxor1d", _joined(ar1, ar2), keep, size, fill_value)[0]
 
 

@@ -45,17 +45,21 @@ def interpret(
         return interpreter.value(value, list(arguments))
 
 
-def check_arguments(params: Sequence[Node], arguments: Sequence[Any]) -> None:
-    """Raise FeedError unless number, dtypes and shapes fit the parameters."""
+def check_arguments(
+    params: Sequence[Node], arguments: Sequence[Any], of: str = "", hint: str = ""
+) -> None:
+    """Raise FeedError unless number, dtypes and shapes fit the parameters; `of` says whose they
+    are."""
     if len(params) != len(arguments):
-        raise FeedError(f"expected {len(params)} argument(s), got {len(arguments)}")
+        raise FeedError(f"expected {len(params)} argument(s){of}, got {len(arguments)}", hint=hint)
     for param, argument in zip(params, arguments, strict=True):
         kind = param.type
         assert isinstance(kind, Type)
         array = np.asarray(argument)
         if array.shape != kind.shape or array.dtype != kind.dtype.numpy:
             raise FeedError(
-                f"argument {param.attrs['name']} must be {kind}, got {type_text(array)}"
+                f"argument {param.attrs['name']}{of} must be {kind}, got {type_text(array)}",
+                hint=hint,
             )
 
 

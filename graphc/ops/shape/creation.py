@@ -233,10 +233,14 @@ def geomspace(
 # ------------------------------------------------------------------------------------ constant fill
 
 
-def _dims(shape: ShapeLike) -> Shape:
+def _dims(shape: Any) -> Shape:
     if isinstance(shape, Dim | Size):
         return (shape,)
-    return (int(shape),) if isinstance(shape, int | np.integer) else tuple(shape)
+    if isinstance(shape, Value):
+        return (operator.index(shape),)  # which says that it has no value yet
+    if isinstance(shape, int | np.integer):
+        return (int(shape),)
+    return tuple(operator.index(d) if isinstance(d, Value) else d for d in shape)
 
 
 @public(np.full)

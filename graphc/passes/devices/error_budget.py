@@ -20,9 +20,9 @@ from graphc.config import Config
 from graphc.errors import GraphError
 from graphc.ir.graph import Program
 from graphc.ops.control.compression import WORST, truncate16, widen16
-from graphc.ops.reference.interpreter import check_arguments, interpret
+from graphc.ops.reference.interpreter import interpret
 from graphc.passes.devices.conditioning import weights
-from graphc.passes.measured_error import affordable, result_error, variables_of
+from graphc.passes.measured_error import affordable, check_sample, result_error, variables_of
 from graphc.record import record
 
 TINY = 2.0**-126  # below, an f32 has fewer bits and no bound is relative
@@ -49,7 +49,7 @@ def chosen_channels(
     """
     budget = config.error_budget
     if config.sample is not None:
-        check_arguments(program.params, config.sample)
+        check_sample(program.params, config.sample)
         try:
             return _Sample(program, config.sample, mode, shorten).choose(saved, budget)
         except GraphError as error:  # for example a variable that has no value yet

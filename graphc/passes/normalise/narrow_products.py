@@ -26,9 +26,9 @@ from graphc.ir.op import OPS, Contraction
 from graphc.ir.regions import is_control_flow, map_inside
 from graphc.ir.sizes import hint_of
 from graphc.ir.types import DTYPES, F32, Type
-from graphc.ops.reference.interpreter import check_arguments, interpret
+from graphc.ops.reference.interpreter import interpret
 from graphc.passes.fusion.widening import behind_views, is_view, narrow_type
-from graphc.passes.measured_error import affordable, result_error, variables_of
+from graphc.passes.measured_error import affordable, check_sample, result_error, variables_of
 from graphc.passes.normalise.rules import on_gpus_alone
 from graphc.passes.reasons import record, summarise
 from graphc.passes.tuning import tuned
@@ -137,7 +137,7 @@ def chosen(
     """The products to narrow, a text for each, and what the sample says of all."""
     if config.sample is None or not gains:
         return frozenset(gains), {}, ""
-    check_arguments(graph.params, config.sample)
+    check_sample(graph.params, config.sample)
     state = variables_of(graph)
 
     def results(value: Graph) -> list[object]:

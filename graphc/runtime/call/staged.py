@@ -129,7 +129,10 @@ class StagedExecutable:
     def is_for(self, shapes: Sequence[tuple[int, ...]]) -> bool:
         """Whether arguments of these shapes can be run."""
         symbols = self.symbols_of(shapes)
-        return min(symbols.values(), default=0) >= 0 and not self.formulas.broken_by(symbols)
+        if min(symbols.values(), default=0) < 0 or self.formulas.broken_by(symbols):
+            return False
+        values = self.formulas.known([symbols.get(name, 0) for name in self.formulas.symbols])
+        return self.formulas.are_extents(values, shapes)
 
     def _length(self, count: int) -> np.ndarray[Any, Any]:
         try:

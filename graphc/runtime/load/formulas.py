@@ -116,10 +116,17 @@ class Formulas:
         if symbols is None:
             return None
         values = self.known(symbols)
-        for param, axis, polynomial in self.extents:
-            if value_of(polynomial, values) != shapes[param][axis]:
-                return None
-        return values if self.broken(values) is None else None
+        if not self.are_extents(values, shapes) or self.broken(values) is not None:
+            return None
+        return values
+
+    def are_extents(self, values: Sequence[int], shapes: Sequence[tuple[int, ...]]) -> bool:
+        """Whether these shapes, of all parameters or of the first, are what the unknowns say."""
+        return all(
+            value_of(polynomial, values) == shapes[param][axis]
+            for param, axis, polynomial in self.extents
+            if param < len(shapes)
+        )
 
     def explain(self, params: Sequence[Slot], shapes: Sequence[tuple[int, ...]]) -> FeedError:
         """Why arrays of these shapes do not fit."""
