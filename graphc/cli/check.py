@@ -46,9 +46,12 @@ class Reference:
 
     def run(self, built: Built | None, values: list[Any]) -> Results:
         """The results of the program that was compiled, with what it has lost in precision."""
+        from graphc.frontend.compile.specialise import specialise
+
         arrays = self.loaded.check(values)
-        short = _short_program(built) or _narrow_graph(built)
-        exact = self.loaded.bound(self.loaded.bind([a.shape for a in arrays]))
+        sizes = self.loaded.bind([a.shape for a in arrays])
+        exact, narrow = self.loaded.bound(sizes), _narrow_graph(built)
+        short = _short_program(built) or (narrow and specialise(narrow, sizes))
         self.sent = {}
         made = self._interpret(exact if short is None else short, arrays, sent=self.sent)
         if short is not None and built is not None and (bound := _bound(built)) is not None:

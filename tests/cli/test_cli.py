@@ -474,6 +474,17 @@ def test_a_check_tells_what_narrow_products_cost(tmp_path, run):
     assert status == 0 and json.loads(out)["results"]
 
 
+@pytest.mark.parametrize("rows", [0, 7])
+def test_a_check_of_narrow_products_takes_open_sizes(tmp_path, run, rows):
+    path, fed = tmp_path / "open.gir", tmp_path / "x.npy"
+    w = np.ones((512, 512), np.float32) / 300
+    gc.compile(lambda x: np.tanh(x @ w) @ w).save(path, gc.spec(("n", 512), "f32"))
+    np.save(fed, np.ones((rows, 512), np.float32))
+    options = ("--feed", f"x={fed}", "--precision", "bf16", "--check", "--json")
+    status, out, errors = run("run", path, *options)
+    assert status == 0 and json.loads(out)["results"][0]["shape"] == [rows, 512], errors
+
+
 @pytest.mark.parametrize("mode", ["truncate", "nearest"])
 def test_a_check_follows_short_messages_of_a_loop(tmp_path, run, mode):
     def f(x, w):
