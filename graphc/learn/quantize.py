@@ -68,7 +68,10 @@ class Quantized:
         return functions.astype(self.numbers[rows], np.float32) * self.scales[rows][..., None]
 
     def __rmatmul__(self, x: Any) -> Any:
-        """x @ q for x[..., K], f32[..., M]."""
+        """x @ q for x[..., K], f32[..., M]. Raises GraphError for an x of another depth."""
+        depth = self.shape[0]
+        if tuple(shape_of(x))[-1:] != (depth,):
+            raise GraphError(f"x @ {self!r} takes x[..., {depth}], got {list(shape_of(x))}")
         if not self.turned:
             return (x * self.scales) @ functions.astype(self.numbers, np.float32)
         wide = functions.astype(self.numbers, np.float32)
@@ -111,7 +114,8 @@ def _quantized(array: Any, axis: int) -> Quantized:
     largest = np.abs(held).max(axis=1, initial=0.0)
     if not np.isfinite(largest).all():
         raise GraphError("a matrix with NaN or infinite numbers cannot be quantized")
-    scales = np.where(largest > 0, largest / np.float32(MOST), np.float32(1)).astype(np.float32)
+    scales = largest / np.float32(MOST)
+    scales[scales == 0] = 1  # zeros, and numbers whose scale no f32 is small enough for
     numbers = np.rint(held / scales[:, None]).clip(-MOST, MOST).astype(np.int8)
     return Quantized(numbers, scales, turned=axis == 0)
 

@@ -81,3 +81,15 @@ def test_odd_matrices() -> None:
     huge = gc.quantize(np.full((128, 128), 3e38, "f4"))
     assert np.isfinite(np.asarray(huge.dense())).all()
     assert gc.quantize(np.empty((0, 9), "f4"), least=0).shape == (0, 9)
+    with np.errstate(divide="raise", invalid="raise"):
+        tiny = gc.quantize(np.full((1, 2), 1e-45, "f4"), least=0)
+    assert np.asarray(tiny.dense()).max() <= 1e-45
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("shape", [(), (1,), (4, 1), (4, 63)])
+def test_operands_of_another_depth_are_refused(axis: int, shape: tuple[int, ...]) -> None:
+    q, x = gc.quantize(normal(64, 32), axis=axis, least=0), np.ones(shape, "f4")
+    for product in (lambda x, q: x @ q, gc.compile(lambda x, q: x @ q)):
+        with pytest.raises(GraphError, match=r"takes x\[\.\.\., 64\]"):
+            product(x, q)
