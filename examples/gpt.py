@@ -205,7 +205,7 @@ def reading_seconds(count):
 @click.command(help="A language model in GPT-2's shape writes, its weights in 32, 16 and 8 bits.")
 @click.option("--bits", type=click.Choice(["32", "16", "8", "all"]), default="all")
 @click.option("--tokens", "count", type=click.IntRange(2), default=40, help="How many to write.")
-@click.option("--prompt", default="464 3290 318 257", help="Numbers of tokens.")
+@click.option("--prompt", default="464 3290 318 257", help="Numbers of tokens (modulo all words).")
 @click.option("--weights", type=FILE, help="GPT-2's as safetensors; random ones otherwise.")
 @click.option("--temperature", type=click.FloatRange(1e-3), default=0.8)
 @click.option("--seed", type=int, default=0)
@@ -213,11 +213,17 @@ def reading_seconds(count):
 @click.option("--json", "as_json", is_flag=True)
 def main(bits, count, prompt, weights, temperature, seed, quick, as_json):
     shape = QUICK if quick else FULL
-    tokens = np.array([int(word) % shape["words"] for word in prompt.split()], np.int32)
+    try:
+        tokens = np.array([int(word) % shape["words"] for word in prompt.split()], np.int32)
+    except ValueError as error:
+        raise click.BadParameter("a prompt is numbers of tokens", param_hint="--prompt") from error
     if not 1 <= len(tokens) <= shape["length"] - count:
         raise click.ClickException(f"prompt and text must fit into {shape['length']} tokens")
     rng = np.random.default_rng(seed)
-    exact = stored_weights(weights, shape) if weights else random_weights(shape, rng)
+    try:
+        exact = stored_weights(weights, shape) if weights else random_weights(shape, rng)
+    except KeyError as missing:
+        raise click.ClickException(f"{weights} has no array {missing}") from missing
     rows = []
     for each in (32, 16, 8) if bits == "all" else (int(bits),):
         params = in_bits(exact, each)

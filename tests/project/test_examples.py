@@ -284,3 +284,20 @@ def test_characters_are_predicted(char_lstm, tmp_path: Path) -> None:
     ids = gc.data.Characters(text)
     _, report = char_lstm.train(text, ids, tmp_path, epochs=1, seed=0, verbose=0)
     assert report["held_out_bits"][-1] < most
+
+
+def test_a_wrong_prompt_or_file_of_gpt_is_an_error_in_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from safetensors.numpy import save_file
+
+    monkeypatch.syspath_prepend(str(ROOT / "examples"))
+    main = importlib.import_module("gpt").main
+    path = tmp_path / "other.safetensors"
+    save_file({"w": np.zeros(3, np.float32)}, path)
+    for options, told in (
+        (["--prompt", "a cat"], "numbers of tokens"),
+        (["--weights", str(path)], "has no array"),
+    ):
+        made = CliRunner().invoke(main, ["--quick", *options])
+        assert made.exit_code and told in made.output, made.output
