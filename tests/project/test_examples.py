@@ -289,7 +289,7 @@ def test_characters_are_predicted(char_lstm, tmp_path: Path) -> None:
 def test_a_wrong_prompt_or_file_of_gpt_is_an_error_in_words(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from safetensors.numpy import save_file
+    save_file = pytest.importorskip("safetensors.numpy").save_file
 
     monkeypatch.syspath_prepend(str(ROOT / "examples"))
     main = importlib.import_module("gpt").main
