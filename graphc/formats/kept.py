@@ -120,6 +120,7 @@ class Shelf:
 
     folder: Path
     key: str
+    content: str  # the digest of the model's file
     programs: str = ""
 
     def holding(self, beside: Mapping[str, str]) -> Shelf:
@@ -203,7 +204,8 @@ def _shelf(path: Path, config: Config) -> Shelf | None:
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         safe = is_private(folder) and is_private(folder.parent)
-        return Shelf(folder, _key(_digest(path), path.suffix, config)) if safe else None
+        content = _digest(path)
+        return Shelf(folder, _key(content, path.suffix, config), content) if safe else None
     except OSError:
         return None
 
@@ -216,14 +218,17 @@ def load(
 ) -> Any:
     """The model of a file: what is kept of it, else what the importer makes."""
     path = Path(file)
-    shelf = _shelf(path, Config.create(**options)) if path.is_file() else None
+    if not path.is_file():
+        return importer(path, **options)
+    before = stamp_of(path)
+    shelf = _shelf(path, Config.create(**options))
     if shelf is None:
         return importer(path, **options)
     told = shelf.described()
     if told is not None and _still_there(path, told["beside"]):
         shelf = shelf.holding(told["beside"])
-        return KeptModel(shelf, told, lambda: importer(path, **options))
-    before = stamp_of(path)
+        files = {path.name: shelf.content, **told["beside"]}
+        return KeptModel(shelf, told, lambda: _imported(path, files, options, importer))
     model = importer(path, **options)
     with suppress(OSError):
         stamps = model.beside
@@ -232,6 +237,16 @@ def load(
         if now == stamps and stamp_of(path) == before and model.plain:
             shelf.describe(model.params, model.result_names, beside, model.name)
             model.shelf = shelf.holding(beside)
+    return model
+
+
+def _imported(
+    path: Path, files: Mapping[str, str], options: Mapping[str, Any], importer: Callable[..., Any]
+) -> Any:
+    """The model that was loaded. Raises GraphError where its files are others by now."""
+    model = importer(path, **options)
+    if not _still_there(path, files):
+        raise GraphError(f"{path} has changed since it was loaded", hint="load it again")
     return model
 
 

@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 
 import graphc as gc
+from graphc.errors import GraphError
+from graphc.formats import kept
 from graphc.formats.kept import KeptModel
 from graphc.runtime.tuning import tuned
 
@@ -86,6 +88,28 @@ def test_data_beside_it_that_changed_is_read_again(models: Path, tmp_path: Path)
             np.testing.assert_array_equal(model(x(n))["y"], x(n) * factor)
 
 
+def test_a_loaded_model_never_becomes_another_one(models: Path, tmp_path: Path) -> None:
+    for external in (False, True):
+        path = scaled(tmp_path / "m.onnx", 2, external)
+        called(path, 2)
+        model = gc.load(path)
+        scaled(path, 3, external)
+        with pytest.raises(GraphError, match="changed since it was loaded"):
+            model(x(5))
+        np.testing.assert_array_equal(model(x(2))["y"], x(2) * 2)
+
+
+def test_a_file_that_changes_while_it_is_loaded_is_not_kept(
+    models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = scaled(tmp_path / "m.onnx", 2)
+    digest = kept._digest
+    with monkeypatch.context() as patch:
+        patch.setattr(kept, "_digest", lambda p: (digest(p), scaled(p, 3))[0])
+        called(path, 2)
+    np.testing.assert_array_equal(gc.load(scaled(path, 2))(x(2))["y"], x(2) * 2)
+
+
 def test_options_and_settings_have_programs_of_their_own(
     models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -126,8 +150,8 @@ def flipped(data: bytes) -> bytes:
 def test_damaged_files_count_as_absent(models: Path, tmp_path: Path, damage: Any) -> None:
     path = scaled(tmp_path / "m.onnx", 2)
     called(path, 4)
-    for kept in models.iterdir():
-        kept.write_bytes(damage(kept.read_bytes()))
+    for file in models.iterdir():
+        file.write_bytes(damage(file.read_bytes()))
     np.testing.assert_array_equal(gc.load(path)(x(4))["y"], x(4) * 2)
 
 
