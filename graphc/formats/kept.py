@@ -228,7 +228,8 @@ def load(
     if told is not None and _still_there(path, told["beside"]):
         shelf = shelf.holding(told["beside"])
         files = {path.name: shelf.content, **told["beside"]}
-        return KeptModel(shelf, told, lambda: _imported(path, files, options, importer))
+        whole = path.absolute()  # wherever the process is by then
+        return KeptModel(shelf, told, lambda: _imported(whole, files, options, importer))
     model = importer(path, **options)
     with suppress(OSError):
         stamps = model.beside

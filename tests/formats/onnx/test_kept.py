@@ -99,6 +99,18 @@ def test_a_loaded_model_never_becomes_another_one(models: Path, tmp_path: Path) 
         np.testing.assert_array_equal(model(x(2))["y"], x(2) * 2)
 
 
+def test_a_model_of_a_relative_path_is_found_from_other_folders(
+    models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = scaled(tmp_path / "m.onnx", 2)
+    called(path, 3)
+    monkeypatch.chdir(tmp_path)
+    loaded = gc.load("m.onnx")
+    monkeypatch.chdir("/")
+    for rows in (3, 7):
+        assert np.array_equal(next(iter(loaded(x(rows)).values())), 2 * x(rows))
+
+
 def test_a_file_that_changes_while_it_is_loaded_is_not_kept(
     models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
