@@ -101,6 +101,15 @@ def seconds_limited(seconds: float | None) -> Iterator[None]:
         timer.cancel()
 
 
+seconds_option = click.option(
+    "--seconds",
+    type=click.FloatRange(0, min_open=True),
+    default=60.0,
+    show_default=True,
+    help="How long to look.",
+)
+
+
 def config_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """The compile options that several commands take, collected by `make_config`."""
     command = limit_options(command)

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from graphc.cli.bisect import feed_options, trial_of
-from graphc.cli.common import MODEL, config_options, json_option, print_json
+from graphc.cli.common import MODEL, config_options, json_option, print_json, seconds_option
 from graphc.errors import GraphError
 
 
@@ -23,13 +23,7 @@ from graphc.errors import GraphError
     "{model} and {feed} stand for the files.",
 )
 @click.option("-o", "--output", type=MODEL, required=True, help="The .gir file to write.")
-@click.option(
-    "--seconds",
-    type=click.FloatRange(0, min_open=True),
-    default=60.0,
-    show_default=True,
-    help="How long to look.",
-)
+@seconds_option
 @config_options
 @json_option
 def reduce_command(

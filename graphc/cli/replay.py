@@ -19,6 +19,7 @@ from graphc.cli.common import (
     print_json,
     progress,
     read_feeds,
+    seconds_option,
 )
 from graphc.errors import GraphError
 
@@ -37,13 +38,7 @@ MISMATCH = 3  # exit status
     type=click.IntRange(1),
     help="Look through so many orders, drawn at random, for one that ends otherwise; exit 3.",
 )
-@click.option(
-    "--seconds",
-    type=click.FloatRange(0, min_open=True),
-    default=60.0,
-    show_default=True,
-    help="How long to look.",
-)
+@seconds_option
 @config_options
 @json_option
 def record_command(

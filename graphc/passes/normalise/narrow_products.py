@@ -46,13 +46,13 @@ def narrow_products(graph: Graph, config: Config) -> Graph:
     if not (on_gpus_alone(config) or hardware_for(config).brain):
         summarise("this CPU does not multiply pairs of bf16: all products stay f32")
         return graph
-    gains = {node: saved(node) for node in products(graph)}
-    gains = {node: gain for node, gain in gains.items() if gain > 0}
+    found = {node: saved(node) for node in products(graph)}
+    gains = {node: gain for node, gain in found.items() if gain > 0}
     taken, texts, measured = chosen(graph, gains, config)
     for node in gains:
         made = "narrow" if node in taken else "stays f32"
         record(node.id, f"{made}: saves {gains[node]:.2g} operations{texts.get(node, '')}")
-    summarise(f"{len(taken)} of {len(list(products(graph)))} products in bf16{measured}")
+    summarise(f"{len(taken)} of {len(found)} products in bf16{measured}")
     return narrowed(graph, taken)
 
 
