@@ -29,6 +29,10 @@ PROGRAMS = {
     "mask": lambda x: x[x > 0],
     "sorted": lambda x: np.sort(x[x > 0]) * 2,
     "rows": lambda x: rows(x)[rows(x).sum(axis=1) > 0] * 2,
+    "columns": lambda x: rows(x).T[:, rows(x).sum(axis=1) > 0],
+    "parts of rows": lambda x: rows(x)[rows(x).sum(axis=1) > 0, :1],
+    "two masks": lambda x: rows(x)[rows(x).sum(axis=1) > 0][:, np.arange(rows(x).shape[1]) > 0],
+    "number": lambda x: np.asarray(len(x[x > 0])),
     "nonzero": lambda x: np.nonzero(x > 0)[0],
     "where": lambda x: np.where(x > 0.5)[0] * 2,
     "argwhere": lambda x: np.argwhere(rows(x) > 0),
@@ -58,6 +62,31 @@ def test_what_is_found_has_its_own_size(name, dtype):
             assert (made.shape, made.dtype) == (want.shape, want.dtype)
             np.testing.assert_allclose(made, want, rtol=1e-4, atol=1e-6)
     assert len(compiled.compiles) <= 4
+
+
+@pytest.mark.parametrize("write", ["=", "+="])
+@pytest.mark.parametrize("place", [(slice(None), "mask"), ("mask", slice(1, 3)), ("mask", 1)])
+def test_a_mask_beside_other_indices_says_where_to_write(place, write):
+    def function(x, mask):
+        index = tuple(mask if part == "mask" else part for part in place)
+        y = x.copy()
+        if write == "=":
+            y[index] = 5
+        else:
+            y[index] += x[index] * 2
+        return y
+
+    x, compiled = X[:16].reshape(4, 4), gc.compile(function)
+    for mask in (X[:4] > 0, X[:4] > 100, X[:4] < 100):
+        np.testing.assert_allclose(compiled(x, mask), function(x, mask), rtol=1e-6)
+    assert len(compiled.compiles) == 1
+
+
+def test_masks_that_find_other_numbers_do_not_meet():
+    compiled = gc.compile(lambda x, first, second: x[first, second])
+    few, many = np.arange(5) < 2, np.arange(5) < 3
+    with pytest.raises(GraphError, match="do not broadcast"):
+        compiled(np.ones((5, 5)), few, many)
 
 
 def test_files_and_other_backends_refuse_what_the_data_decides(tmp_path):

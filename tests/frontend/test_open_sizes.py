@@ -260,6 +260,18 @@ def test_the_dump_says_which_sizes_are_open(tmp_path):
     assert "f32[n,3]" in (tmp_path / "dump/00-trace.gir").read_text()
 
 
+def test_a_size_is_a_result_as_well():
+    compiled = gc.compile(lambda x: (x * 2, x.shape, len(x) * 2 + 1))
+    for size in (3, 5, 0, 1, 700):
+        doubled, shape, odd = compiled(np.ones((size, 2)))
+        assert (doubled.shape, (*map(int, shape),), int(odd)) == (
+            (size, 2),
+            (size, 2),
+            2 * size + 1,
+        )
+    assert len(compiled.compiles) == 2
+
+
 def test_sizes_compute_like_numbers():
     scope = Scope()
     n, m = scope.symbol("n", 20), scope.symbol("m", 7)

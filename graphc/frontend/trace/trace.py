@@ -22,8 +22,8 @@ from graphc.frontend.trace.tracer import Tracer
 from graphc.frontend.trace.tree import TreeDef, flatten, leaf_names, unique_names
 from graphc.ir.graph import Builder, Graph, Location, Node, is_same
 from graphc.ir.op import OPS
-from graphc.ir.sizes import Scope
-from graphc.ir.types import DType, Type
+from graphc.ir.sizes import Scope, Size
+from graphc.ir.types import Dim, DType, Type
 from graphc.ops.record.value import Stateful, Trace, Value, current, is_python_number, lift, tracing
 from graphc.record import record
 from graphc.seams.cpython import frame_above
@@ -278,7 +278,7 @@ def trace_function(
 
 
 def _result(trace: Trace, leaf: Any, number: int) -> Node:
-    if isinstance(leaf, Value | Stateful):
+    if isinstance(leaf, Value | Stateful | Dim | Size):
         return lift(leaf, trace).node
     if isinstance(leaf, np.ndarray | np.generic) or is_python_number(leaf):
         return lift(leaf, trace).node

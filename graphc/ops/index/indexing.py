@@ -25,7 +25,7 @@ from graphc.ops.index.traced_slices import HINT, first_traced, is_traced, taken
 from graphc.ops.record.arguments import ArrayLike, Tensor
 from graphc.ops.record.dims import shape_of
 from graphc.ops.record.families import broadcast_dims
-from graphc.ops.record.value import Value, is_python_number, public
+from graphc.ops.record.value import PUBLIC, Value, current, is_python_number, public
 from graphc.ops.shape.shape import reshape
 from graphc.ops.shape.slicing import emit_slice, slice_extent
 from graphc.record import record
@@ -151,11 +151,19 @@ def _is_mask(part: Any) -> bool:
 
 def _mask_parts(mask: Tensor) -> list[Any]:
     if isinstance(mask, Value):
-        raise TraceError("a traced boolean mask cannot index an array", hint=MASK_HINT)
+        return _counted_parts(mask)
     array = np.asarray(mask)
     if array.ndim == 0:
         raise TraceError("True and False are not indices of a traced array", hint=MASK_HINT)
     return [_Mask(positions, extent) for positions, extent in zip(np.nonzero(array), array.shape)]
+
+
+def _counted_parts(mask: Value) -> list[Any]:
+    """The positions that a traced mask selects, as many as the run counts."""
+    trace = current()
+    if trace is None or not trace.counts_sizes or not mask.ndim:
+        raise TraceError("a traced boolean mask cannot index an array", hint=MASK_HINT)
+    return [_Mask(p, extent) for p, extent in zip(PUBLIC["nonzero"](mask), mask.shape)]
 
 
 @record(frozen=True)
