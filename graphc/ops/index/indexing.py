@@ -171,7 +171,7 @@ class _Mask:
     """The positions a mask selects on one axis, and the extent that axis must have."""
 
     positions: Any
-    extent: int
+    extent: Dimension
 
 
 def _as_int(part: Any) -> int | None:
