@@ -115,6 +115,16 @@ def test_distinct_values(asked):
             np.testing.assert_array_equal(a, b)
 
 
+@pytest.mark.parametrize("asked", [{}, {"return_index": True, "return_inverse": True}])
+@pytest.mark.parametrize(("shape", "axis"), [((0, 4), 0), ((3, 0), 1), ((0,), 0), ((0, 4), None)])
+def test_nothing_has_no_distinct_parts(shape, axis, asked):
+    x = np.zeros(shape, np.float32)
+    want = np.unique(x, axis=axis, **asked)
+    made = gc.compile(lambda x: np.unique(x, axis=axis, **asked))(x)
+    for expected, part in zip(want, made) if asked else [(want, made)]:
+        assert (part.shape, part.dtype) == (expected.shape, expected.dtype)
+
+
 def test_repeats_and_lengths_that_are_traced():
     repeated, counted = gc.compile(np.repeat), gc.compile(lambda n: gc.arange(n) * 2)
     for counts in ([1, 0, 3, 2, 5], [0] * 5, [7] * 5):

@@ -202,9 +202,12 @@ def unique(
         x = np.asarray(x)
         return np.unique(x, *asked, axis=axis, equal_nan=equal_nan)  # type: ignore[call-overload]
     if axis is not None and rank_of(x) > 1:
-        return _unique_parts(as_value(x), normalise_axis(axis, rank_of(x), "unique"), asked, size)
-    if size is None and isinstance(x, Value) and _is_empty(x):
-        return _nothing(x, asked)
+        axis = normalise_axis(axis, rank_of(x), "unique")
+        if size is None and shape_of(x)[axis] == 0:
+            return _nothing(x, (0,), asked)
+        return _unique_parts(as_value(x), axis, asked, size)
+    if size is None and _is_empty(x):
+        return _nothing(reshape(x, -1), shape_of(x), asked)
     order, ordered, starts = _runs("unique", x, equal_nan)
     return _gathered(order, ordered, starts, asked, size, fill_value, shape_of(x))
 
@@ -268,10 +271,10 @@ def _is_empty(x: ArrayLike) -> bool:
     return isinstance(count, int) and count == 0
 
 
-def _nothing(x: Value, asked: tuple[bool, bool, bool]) -> Any:
-    """What `unique` makes of no elements."""
-    made = [reshape(x, -1)]
-    for wanted, shape in zip(asked, ((0,), shape_of(x), (0,)), strict=True):
+def _nothing(x: Any, inverse: tuple[Dimension, ...], asked: tuple[bool, bool, bool]) -> Any:
+    """What `unique` makes of no elements or parts; `inverse` is the shape of what leads back."""
+    made = [x]
+    for wanted, shape in zip(asked, ((0,), inverse, (0,)), strict=True):
         made += [functions.zeros(shape, I64)] if wanted else []
     return made[0] if len(made) == 1 else tuple(made)
 
