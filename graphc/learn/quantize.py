@@ -53,6 +53,12 @@ class Quantized:
     def __repr__(self) -> str:
         return f"Quantized{list(self.shape)}"
 
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+        raise GraphError(
+            f"{self!r} is not an array",
+            hint="it takes part in x @ q, q[rows] and q.T; q.dense() is the matrix in f32",
+        )
+
     def dense(self) -> Any:
         """The matrix, f32."""
         made = functions.astype(self.numbers, np.float32) * self.scales[:, None]

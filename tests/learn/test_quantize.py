@@ -93,3 +93,12 @@ def test_operands_of_another_depth_are_refused(axis: int, shape: tuple[int, ...]
     for product in (lambda x, q: x @ q, gc.compile(lambda x, q: x @ q)):
         with pytest.raises(GraphError, match=r"takes x\[\.\.\., 64\]"):
             product(x, q)
+
+
+@pytest.mark.parametrize("function", [np.dot, np.inner, lambda x, q: np.einsum("ij,jk", x, q)])
+def test_other_functions_say_what_a_quantized_matrix_takes_part_in(function):
+    held = gc.quantize(np.ones((256, 128), np.float32))
+    for call in (function, gc.compile(function)):
+        with pytest.raises(gc.GraphError, match="is not an array") as caught:
+            call(np.ones((2, 256), np.float32), held)
+        assert "q.dense()" in str(caught.value)
