@@ -12,9 +12,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from effort import few
+from gpu_launches import launches_of
 from project import ROOT
 
-from benchmarks import digests, peers, report, roofline, scale, training, worker
+import graphc as gc
+from benchmarks import digests, gpu, gpu_cases, peers, report, roofline, scale, training, worker
 from benchmarks.__main__ import jobs
 from benchmarks.cases import CASES as FUNCTIONS
 from benchmarks.suite import CASES
@@ -118,8 +120,8 @@ def test_worker_prints_one_json_report() -> None:
 
 SIMULATED = """
 import benchmarks.gpu as gpu
-gpu.COPY_BYTES, gpu.PEERS = 1 << 12, {}
-gpu.main(["-c", "call", "--seconds", "0.01", "--output", "found.json"])
+gpu.COPY_BYTES, gpu.PEERS = 1 << 12, ()
+gpu.main(["--small", "-c", "cal*", "--seconds", "0.01", "--output", "found.json"])
 """
 
 
@@ -134,7 +136,23 @@ def test_a_benchmark_of_a_gpu_in_the_simulator(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     found = json.loads((tmp_path / "found.json").read_text())
-    assert found["results"]["call"]["graphc"]["median"] > 0 and found["copy"] > 0
+    own = found["results"]["call"]["graphc"]
+    assert own["call"] > 0 and own["device"] > 0 and found["copy"] > 0
+    assert "| call |" in (tmp_path / "found.md").read_text()
+
+
+@pytest.mark.parametrize("name", few(gpu_cases.CASES, 12))
+def test_a_case_for_gpus_has_kernels(name: str) -> None:
+    case = gpu_cases.CASES[name]
+    specs = tuple(gc.spec(o.shape, o.dtype) for o in case.operands)
+    assert launches_of(gpu.program(case), specs, "cuda:sm_90")
+
+
+def test_operands_for_gpus_have_their_numbers() -> None:
+    made = gpu_cases.host_array(gpu_cases.spread(1 << 12))
+    assert made.dtype == np.float32 and len(np.unique(made)) == 1 << 12
+    assert gpu_cases.host_array(gpu_cases.integers(7, 3, 100)).max() == 6
+    assert gpu_cases.host_array(gpu_cases.bf16(3)).dtype.name == "bfloat16"
 
 
 # In a process of its own: what other tests leave may be freed while this one counts.
