@@ -21,6 +21,7 @@ from gpu_programs import COUNT
 from graphc.runtime.cuda import driver, interface
 
 CHIP = "sm_90"
+MOST_SHARED = 1000  # bytes of a block
 Kernel = Callable[..., int | None]  # (blocks, threads, *words) -> a status that is not zero
 Status = IntEnum(
     "Status",
@@ -85,6 +86,10 @@ class FakeCuda:
     class CUdevice_attribute:
         CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, MINOR = 75, 76
         CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR = 76
+        CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN = 97
+
+    class CUfunction_attribute:
+        CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES = 8
 
     class CUstream_flags:
         CU_STREAM_NON_BLOCKING = 1
@@ -104,6 +109,7 @@ class FakeCuda:
         self.device_memory: dict[int, np.ndarray] = {}
         self.pinned_memory: dict[int, np.ndarray] = {}
         self.owners: dict[int, str] = {}  # the context of device memory
+        self.shared: dict[Kernel, int] = {}  # bytes that launches of kernels may have
         self.peers: set[tuple[str, str]] = set()
         self.failing: dict[str, Status] = {}  # function -> what it answers
         self.here = threading.local()  # the context of every thread
@@ -147,7 +153,7 @@ class FakeCuda:
         return OK, b"Fake".ljust(length - 1).replace(b" ", b"\0", 1)
 
     def cuDeviceGetAttribute(self, attribute, device):
-        return OK, 9 if attribute == 75 else 0
+        return OK, {75: 9, 97: MOST_SHARED}.get(attribute, 0)
 
     def cuDevicePrimaryCtxRetain(self, device):
         return OK, f"context {device}"
@@ -247,8 +253,14 @@ class FakeCuda:
         found = self.kernels.get(name.decode())
         return (OK, found) if found else (Status.CUDA_ERROR_NOT_FOUND,)
 
+    def cuFuncSetAttribute(self, function, attribute, value):
+        assert attribute == 8
+        self.shared[function] = value
+        return (OK,)
+
     def cuLaunchKernel(self, function, gx, gy, gz, bx, by, bz, shared, stream, params, extra):
-        assert (gy, gz, by, bz, shared, extra) == (1, 1, 1, 1, 0, 0)
+        assert (gy, gz, by, bz, extra) == (1, 1, 1, 1, 0)
+        assert shared == self.shared.get(function, 0) <= MOST_SHARED
         assert stream.context == self.context
         count = function.__code__.co_argcount - 2
         pointers = (ctypes.c_int64 * count).from_address(params)

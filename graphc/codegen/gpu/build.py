@@ -55,7 +55,7 @@ class CudaCompiler:
     def launch(self, launch: Launch) -> str:
         """The symbol of the kernel that a launch runs."""
         parts: list[object] = [launch.text, launch.threads, launch.resident, launch.exact]
-        parts.append(len(launch.params))
+        parts += [len(launch.params), launch.shared]
         parts += [dtype.name for dtype, _ in launch.buffers]
         if self.result.chip.simulated:  # what it is given there are arrays, which have an end
             parts += [count for _, count in launch.buffers]
@@ -176,6 +176,7 @@ def on_gpu(image: Image, compiled: CudaCompiled) -> Image:
         objects=tuple((cubin, names) for cubin, _, names in pairs),
         portable=tuple(ptx for _, ptx, _ in pairs),
         arity=tuple(len(compiled.launches[symbol].params) for symbol in image.kernels),
+        shared=tuple(compiled.launches[symbol].shared for symbol in image.kernels),
         cpu=compiled.chip.name,
         features=(),
         triple="cuda",

@@ -19,7 +19,8 @@ class Launch:
     function `k(buffers..., params..., status, row)`; `buffers` are the element type and count
     behind each pointer, `operands` where in the node's memory they lie, `params` int64 arguments.
     `exact` forbids the fusion of products with sums; `resident` is the number of blocks that a
-    processor must have registers for.
+    processor must have registers for; `shared` are bytes of shared memory that it asks for when it
+    is launched, beside what it declares.
     """
 
     text: str
@@ -31,6 +32,7 @@ class Launch:
     params: tuple[int, ...] = ()
     exact: bool = False
     resident: int = 1
+    shared: int = 0
 
 
 class Scratch:

@@ -117,6 +117,7 @@ class _Launch:
     function: Any
     blocks: int
     threads: int
+    shared: int
     words: np.ndarray[Any, Any]
     pointers: np.ndarray[Any, Any]
     address: int
@@ -254,10 +255,23 @@ class Cuda:
     def function(self, module: Any, symbol: str) -> Any:
         return self._do("cuModuleGetFunction", module, symbol.encode())
 
-    def prepare(self, function: Any, shape: tuple[int, int], arguments: Sequence[int]) -> _Launch:
+    def prepare(
+        self, function: Any, shape: tuple[int, int, int], arguments: Sequence[int]
+    ) -> _Launch:
+        shared = self._allowed(function, shape[2]) if shape[2] else 0
         words = np.array(arguments, np.int64)
         pointers = address_of(words) + 8 * np.arange(len(arguments), dtype=np.int64)
-        return _Launch(function, *shape, words, pointers, address_of(pointers))
+        return _Launch(function, *shape[:2], shared, words, pointers, address_of(pointers))
+
+    def _allowed(self, function: Any, shared: int) -> int:
+        """Let launches of a kernel have so many bytes of shared memory, or all there are: PTX that
+        takes the place of code for another chip may run where there is less, and needs less."""
+        kinds = self.api.CUdevice_attribute
+        limit = kinds.CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN
+        size = min(shared, int(self._do("cuDeviceGetAttribute", limit, self.device)))
+        wanted = self.api.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+        self._do("cuFuncSetAttribute", function, wanted, size)
+        return size
 
     def launch(self, prepared: _Launch, stream: int) -> None:
         (status,) = self._launch(
@@ -268,7 +282,7 @@ class Cuda:
             prepared.threads,
             1,
             1,
-            0,
+            prepared.shared,
             self.streams[stream],
             prepared.address,
             0,

@@ -77,8 +77,9 @@ class Driver(Protocol):
     def function(self, module: Any, symbol: str) -> Any:
         """A kernel of a module."""
 
-    def prepare(self, function: Any, shape: tuple[int, int], arguments: Sequence[int]) -> Any:
-        """A launch of blocks x threads with its packed arguments, all of them 64-bit words."""
+    def prepare(self, function: Any, shape: tuple[int, int, int], arguments: Sequence[int]) -> Any:
+        """A launch of blocks x threads, and bytes of shared memory for each block, with its packed
+        arguments, all of them 64-bit words."""
 
     def launch(self, prepared: Any, stream: int) -> None:
         """Run a kernel."""

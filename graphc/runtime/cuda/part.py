@@ -71,10 +71,9 @@ class DevicePart(Part):
         """The launch of a row's kernel."""
         kernel, blocks, threads, first = self.table[row + 2 : row + 6]
         arguments = (*addresses, *self.params(kernel, first), status, row)
-        function = self.functions[kernel]
-        return partial(
-            self.driver.launch, self.driver.prepare(function, (blocks, threads), arguments)
-        )
+        function, shared = self.functions[kernel], self.image.shared
+        shape = blocks, threads, shared[kernel] if shared else 0
+        return partial(self.driver.launch, self.driver.prepare(function, shape, arguments))
 
     def called(self, row: int) -> str:
         return self.products.called(row) or super().called(row)

@@ -92,12 +92,12 @@ class Simulator:
         return _simulated(found[0]), found[1]
 
     def prepare(
-        self, function: tuple[Any, Buffers], shape: tuple[int, int], arguments: Sequence[int]
+        self, function: tuple[Any, Buffers], shape: tuple[int, int, int], arguments: Sequence[int]
     ) -> _Launch:
         kernel, buffers = function
         views = [self._view(*b, at) for b, at in zip(buffers, arguments, strict=False)]
         *params, status, row = arguments[len(buffers) :]
-        return _Launch(kernel, shape, (*views, *params, self._view("int64", 1, status), row))
+        return _Launch(kernel, shape[:2], (*views, *params, self._view("int64", 1, status), row))
 
     def _view(self, dtype: str, count: int, address: int) -> Any:
         """An array as simulated kernels take it. Raises GraphError outside allocated memory.

@@ -197,6 +197,7 @@ def _share(image: Image, values: list[int]) -> dict[str, Any]:
         "results": [[slot.name, slot.dtype, list(slot.shape)] for slot in image.results],
         "kernels": list(image.kernels),
         "arity": list(image.arity),
+        "shared": list(image.shared),
         "largest": [[size, o.node, o.file, o.line] for size, o in image.largest],
         "guarded": image.guarded,
         "stacks": image.stack_bytes,

@@ -249,6 +249,7 @@ class File:
             variables=tuple(_state_slots(share["variables"])),
             origins=_Origins(self.name, self.tensor(tensor_name("origins", device), "U8")),
             arity=tuple(map(_number, share["arity"])),
+            shared=tuple(map(_number, share.get("shared", ()))),
             largest=tuple(_origins(share["largest"])),
             guarded=share["guarded"] is True,
             stack_bytes=_number(share.get("stacks", UNLIMITED)),

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 ALIGNMENT = 64
 MOST_BYTES = 1 << 47
 FAR = -1  # the end of a channel that is in another process
+MOST_SHARED = 1 << 20  # bytes of a block
 MOST_BLOCKS, MOST_LANES = (1 << 31) - 1, 1024  # of one launch
 
 _NUMPY_CODES = {
@@ -156,10 +157,11 @@ class Image:
 
     The image of a GPU has the triple "cuda", its `cpu` is a chip ("sm_90") or "simulator".  Its
     objects are cubins, and `portable` holds the PTX text of each, for newer chips; the simulator
-    has none.  Kernel i takes `arity[i]` of the `words`; units and grain of a row that calls it are
-    the blocks and the threads of its launch.  `largest` are the largest values
-    in the arena at its fullest, with their bytes; `guarded` has variables written only when no
-    kernel before has failed.  `products` says of rows what a library can do in their place.
+    has none.  Kernel i takes `arity[i]` of the `words` and `shared[i]` bytes of shared memory;
+    units and grain of a row that calls it are the blocks and the threads of its launch.  `largest`
+    are the largest values in the arena at its fullest, with their bytes; `guarded` has variables
+    written only when no kernel before has failed.  `products` says of rows what a library can do in
+    their place.
     The stacks of a run grow to `stack_bytes` together.
     `hosts` are the kernels that are functions of this process.
     The image of a program for many sizes has `formulas`, and each device's `holes` for them.
@@ -189,6 +191,7 @@ class Image:
     channels: tuple[Channel, ...] = ()
     others: tuple[Image, ...] = ()
     arity: tuple[int, ...] = ()
+    shared: tuple[int, ...] = ()
     portable: tuple[bytes, ...] = ()
     largest: tuple[tuple[int, Origin], ...] = ()
     guarded: bool = False
@@ -300,6 +303,10 @@ class Image:
     def _check_launches(self) -> None:
         if len(self.arity) != len(self.kernels) or min(self.arity, default=0) < 0:
             raise GraphError(f"{len(self.arity)} counts of words for {len(self.kernels)} kernels")
+        wrong = [size for size in self.shared if not 0 <= size <= MOST_SHARED]
+        if wrong or len(self.shared) not in (0, len(self.kernels)):
+            sizes = ", ".join(map(str, wrong or self.shared))
+            raise GraphError(f"{len(self.kernels)} kernels cannot share {sizes} bytes")
         if self.portable and len(self.portable) != len(self.objects):
             raise GraphError(f"{len(self.portable)} PTX texts for {len(self.objects)} objects")
         words = self.table.tolist()

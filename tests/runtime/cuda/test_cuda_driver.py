@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fake_cuda import CHIP, KERNELS, FakeCuda, Status, fake
+from fake_cuda import CHIP, KERNELS, MOST_SHARED, FakeCuda, Status, fake
 from gpu_cases import CASES, STATE_CASES
 from gpu_programs import (
     ALONE,
@@ -307,6 +307,13 @@ def test_ptx_serves_chips_that_the_code_is_not_for(fake: FakeCuda) -> None:
         twice(CHIP, objects=objects, portable=(b"ptx new",))
 
 
+def test_kernels_get_the_shared_memory_that_they_ask_for(fake: FakeCuda) -> None:
+    many = 1 << 16
+    executable = twice(CHIP, shared=(64, many, 0, 0, 0))  # the second one: more than there is
+    check(executable, 2 * X + 1)
+    assert set(fake.shared.values()) == {64, MOST_SHARED}
+
+
 def test_a_full_device_names_the_largest_values(fake: FakeCuda) -> None:
     fake.capacity = 1 << 20
     largest = ((1 << 29, Origin("%9 = matmul(%1, %2) : f32[8192,16384]", "model.py", 31)),)
@@ -326,6 +333,8 @@ def test_images_that_cannot_be(fake: FakeCuda) -> None:
     for change, reason in (
         ({"arity": (0,)}, "1 counts of words for 5 kernels"),
         ({"arity": (0, 0, 1, 1, 5)}, "no words"),
+        ({"shared": (0, 8)}, "5 kernels cannot share"),
+        ({"shared": (0, 0, 0, 0, -8)}, "5 kernels cannot share"),
         ({"portable": (b"", b"")}, "2 PTX texts for 1 objects"),
         ({"objects": ()}, "no object code defines kernel"),
     ):
