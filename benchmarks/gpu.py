@@ -153,7 +153,7 @@ def replayed(executable: Any, call: Callable[[], Any], seconds: float) -> float:
         results = call()
     frame = executable._frames[0].own
     stretch = [*frame.stretches.values()][-1] if frame.stretches else None
-    if stretch is None or stretch.row >= 0 or len(frame.stretches) > 2 * 3:
+    if stretch is None or any(s.row >= 0 for s in frame.stretches.values()):
         return float("nan")
     driver = frame.driver
 

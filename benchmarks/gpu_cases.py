@@ -385,7 +385,7 @@ def sorts(keys: Operand, name: str) -> list[Case]:
             f"argsort-{name}",
             (keys,),
             graphc=lambda gc, x: gc.argsort(x, axis=-1),
-            torch=lambda torch, x: torch.sort(x, -1, stable=True).indices,
+            torch=lambda torch, x: torch.sort(x, stable=True, dim=-1).indices,
             jax=lambda jax, x: jax.numpy.argsort(x, -1),
             bytes=3 * keys.nbytes,
         ),

@@ -113,20 +113,13 @@ trunc = _chosen(np.trunc, "cvt.rzi.{f}.{f}")
 rint = _chosen(np.rint, "cvt.rni.{f}.{f}")
 
 
-def _exchange(x: Any, step: int, lanes: int, shared: Any) -> Any:
-    """The value of the lane whose number differs by the bit `step`, for groups of `lanes` threads.
-
-    All lanes of a group call it together; `shared` has an element per thread of the block.
+def _exchange(x: Any, step: int, lanes: int) -> Any:
+    """The value of the lane whose number differs by the bit `step`, for groups of `lanes` threads,
+    at most a warp.  All lanes of a group call it together.
     """
-    thread = cuda.threadIdx.x
-    if step >= WARP:
-        cuda.syncthreads()
-        shared[thread] = x
-        cuda.syncthreads()
-        return shared[thread ^ step]
     mask = FULL_MASK
     if lanes < WARP:
-        mask = ((1 << lanes) - 1) << (thread % WARP // lanes * lanes)
+        mask = ((1 << lanes) - 1) << (cuda.threadIdx.x % WARP // lanes * lanes)
     return _of_bits(cuda.shfl_xor_sync(mask, _bits_of(x), step), x)
 
 

@@ -58,7 +58,11 @@ class Columns(Rows):
                 values = {loop.place: part for loop, part in zip(kept, parts, strict=True)}
                 if blocks > 1:
                     start = block * width
-                    stop = minimum(start + width, stop)
+                    stop = (
+                        start + width
+                        if blocks * width == line.extent
+                        else minimum(start + width, stop)
+                    )
             values[line.place] = stack.enter_context(b.loop(stop, "vector", start))
             if reduced:
                 self.row(values, reduced)

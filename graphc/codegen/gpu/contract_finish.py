@@ -29,7 +29,7 @@ from graphc.ir.types import I32, I64, U32, DType
 from graphc.loops.nest import Buffer, Expr, Kernel, Scalars
 from graphc.loops.scalars import Pair
 
-LANE = Shape(1, 1, 1, frozenset(), barriers=False)
+LANE = Shape(1, 1, 1, frozenset(), barriers=False, warp=1)
 
 
 def accumulator_of(dtype: DType) -> DType:

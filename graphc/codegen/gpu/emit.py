@@ -26,7 +26,14 @@ from graphc.codegen.gpu.arch import Chip
 from graphc.codegen.gpu.block_reduce import group_function
 from graphc.codegen.gpu.launch import Launch, Operand, Scratch
 from graphc.codegen.gpu.multi_pass import phases
-from graphc.codegen.gpu.thread_map import Shape, rewritten, shape_of, shared_sums, stores_to
+from graphc.codegen.gpu.thread_map import (
+    Shape,
+    exact_trips,
+    rewritten,
+    shape_of,
+    shared_sums,
+    stores_to,
+)
 from graphc.codegen.gpu.vectors import WIDTH, Vectors, depends, vectors_of
 from graphc.codegen.numba.route import execute
 from graphc.codegen.python.helpers import number, storage
@@ -171,7 +178,8 @@ class GpuKernel(KernelSource):
             self.line(f"lane = thread % {lanes}")
             self.line(f"group = np.int64(cuda.blockIdx.x) * {threads // lanes} + thread // {lanes}")
         for name, dtype in self.scratch.items():
-            self.line(f"{name} = cuda.shared.array({threads}, {storage(dtype)})")
+            count = lanes // self.shape.warp
+            self.line(f"{name} = cuda.shared.array({count}, {storage(dtype)})")
         for buffer in self.kernel.buffers:
             if buffer.mode != "work":
                 continue
@@ -255,8 +263,18 @@ class GpuKernel(KernelSource):
             self.reading.clear()
 
     def head(self, name: str, bounds: tuple[str, ...], note: str) -> None:
-        """A loop that no lane runs twice is a condition; NVVM would unroll and hoist for it."""
+        """Where every lane has as many turns as any other their number is written down: then what
+        several of them read is on its way at once.  A loop that no lane runs twice is a condition;
+        NVVM would unroll and hoist for it.
+        """
         first, stop, step = (*bounds, "", "")[:3]
+        if self.split is not None and name == f"i{self.split.variable.data}":
+            turns, rest = divmod(exact_trips(self.split) or 1, int(step))
+            if not rest:
+                turn = f"k{self.split.variable.data}"
+                self.line(f"for {turn} in range({turns}):{note}")
+                self.line(f"    {name} = {first} + {turn} * {step}")
+                return
         if not (
             first.startswith(("lane", "group")) and stop.isdecimal() and int(stop) <= int(step)
         ):
@@ -302,12 +320,11 @@ class GpuKernel(KernelSource):
         """A loop of which every lane takes four iterations at a time."""
         self.forget(statement)
         variable = statement.variable
-        name = f"i{variable.data}"
         self.ranges[variable] = loop_range(statement, self.ranges)
         start, stop = self.atom(statement.start, LOOSE), self.atom(statement.stop, LOOSE)
         first = f"lane * {WIDTH}" if start == "0" else f"{start} + lane * {WIDTH}"
         step = WIDTH * self.shape.lanes
-        self.head(name, (first, stop, str(step)), f"  # vector, by {WIDTH}")
+        self.head(f"i{variable.data}", (first, stop, str(step)), f"  # vector, by {WIDTH}")
         self.indent += "    "
         self.scopes.append([])
         for place, load in enumerate(vectors.loads):
@@ -361,14 +378,16 @@ class GpuKernel(KernelSource):
         """Combine a register over the lanes of the group."""
         dtype, lanes = self.held(index), self.shape.lanes
         travels = dtype if dtype.kind == "f" or dtype.bits >= 32 else I32
-        name, text = group_function(combine, travels, lanes)
+        name, text = group_function(combine, travels, lanes, self.shape.warp)
         if name not in self.library.known:
             self.library.known.add(name)
             if combine in ("min", "max") and travels.kind == "f":
                 self.library.helper(f"{combine}imum_{travels}")
             self.library.parts.append(text)
-        place = f"shared_{travels}"
-        self.scratch[place] = travels
+        place = "None"
+        if lanes > self.shape.warp:
+            place = f"shared_{travels}"
+            self.scratch[place] = travels
         value = f"r{index}" if travels is dtype else f"{storage(travels)}(r{index})"
         total = f"{name}({value}, {place})"
         self.line(f"r{index} = " + (total if travels is dtype else f"{storage(dtype)}({total})"))

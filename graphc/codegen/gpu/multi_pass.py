@@ -175,7 +175,9 @@ class Phases:
         chunk = -(-(stop - first) // self.parts)
         chunk = -(-chunk // 4) * 4 if chunk >= 16 else chunk  # so that vectors stay whole
         start = binary("add", number(first), binary("mul", here, number(chunk)))
-        end = binary("min", binary("add", start, number(chunk)), number(stop))
+        end = binary("add", start, number(chunk))
+        if chunk * self.parts != stop - first:
+            end = binary("min", end, number(stop))
         return For(loop.variable, start, end, loop.kind, loop.body)
 
     def combined(self, loop: For) -> list[Statement]:

@@ -43,6 +43,7 @@ class Shape:
     blocks: int
     near: frozenset[int]
     barriers: bool
+    warp: int
 
     @property
     def groups(self) -> int:
@@ -58,7 +59,7 @@ def shape_of(kernel: Kernel, chip: Chip) -> Shape:
     if lanes == 1:
         threads = min(chip.threads, power_of_two(kernel.units))
     blocks = max(1, min(chip.blocks, -(-kernel.units // (threads // lanes))))
-    return Shape(lanes, threads, blocks, near_buffers(scratch, lanes, chip), barriers)
+    return Shape(lanes, threads, blocks, near_buffers(scratch, lanes, chip), barriers, chip.warp)
 
 
 def rewritten(kernel: Kernel) -> set[int]:
@@ -98,7 +99,7 @@ def lanes_of(kernel: Kernel, chip: Chip) -> int:
 
 def trips(loop: For) -> int:
     """Iterations at most; many where only the run knows."""
-    count = trip_count(loop)
+    count = exact_trips(loop)
     if count is not None:
         return count
     if loop.stop.op == "min":  # a block of a longer loop: its length, or that added to the start
@@ -107,6 +108,16 @@ def trips(loop: For) -> int:
         if lengths:
             return max(lengths)
     return 1 << 10
+
+
+def exact_trips(loop: For) -> int | None:
+    """Iterations of a loop that has the same number of them wherever it starts."""
+    count = trip_count(loop)
+    if count is None and loop.stop.op == "add":
+        for start, length in (loop.stop.args, loop.stop.args[::-1]):
+            if start is loop.start and length.op == "const":
+                return int(length.data)
+    return count
 
 
 def outermost_vectors(body: list[Statement]) -> list[For]:
