@@ -43,6 +43,7 @@ class Traits:
 
     Messages and stacks:
     send, recv       the two ends of a channel
+    collective       what several devices do together, with a value on each
     makes_stack      a new stack
     push, pop        change a stack in place
 
@@ -85,6 +86,7 @@ class Traits:
     lanes: bool = False
     send: bool = False
     recv: bool = False
+    collective: bool = False
     makes_stack: bool = False
     push: bool = False
     pop: bool = False

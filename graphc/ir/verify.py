@@ -139,6 +139,14 @@ def no_composites(value: Graph | Program) -> None:
     )
 
 
+def no_collectives(value: Graph | Program) -> None:
+    every_node(
+        graphs_of(value),
+        "%{node.id} is still an op of several devices",
+        lambda n: not n.op.traits.collective,
+    )
+
+
 def no_gradients(value: Graph | Program) -> None:
     every_node(
         graphs_of(value),

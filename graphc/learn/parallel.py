@@ -20,6 +20,14 @@ from graphc.frontend.trace.placement import device
 from graphc.frontend.trace.tree import flatten, unflatten
 from graphc.learn.asynchronous import Asynchronous, AsynchronousRun
 from graphc.learn.batches import combined, cut_rows, join, pieces, rows_of, sizes, split
+from graphc.learn.collectives import (
+    all_gather,
+    all_reduce,
+    all_to_all,
+    broadcast,
+    reduce_scatter,
+    reduce_to,
+)
 from graphc.learn.inflight import Flight, concurrent
 from graphc.learn.nn.layer import Layer, as_layer
 from graphc.learn.pipelining import Pipeline, pipeline, schedule
@@ -32,10 +40,16 @@ __all__ = [
     "Flight",
     "On",
     "Pipeline",
+    "all_gather",
+    "all_reduce",
+    "all_to_all",
+    "broadcast",
     "concurrent",
     "join",
     "on",
     "pipeline",
+    "reduce_scatter",
+    "reduce_to",
     "replicate",
     "schedule",
     "sizes",

@@ -12,6 +12,7 @@ from graphc.ops.batching import (
     vmap,  # noqa: F401
 )
 from graphc.ops.control import (
+    collectives,  # noqa: F401
     comm,  # noqa: F401
     compression,  # noqa: F401
     control,  # noqa: F401

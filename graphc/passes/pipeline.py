@@ -27,7 +27,9 @@ from graphc.ir.graph import Graph, Node, Program
 from graphc.ir.regions import map_inside
 from graphc.ir.sizes import by_example, in_numbers
 from graphc.passes.devices.compress import compress
+from graphc.passes.devices.merge_collectives import merge_collectives
 from graphc.passes.devices.partition import partition
+from graphc.passes.devices.route_collectives import route_collectives
 from graphc.passes.devices.schedule import schedule
 from graphc.passes.fusion.advance_updates import advance_updates
 from graphc.passes.fusion.cluster import cluster
@@ -147,6 +149,13 @@ STAGES = (
         Stage(hoist, Over.REGIONS, optional=True),
     ),
     Stage(narrow_products, Over.WHOLE),
+    Stage(merge_collectives, Over.REGIONS, optional=True),
+    Stage(
+        route_collectives,
+        Over.REGIONS,
+        ensures=(verify.no_collectives,),
+        breaks=(verify.no_duplicates,),  # what is cut may have been cut before
+    ),
     Stage(remat, searches=True),
     Stage(cluster, optional=True),
     Stage(constrain, Over.WHOLE),

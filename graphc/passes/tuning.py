@@ -140,6 +140,9 @@ class PassesTuning(Tuning):
     late_messages = number(16, 1, 64, "messages", "devices",
         "memory reused against messages that wait for it")
 
+    bucket_latencies = number(16.0, 0.0, 1e6, "latencies of the slowest link per device", "devices",
+        "messages saved against a copy into a bucket, and a later start")
+
     # Placement: what a search may take. No number here changes what is computed.
     proof_tasks = number(20_000, 0, 1 << 20, "tasks", "placement",
         "a bound on what is lost against compile time")

@@ -1,6 +1,6 @@
 """The dump folder: every stage of a compilation as a file that can be read, run and compared.
 
-    00-trace.gir ... 36-plan.gir    numbered by position in STAGES; stages that changed nothing are
+    00-trace.gir ... 44-plan.gir    numbered by position in STAGES; stages that changed nothing are
                                     left out, except partition, schedule and plan
     11.01-expand.gir                what a stage of a cycle changed in a later round; 11 is the last
                                     stage of the cycle

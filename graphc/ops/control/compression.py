@@ -84,7 +84,7 @@ def _widened() -> list[Sample]:
     return [Sample((values,)), Sample((np.ones(1, np.int16),), good=False)]
 
 
-elementwise(
+TRUNCATE = elementwise(
     "truncate16",
     _expression,
     _reference,
@@ -99,7 +99,7 @@ elementwise(
     "infinity, unless it saturates).",
 )
 
-elementwise(
+WIDEN = elementwise(
     "widen16",
     lambda x: (x.cast(U32) << 16).bitcast(F32),
     lambda x: (np.asarray(x, np.uint32) << 16).view(np.float32),

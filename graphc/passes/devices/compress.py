@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING
 from graphc.config import Config
 from graphc.ir.channels import ends
 from graphc.ir.graph import Graph, Node, Program, Rewriter, map_regions, rebuild
-from graphc.ir.op import OPS, Alias, Compute, Effect
+from graphc.ir.op import Alias, Compute, Effect
 from graphc.ir.place import device_of
 from graphc.ir.types import DTYPES, F32, Type, tensor
-from graphc.ops.control.compression import WORST
+from graphc.ops.control.compression import TRUNCATE, WIDEN, WORST
 from graphc.passes import reasons
 from graphc.record import record
 
@@ -109,10 +109,10 @@ def edges_of(program: Program) -> list[Edge]:
     """Every channel that carries f32, also inside regions."""
     sends, recvs = ends(program.graphs)
     readers = _exact_readers(program)
-    kept = dict.fromkeys(_moved_from(program.results), "it is a result")
+    kept = dict.fromkeys(moved_from(program.results), "it is a result")
     for graph in program.graphs:
         stored = [n.inputs[0] for n in graph.nodes if n.op.effect is Effect.WRITE]
-        kept |= dict.fromkeys(_moved_from(stored), "a variable keeps it")
+        kept |= dict.fromkeys(moved_from(stored), "a variable keeps it")
     found = []
     for channel, send in sends.items():
         kind = recvs[channel].type
@@ -124,7 +124,7 @@ def edges_of(program: Program) -> list[Edge]:
 
 
 def _refused(send: Node, recv: Node, program: Program, readers: set[Node]) -> str:
-    sources = _moved_from(send.inputs)
+    sources = moved_from(send.inputs)
     if not sources.isdisjoint(program.params):
         return "it is a feed"
     exact = recv in readers or any(n.op.traits.exact for n in sources)
@@ -139,11 +139,11 @@ def _exact_readers(program: Program) -> set[Node]:
         for node in pending.pop().nodes:
             pending.extend(node.regions)
             if node.op.traits.exact:
-                found |= _moved_from(node.inputs)
+                found |= moved_from(node.inputs)
     return found
 
 
-def _moved_from(values: Iterable[Node]) -> set[Node]:
+def moved_from(values: Iterable[Node]) -> set[Node]:
     """The values themselves and what they have only moved elements of."""
     found: set[Node] = set()
     pending = list(values)
@@ -173,13 +173,18 @@ def _shorten(graph: Graph, channels: frozenset[str], mode: str) -> Graph:
             if made is not node:
                 r.nodes.append(made)
                 return made
+        if node.op is TRUNCATE and node.attrs["mode"] == mode:  # for all its readers
+            first = short.setdefault(node.inputs[0], node)
+            return first if first is not node else None
         if node.op.effect is not Effect.COMM or node.attrs["channel"] not in channels:
             return None
         if node.op.traits.recv:
             return _widened(node, r)
         (value,) = node.inputs
         if value not in short:
-            short[value] = r.emit(OPS["truncate16"], (value,), {"mode": mode})
+            is_short = value.op is WIDEN  # it has been rounded, and is not so again
+            cut = value.inputs[0] if is_short else None
+            short[value] = cut or r.emit(TRUNCATE, (value,), {"mode": mode})
         made = node.replace(inputs=(short[value],))
         r.nodes.append(made)
         return made
@@ -193,4 +198,4 @@ def _widened(node: Node, r: Rewriter) -> Node:
     attrs = node.op.coerce({**node.attrs, "type": kind})
     made = node.replace(attrs=attrs, type=kind)
     r.nodes.append(made)
-    return r.emit(OPS["widen16"], (made,))
+    return r.emit(WIDEN, (made,))

@@ -19,6 +19,7 @@ from graphc.ir.channels import no_deadlock, spanning
 from graphc.ir.graph import Graph, Node, Program, Rewriter, node_effect, rebuild
 from graphc.ir.op import Effect
 from graphc.ir.place import device_of
+from graphc.ir.sizes import hint_of
 from graphc.passes import reasons
 from graphc.passes.devices.slack import Hold, holds, windows
 from graphc.passes.fusion.node_costs import Shares
@@ -70,7 +71,7 @@ class Plan:
     def summary(self) -> str:
         spans = f"{duration(self.before.makespan)} -> {duration(self.after.makespan)}"
         peaks = ", ".join(
-            f"{device.short} {bytes:,} -> {self.after.peak.get(device, 0):,}"
+            f"{device.short} {hint_of(bytes):,} -> {hint_of(self.after.peak.get(device, 0)):,}"
             for device, bytes in sorted(self.before.peak.items())
         )
         guessed = len(self.after.inaccurate)

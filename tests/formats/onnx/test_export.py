@@ -35,6 +35,7 @@ INEXPRESSIBLE = {
     *("conj", "angle", "print", "assert", "callback", "truncate16", "widen16"),
     *("sort_keys", "argsort_keys", "topk_keys", "fft", "rfft", "irfft", "qr", "svd", "svdvals"),
     *("eigh", "eigvalsh", "eig", "eigvals", "pinv", "least_squares", "expm"),
+    *("all_reduce", "all_gather", "all_to_all", "reduce_scatter", "reduce_to", "to_all"),
 }
 
 

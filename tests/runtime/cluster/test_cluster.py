@@ -67,6 +67,36 @@ def same(function: Callable[..., Any], found: gc.cluster.LocalCluster, *argument
 # ------------------------------------------------------------------------- the bits of one process
 
 
+@pytest.mark.parametrize("width", [3, 40_000])
+def test_collectives_go_over_links(workers: gc.cluster.LocalCluster, width: int) -> None:
+    """Small sums along a tree, large ones around a ring: their bytes, the bits of one process."""
+
+    def function(devices: list[str]) -> Any:
+        def summed(x: Any) -> Any:
+            parts = []
+            for task in range(TASKS):
+                with on(task):
+                    parts.append(np.tanh(x * (task + 1)))
+            made = []
+            for task, total in enumerate(gc.parallel.all_reduce(parts, devices)):
+                with on(task):
+                    made.append(total.sum())
+            return made
+
+        return summed
+
+    x = np.linspace(0, 1, width, dtype="f4")
+    far = gc.compile(function(workers.devices), devices=workers.devices)
+    near = gc.compile(function(here(workers)), devices=here(workers))
+    assert bits(far(x)) == bits(near(x))
+    before = [worker["sent"] for worker in workers.status()["workers"]]
+    far(x)
+    sent = [w["sent"] - b for w, b in zip(workers.status()["workers"], before, strict=True)]
+    assert sum(sent) == 2 * x.nbytes + (4 * x.nbytes) + 2 * 4  # x to two, the sums, two results
+    if width > 3:
+        assert max(sent[1:]) <= x.nbytes * 4 // 3 + 64
+
+
 def chain(x: Any, w: Any) -> Any:
     with on(0):
         h = np.tanh(x @ w)
