@@ -190,6 +190,8 @@ class CodegenTuning(Tuning):
         "a copy as a row of the table against a kernel, which threads share")
     copied_carry = number(4096, 0, 1 << 40, "bytes", "lstm",
         "a carry copied once against looking after it in each run of a body")
+    copied_swap = number(4 << 20, 0, 1 << 40, "bytes", "gpu",
+        "carries of a while loop copied in each run against a host that decides")
 
 
 tuned = CodegenTuning("codegen")

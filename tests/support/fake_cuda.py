@@ -12,6 +12,9 @@ import threading
 import time
 from collections.abc import Callable
 from enum import IntEnum
+from functools import partial
+from inspect import signature
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -40,13 +43,28 @@ Status = IntEnum(
 OK = Status.CUDA_SUCCESS
 
 
+class Work:
+    """A node of a graph: its name, and what it does."""
+
+    def __init__(self, name: str, run: Callable[[], object], bodies: Any = ()) -> None:
+        self.name, self.run, self.bodies = name, run, bodies
+
+
+def shape(graph: list[Work]) -> list[Any]:
+    """The names of the nodes of a graph, each conditional one with those of its bodies."""
+    return [
+        (work.name, *(shape(body) for body in work.bodies)) if work.bodies else work.name
+        for work in graph
+    ]
+
+
 class Stream:
     """A queue of work and the thread that does it."""
 
     def __init__(self, context: str) -> None:
         self.context = context
         self.work: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
-        self.captured: list[Callable[[], None]] | None = None
+        self.captured: list[Work] | None = None
         threading.Thread(target=self._run, daemon=True).start()
 
     def _run(self) -> None:
@@ -55,9 +73,9 @@ class Stream:
             time.sleep(0.0002)
             work()
 
-    def put(self, work: Callable[[], None]) -> None:
+    def put(self, work: Callable[[], object], name: str = "") -> None:
         if self.captured is not None:
-            self.captured.append(work)
+            self.captured.append(Work(name, work))
         else:
             self.work.put(work)
 
@@ -100,6 +118,17 @@ class FakeCuda:
     class CUstreamCaptureMode:
         CU_STREAM_CAPTURE_MODE_RELAXED = 2
 
+    class CUgraphNodeType:
+        CU_GRAPH_NODE_TYPE_CONDITIONAL = 13
+
+    class CUgraphConditionalNodeType:
+        CU_GRAPH_COND_TYPE_IF, CU_GRAPH_COND_TYPE_WHILE = 0, 1
+
+    class CUgraphNodeParams:
+        def __init__(self) -> None:
+            self.type = -1
+            self.conditional = SimpleNamespace()
+
     def __init__(self, kernels: dict[str, Kernel], devices: int = 2, capacity: int = 1 << 24):
         self.kernels = kernels
         self.devices = devices
@@ -113,6 +142,9 @@ class FakeCuda:
         self.peers: set[tuple[str, str]] = set()
         self.failing: dict[str, Status] = {}  # function -> what it answers
         self.here = threading.local()  # the context of every thread
+        self.conditions: list[bool] = []  # by handle
+        self.graphs: list[list[Any]] = []  # that were instantiated
+        self.rounds = 0  # of loops of graphs
         self.now = 0.0  # seconds; the machine's clock has no part in what tests decide
 
     def __getattribute__(self, name: str) -> Any:
@@ -231,13 +263,13 @@ class FakeCuda:
             taken = ctypes.string_at(source, nbytes)
             stream.put(lambda: ctypes.memmove(target, taken, nbytes))
         else:
-            stream.put(lambda: ctypes.memmove(target, source, nbytes))
+            stream.put(lambda: ctypes.memmove(target, source, nbytes), "copy")
         if self._pageable(target):
             stream.wait()
         return (OK,)
 
     def cuMemsetD8Async(self, address, byte, nbytes, stream):
-        stream.put(lambda: ctypes.memset(address, byte, nbytes))
+        stream.put(lambda: ctypes.memset(address, byte, nbytes), "set")
         return (OK,)
 
     # ------------------------------------------------------------------------------ kernels
@@ -250,6 +282,8 @@ class FakeCuda:
         return OK, image
 
     def cuModuleGetFunction(self, module, name):
+        if b".entry" in module:
+            return OK, self.decide
         found = self.kernels.get(name.decode())
         return (OK, found) if found else (Status.CUDA_ERROR_NOT_FOUND,)
 
@@ -262,10 +296,10 @@ class FakeCuda:
         assert (gy, gz, by, bz, extra) == (1, 1, 1, 1, 0)
         assert shared == self.shared.get(function, 0) <= MOST_SHARED
         assert stream.context == self.context
-        count = function.__code__.co_argcount - 2
+        count = len(signature(function).parameters) - 2
         pointers = (ctypes.c_int64 * count).from_address(params)
         words = [ctypes.c_int64.from_address(pointer).value for pointer in pointers]
-        stream.put(lambda: function(gx, bx, *words))
+        stream.put(lambda: function(gx, bx, *words), function.__name__)
         return (OK,)
 
     def cuLaunchHostFunc(self, stream, function, argument):
@@ -317,16 +351,68 @@ class FakeCuda:
     def cuEventElapsedTime(self, first, second):
         return OK, 1e3 * (second.time - first.time)
 
-    def cuStreamBeginCapture(self, stream, mode):
-        assert stream.captured is None
-        stream.captured = []
+    # ------------------------------------------------------------------------------ graphs
+
+    def cuGraphCreate(self, flags):
+        return OK, []
+
+    def cuStreamBeginCaptureToGraph(self, stream, graph, before, edges, count, mode):
+        assert (
+            stream.captured is None
+            and list(before or ()) == graph[-1:]
+            and count == len(graph[-1:])
+        )
+        stream.captured = graph
         return (OK,)
+
+    def cuStreamGetCaptureInfo(self, stream):
+        last = stream.captured[-1:]
+        return OK, 1, 7, stream.captured, last, [None] * len(last), len(last)
 
     def cuStreamEndCapture(self, stream):
         captured, stream.captured = stream.captured, None
         return OK, captured
 
+    def cuGraphConditionalHandleCreate(self, graph, context, default, flags):
+        assert context == self.context and not default and not flags
+        self.conditions.append(0)
+        return OK, len(self.conditions) - 1
+
+    def decide(self, blocks, threads, handle, verdict, looks, cancel, status, row):
+        """The kernel of that name; a failed or cancelled run is seen at once."""
+        value = ctypes.c_uint8.from_address(verdict).value != 0
+        if looks:
+            cancelled, failed = (ctypes.c_int64.from_address(at) for at in (cancel, status))
+            value = value and not cancelled.value and not failed.value
+            if cancelled.value and not failed.value:
+                failed.value = (row << 32) | 0xFFFFFFFF
+        self.conditions[handle] = value
+
+    def cuGraphAddNode(self, graph, before, edges, count, node):
+        assert list(before or ()) == graph[-1:] and count == len(graph[-1:])
+        found = node.conditional
+        assert (node.type, found.ctx) == (13, self.context)
+        found.phGraph_out = [[] for _ in range(found.size)]
+        repeats = found.type == self.CUgraphConditionalNodeType.CU_GRAPH_COND_TYPE_WHILE
+        run = partial(self._conditional, found, repeats)
+        graph.append(Work("while" if repeats else "if", run, found.phGraph_out))
+        return OK, graph[-1]
+
+    def _conditional(self, node, repeats):
+        """A node that repeats its only body, or runs one of two."""
+        bodies = node.phGraph_out
+        while repeats and self.conditions[node.handle]:
+            self.rounds += 1
+            self._do(bodies[0])
+        if not repeats:
+            self._do(bodies[not self.conditions[node.handle]])
+
+    def _do(self, graph):
+        for work in graph:
+            work.run()
+
     def cuGraphInstantiate(self, graph, flags):
+        self.graphs.append(graph)
         return OK, list(graph)
 
     def cuGraphDestroy(self, graph):
@@ -337,7 +423,7 @@ class FakeCuda:
 
     def cuGraphLaunch(self, graph, stream):
         for work in graph:
-            stream.put(work)
+            stream.put(work.run)
         return (OK,)
 
 

@@ -78,6 +78,33 @@ def counter(home: Any) -> StateSlot:
     return StateSlot(vector("count"), home.name, True, True)
 
 
+def choosing_rounds(chip: str) -> Executable:
+    """Double while the first element is less than 100, and add one where it is less than 150."""
+    verdict, result, table = (ARENA, 512), (3, 0), TableBuilder()
+    table.copy(NBYTES, result, (2, 0))
+    top = table.call(LESS, [result, verdict], params=0, **ALONE)
+    leave = table.branch(verdict)
+    table.call(DOUBLE, [result, (ARENA, 0)], **WHOLE)
+    table.copy(NBYTES, result, (ARENA, 0))
+    table.jump(top)
+    table.patch(leave, table.position)
+    table.call(LESS, [result, verdict], params=1, **ALONE)
+    skip = table.branch(verdict)
+    table.call(INCREMENT, [result, result], **WHOLE)
+    end = table.jump()
+    table.patch(skip, table.position)
+    table.patch(end, table.position)
+    table.end()
+    return Executable(image(chip, table, [100, 150]))
+
+
+def chosen_rounds(x: np.ndarray) -> np.ndarray:
+    """What `choosing_rounds` computes."""
+    while x[0] < 100:
+        x = 2 * x
+    return x + 1 if x[0] < 150 else x
+
+
 def pair(
     chip: str, devices: tuple[str, str], *, rounds: int = 0, count: int = COUNT, status: int = 0
 ) -> Cluster:

@@ -69,18 +69,26 @@ static void increment(void **given) {
     float *x = *(float **)given[0], *y = *(float **)given[1];
     for (int i = 0; i < 4; i++) y[i] = x[i] + 1;
 }
+static void less(void **given) {
+    *(*(char **)given[1]) = **(float **)given[0] < *(long long *)given[2];
+}
 static void none(void **given) {}
 static void copy(void **given) {
     memmove(*(void **)given[0], *(void **)given[1], *(size_t *)given[2]);
 }
 static void set(void **given) { memset(*(void **)given[0], *(int *)given[1], *(size_t *)given[2]); }
 
+/* Sets the condition of a handle from the byte of a verdict. */
+static int conditions[MOST], conditioned;
+static void decide(void **given) { conditions[*(uint64_t *)given[0]] = **(char **)given[1]; }
+
 int cuModuleLoadData(Handle *made, const char *image) {
     *made = (Handle)handles++;
-    return strcmp(image, "cubin sm_90") ? 209 : 0;
+    return strcmp(image, "cubin sm_90") && !strstr(image, ".entry decide") ? 209 : 0;
 }
 int cuModuleGetFunction(Handle *made, Handle module, const char *name) {
-    *made = !strcmp(name, "double") ? twice : !strcmp(name, "increment") ? increment : none;
+    *made = !strcmp(name, "double") ? twice : !strcmp(name, "increment") ? increment
+          : !strcmp(name, "less") ? less : !strcmp(name, "decide") ? decide : none;
     return 0;
 }
 
@@ -108,22 +116,70 @@ int cuMemsetD8Async(Address target, unsigned char byte, size_t size, Handle stre
     uint64_t word = byte;
     return told(stream, set, (void *[]){&target, &word, &size, &size});
 }
-int cuStreamBeginCapture_v2(Handle stream, int mode) {
-    recorded = calloc(1, sizeof(Graph));
-    return recording = stream, mode != 2;
+int cuGraphCreate(Graph **made, unsigned flags) { return *made = calloc(1, sizeof(Graph)), flags; }
+/* A node is known by its number, from 1, and follows the one before. */
+static int follows(Graph *graph, const Handle *before, size_t count) {
+    return graph->count ? count == 1 && before[0] == (Handle)(intptr_t)graph->count : !count;
+}
+int cuStreamBeginCaptureToGraph(Handle stream, Graph *graph, const Handle *before, const void *edges,
+                                size_t count, int mode) {
+    recorded = graph, recording = stream;
+    return mode != 2 || !follows(graph, before, count);
+}
+int cuStreamGetCaptureInfo(Handle stream, int *status, uint64_t *id, Handle *graph,
+                           const Handle **before, const void **edges, size_t *count) {
+    static Handle last;
+    static const char edge[64];
+    last = (Handle)(intptr_t)recorded->count;
+    *status = 1, *graph = recorded, *count = 1, *before = &last;
+    if (edges) *edges = edge;
+    return stream != recording;
 }
 int cuStreamEndCapture(Handle stream, Handle *graph) { return *graph = recorded, recorded = 0, 0; }
+
+int cuGraphConditionalHandleCreate(uint64_t *made, Graph *graph, Handle given, unsigned value,
+                                   unsigned flags) {
+    return *made = conditioned++, value || flags || given != context;
+}
+typedef struct {
+    int type, reserved[3];
+    uint64_t handle;
+    int kind;
+    unsigned size;
+    Graph **bodies;
+    Handle context;
+} Node;
+static void run(Graph *graph) {
+    for (int k = 0; k < graph->count; k++) {
+        void *given[WORDS];
+        for (int i = 0; i < WORDS; i++) given[i] = &graph->words[k][i];
+        graph->kernels[k](given);
+    }
+}
+static void conditional(void **given) {
+    int *condition = &conditions[*(uint64_t *)given[0]];
+    Graph **bodies = *(Graph ***)given[1];
+    if (*(uint64_t *)given[2] == 1) while (*condition) run(bodies[0]);
+    else run(bodies[!*condition]);
+}
+int cuGraphAddNode(Handle *made, Graph *graph, const Handle *before, const void *edges, size_t count,
+                   Node *node) {
+    if (node->type != 13 || node->context != context || !follows(graph, before, count)) return 1;
+    if (node->kind > 1 || node->size != (node->kind ? 1 : 2)) return 1;
+    node->bodies = calloc(node->size, sizeof(Graph *));
+    for (unsigned k = 0; k < node->size; k++) cuGraphCreate(&node->bodies[k], 0);
+    uint64_t words[] = {node->handle, (uint64_t)node->bodies, node->kind, 0};
+    graph->kernels[graph->count] = conditional;
+    memcpy(graph->words[graph->count++], words, sizeof words);
+    return *made = (Handle)(intptr_t)graph->count, 0;
+}
 int cuGraphInstantiateWithFlags(Handle *made, Handle graph, unsigned long long flags) {
     return *made = graph, 0;
 }
 int cuGraphDestroy(Handle graph) { return 0; }
 int cuGraphExecDestroy(Handle graph) { return free(graph), 0; }
 int cuGraphLaunch(Graph *graph, Handle stream) {
-    for (int k = 0; k < graph->count; k++) {
-        void *given[WORDS];
-        for (int i = 0; i < WORDS; i++) given[i] = &graph->words[k][i];
-        graph->kernels[k](given);
-    }
+    run(graph);
     return printf("graph of %d\n", graph->count), fflush(stdout), 0;
 }
 

@@ -7,6 +7,9 @@
       end:                                          jump top
                                               exit:
 
+On a GPU the carries of a while loop are copied home instead of changing places: each run of the
+body is the one before again, and the device can go on by itself.
+
 A region's values lie in the node's scratch memory, its parameters where the operands lie, and its
 results where the node's result lies; what happens to carries is decided in `carries`.
 """
@@ -80,6 +83,7 @@ class Loop:
         self.scope: Scope = {"arena": shifted(self.scratch, self.layout.inside)}
         self.reads: dict[int, int] = {}  # carry -> register that points to what the body reads
         self.others: dict[int, tuple[int, int]] = {}  # swapped carry -> what it writes, the third
+        self.settled: dict[int, Operand] = {}  # swapped carry that is copied home -> what it writes
         self.travel: dict[int, int] = {}  # register -> bytes per run of the body
 
     def home(self, carry: int) -> Operand:
@@ -95,20 +99,36 @@ class Loop:
         self.table.set(register, place)
         return register
 
+    @property
+    def settles(self) -> bool:
+        """Whether carries are copied home, so that each run of the body finds them there."""
+        swapped = (k for k, kind in enumerate(self.carries) if kind is Carry.SWAPPED)
+        return (
+            self.writer.config.backend == "cuda"
+            and self.node.op.traits.tested
+            and not any(isinstance(leaf, StackType) for leaf in leaves(self.node.type))
+            and sum(hint_of(self.nbytes(k)) for k in swapped) <= tuned.copied_swap
+        )
+
     def enter(self, odd: bool) -> None:
         """Point the carries at their initial values; `odd` has the first run write their homes."""
+        settles = self.settles
         for k, kind in enumerate(self.carries):
             start, home = self.writer.place(self.node.inputs[k]), self.home(k)
-            small = hint_of(self.nbytes(k)) <= tuned.copied_carry
+            small = settles or hint_of(self.nbytes(k)) <= tuned.copied_carry
             if kind is Carry.STILL:
                 self.scope |= {f"p{k}": start, f"r{k}": start}
+            elif kind is Carry.SWAPPED and settles:
+                self.table.copy(self.nbytes(k), home, start)
+                self.settled[k] = shifted(self.scratch, self.layout.spare[k])
+                self.scope |= {f"p{k}": home, f"r{k}": self.settled[k]}
             elif kind is Carry.IN_PLACE and small:
                 self.table.copy(self.nbytes(k), home, start)
                 self.scope |= {f"p{k}": home, f"r{k}": home}
             else:
                 self.reads[k] = self.pointer(start)
                 self.scope |= {f"p{k}": (self.reads[k], 0), f"r{k}": home}
-            if kind is Carry.SWAPPED:
+            if kind is Carry.SWAPPED and not settles:
                 places = home, shifted(self.scratch, self.layout.spare[k])
                 write, third = (self.pointer(p) for p in (places if odd else places[::-1]))
                 self.others[k] = write, third
@@ -118,6 +138,8 @@ class Loop:
 
     def advance(self) -> None:
         """What the body made of the carries is what its next run reads."""
+        for k, place in self.settled.items():
+            self.table.copy(self.nbytes(k), self.home(k), place)
         for k, register in self.reads.items():
             if k in self.others:
                 self.table.rotate(register, *self.others[k])

@@ -55,6 +55,10 @@ class Part:
         name: str = self.image.kernels[self.image.table[row + 2]]
         return name
 
+    def words(self, count: int) -> np.ndarray[Any, Any]:
+        """Memory for the state of a run: zeros."""
+        return np.zeros(count, np.int64)
+
     def result(self, slot: Slot) -> np.ndarray[Any, Any] | Array:
         """A new array where the device computes."""
         return result_array(slot.shape, numpy_dtype(slot.dtype))
@@ -124,7 +128,7 @@ class Frame:
         self.arrays: tuple[np.ndarray | Array, ...] = ()
         self.own: Any = None
         self.ready: Ready | None = None
-        self.words = np.zeros(FrameWords.bases + image.bases, np.int64)
+        self.words = part.words(FrameWords.bases + image.bases)
         self.address = address_of(self.words)
         self.flag = self.address + 8 * FrameWords.in_use
         self.bases = self.words[FrameWords.bases :]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from graphc.runtime.call.memory import address_of
-from graphc.runtime.cuda.interface import CAPTURE, COMPUTE, Multiplier, Streamed
+from graphc.runtime.cuda.interface import COMPUTE, Act, Multiplier, Streamed
 from graphc.runtime.cuda.places import place
 from graphc.runtime.cuda.product import ITEMSIZE, Product
 from graphc.runtime.load.program import numpy_dtype
@@ -132,12 +132,7 @@ class Trial:
             return first
         if not self.driver.captures:
             return median(self._time(step, rounds) for _ in range(repeats))
-        self.driver.begin_capture()
-        try:
-            for _ in range(rounds):
-                step(CAPTURE)
-        finally:
-            graph = self.driver.end_capture()
+        graph = self.driver.graph([Act((), step)] * rounds)
         launch = partial(self.driver.launch_graph, graph)
         self._time(launch, 1)  # the first launch of a graph sends it to the device
         return median(self._time(launch, 1) for _ in range(repeats)) / rounds

@@ -8,7 +8,6 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import os
-import threading
 import weakref
 from collections.abc import Sequence
 from contextlib import suppress
@@ -20,7 +19,8 @@ import numpy as np
 from graphc.errors import GraphError
 from graphc.record import record
 from graphc.runtime.call.memory import address_of
-from graphc.runtime.cuda.interface import CAPTURE, DeviceError, check_process
+from graphc.runtime.cuda.graphs import Graph, Graphs
+from graphc.runtime.cuda.interface import CAPTURE, Acts, DeviceError, check_process
 
 if TYPE_CHECKING:
     from graphc.runtime.cuda.cublas import CublasLt
@@ -131,33 +131,34 @@ class Cuda:
         self.dlpack = (2, number)
         self.api = api()
         self.name = "a GPU"
-        count = self._do("cuDeviceGetCount")
+        count = self.do("cuDeviceGetCount")
         if number >= count:
             raise GraphError(
                 f"there is no device gpu:{number}",
                 hint=f"this machine has {count} GPUs, numbered from 0",
             )
-        self.device = self._do("cuDeviceGet", number)
-        self.context = self._do("cuDevicePrimaryCtxRetain", self.device)
+        self.device = self.do("cuDeviceGet", number)
+        self.context = self.do("cuDevicePrimaryCtxRetain", self.device)
         self.enter()
         self.chip = capability(self.api, self.device)
         sold_as = model(self.api, self.device)
         self.kind = f"{sold_as} {self.chip}"
         self.name = f"gpu:{number} ({sold_as}, {self.chip})"
         flags = int(self.api.CUstream_flags.CU_STREAM_NON_BLOCKING)
-        self.streams = [self._do("cuStreamCreate", flags) for _ in range(CAPTURE + 1)]
+        self.streams = [self.do("cuStreamCreate", flags) for _ in range(CAPTURE + 1)]
         # Launches that wait tell which kernel has crashed; in a graph they do not.
         self.captures = os.environ.get("CUDA_LAUNCH_BLOCKING", "0") == "0"
-        self._capturing = threading.Lock()
+        self.graphs = Graphs(self)
+        self.decides = self.captures and self.graphs.have_decisions
         self._modules: dict[bytes, Any] = {}
         self._multiplier: CublasLt | None = None
         self._launch = self.api.cuLaunchKernel
 
     def enter(self) -> None:
         check_process(self.process)
-        self._do("cuCtxSetCurrent", self.context)
+        self.do("cuCtxSetCurrent", self.context)
 
-    def _do(self, function: str, *arguments: Any) -> Any:
+    def do(self, function: str, *arguments: Any) -> Any:
         """As `ask`. Raises DeviceError where that fails."""
         try:
             return ask(self.api, function, *arguments)
@@ -176,11 +177,11 @@ class Cuda:
     # ------------------------------------------------------------------------------ memory
 
     def room(self) -> tuple[int, int]:
-        free, total = self._do("cuMemGetInfo")
+        free, total = self.do("cuMemGetInfo")
         return free, total
 
     def allocate(self, nbytes: int) -> int:
-        return int(self._do("cuMemAlloc", max(nbytes, 1)))
+        return int(self.do("cuMemAlloc", max(nbytes, 1)))
 
     def free(self, address: int) -> None:
         self.drop("cuMemFree", address)
@@ -192,28 +193,28 @@ class Cuda:
         """
         if os.getpid() == self.process:
             with suppress(DeviceError):
-                self._do("cuCtxPushCurrent", self.context)
+                self.do("cuCtxPushCurrent", self.context)
                 try:
-                    self._do(function, handle)
+                    self.do(function, handle)
                 finally:
-                    self._do("cuCtxPopCurrent")
+                    self.do("cuCtxPopCurrent")
 
     def pinned(self, nbytes: int) -> np.ndarray[Any, Any]:
         size = max(nbytes, 1)
         portable = int(self.api.CU_MEMHOSTALLOC_PORTABLE)  # pinned for every GPU
-        address = int(self._do("cuMemHostAlloc", size, portable))
+        address = int(self.do("cuMemHostAlloc", size, portable))
         owner = (ctypes.c_uint8 * size).from_address(address)
         weakref.finalize(owner, self.drop, "cuMemFreeHost", address).atexit = False
         return np.ctypeslib.as_array(owner)
 
     def copy(self, target: int, source: int, nbytes: int, stream: int) -> None:
-        self._do("cuMemcpyAsync", target, source, nbytes, self.streams[stream])
+        self.do("cuMemcpyAsync", target, source, nbytes, self.streams[stream])
 
     def zero(self, address: int, nbytes: int, stream: int) -> None:
-        self._do("cuMemsetD8Async", address, 0, nbytes, self.streams[stream])
+        self.do("cuMemsetD8Async", address, 0, nbytes, self.streams[stream])
 
     def reach(self, other: Cuda) -> None:
-        if other is self or not self._do("cuDeviceCanAccessPeer", self.device, other.device):
+        if other is self or not self.do("cuDeviceCanAccessPeer", self.device, other.device):
             return
         try:
             ask(self.api, "cuCtxEnablePeerAccess", other.context, 0)
@@ -238,7 +239,7 @@ class Cuda:
             except Failed as error:
                 failures.append(error.code)
         if any(code in _TOO_NEW for code in failures):
-            version = self._do("cuDriverGetVersion")
+            version = self.do("cuDriverGetVersion")
             raise GraphError(
                 f"the driver of {self.name} is too old for the code: it knows CUDA "
                 f"{version // 1000}.{version % 1000 // 10}",
@@ -253,7 +254,7 @@ class Cuda:
         raise DeviceError(f"{self.name} cannot load kernels: {', '.join(failures)}")
 
     def function(self, module: Any, symbol: str) -> Any:
-        return self._do("cuModuleGetFunction", module, symbol.encode())
+        return self.do("cuModuleGetFunction", module, symbol.encode())
 
     def prepare(
         self, function: Any, shape: tuple[int, int, int], arguments: Sequence[int]
@@ -291,7 +292,7 @@ class Cuda:
             raise self._error("a launch", _code(status), int(prepared.words[-1]))
 
     def call(self, function: int, argument: int, stream: int) -> None:
-        self._do("cuLaunchHostFunc", self.streams[stream], self.api.CUhostFn(function), argument)
+        self.do("cuLaunchHostFunc", self.streams[stream], self.api.CUhostFn(function), argument)
 
     def multiplier(self) -> CublasLt:
         if self._multiplier is None:
@@ -306,42 +307,28 @@ class Cuda:
         return _Event(self, timed)
 
     def record(self, event: _Event, stream: int) -> None:
-        self._do("cuEventRecord", event.handle, self.streams[stream])
+        self.do("cuEventRecord", event.handle, self.streams[stream])
 
     def follow(self, stream: int, event: _Event) -> None:
-        self._do("cuStreamWaitEvent", self.streams[stream], event.handle, 0)
+        self.do("cuStreamWaitEvent", self.streams[stream], event.handle, 0)
 
     def settle(self, event: _Event) -> None:
-        self._do("cuEventSynchronize", event.handle)
+        self.do("cuEventSynchronize", event.handle)
 
     def seconds(self, first: _Event, second: _Event) -> float:
-        return float(self._do("cuEventElapsedTime", first.handle, second.handle)) * 1e-3
+        return float(self.do("cuEventElapsedTime", first.handle, second.handle)) * 1e-3
 
     def rest(self) -> None:
-        self._do("cuCtxSynchronize")
+        self.do("cuCtxSynchronize")
 
     def synchronize(self, stream: int) -> None:
-        self._do("cuStreamSynchronize", self.streams[stream])
+        self.do("cuStreamSynchronize", self.streams[stream])
 
-    def begin_capture(self) -> None:
-        # In the strict modes memory that is freed meanwhile, by any thread, would break it off.
-        mode = self.api.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
-        self._capturing.acquire()
-        try:
-            self._do("cuStreamBeginCapture", self.streams[CAPTURE], mode)
-        except BaseException:
-            self._capturing.release()
-            raise
+    def graph(self, acts: Acts) -> Graph:
+        return self.graphs.graph(acts)
 
-    def end_capture(self) -> Any:
-        try:
-            graph = self._do("cuStreamEndCapture", self.streams[CAPTURE])
-        finally:
-            self._capturing.release()
-        return _Graph(self, graph)
-
-    def launch_graph(self, graph: _Graph, stream: int) -> None:
-        self._do("cuGraphLaunch", graph.handle, self.streams[stream])
+    def launch_graph(self, graph: Graph, stream: int) -> None:
+        self.do("cuGraphLaunch", graph.handle, self.streams[stream])
 
 
 class _Event:
@@ -350,16 +337,5 @@ class _Event:
     def __init__(self, driver: Cuda, timed: bool) -> None:
         flags = driver.api.CUevent_flags
         kind = flags.CU_EVENT_DEFAULT if timed else flags.CU_EVENT_DISABLE_TIMING
-        self.handle = driver._do("cuEventCreate", int(kind))
+        self.handle = driver.do("cuEventCreate", int(kind))
         weakref.finalize(self, driver.drop, "cuEventDestroy", self.handle).atexit = False
-
-
-class _Graph:
-    """A recorded graph, ready to launch, destroyed with this object."""
-
-    def __init__(self, driver: Cuda, graph: Any) -> None:
-        try:
-            self.handle = driver._do("cuGraphInstantiate", graph, 0)
-        finally:
-            driver._do("cuGraphDestroy", graph)
-        weakref.finalize(self, driver.drop, "cuGraphExecDestroy", self.handle).atexit = False

@@ -2,7 +2,8 @@
 
 A run writes down what it launches up to the end or to a branch; later ones repeat that without
 looking at the table, as a graph where the driver records graphs.
-Nothing waits for the device but a branch, a message and the end of the run.
+Nothing waits for the device but a branch that it cannot decide itself, a message and the end of the
+run.
 """
 
 from __future__ import annotations
@@ -64,6 +65,7 @@ class DeviceFrame:
         if part.products.workspace:
             self.workspace = part.memory.allocate(part.products.workspace)
             weakref.finalize(self, part.driver.free, self.workspace).atexit = False
+        self.rounds = 0
         self.prepared: dict[tuple[int, ...], Streamed] = {}
         self.stretches: dict[tuple[int, ...], Stretch] = {}  # by row and base registers
         branches = any(self.table[row] == BRANCH for row in rows(self.table))
@@ -216,6 +218,14 @@ class DeviceFrame:
         if code:
             self.row = row
             raise Stopped(code)
+
+    def looks(self) -> tuple[int, int, int]:
+        """Where a loop of the device counts its rounds, where it sees that the run is cancelled,
+        and where that a kernel has failed."""
+        if not self.rounds:
+            self.rounds = self.part.memory.allocate(8)
+            weakref.finalize(self, self.driver.free, self.rounds).atexit = False
+        return self.rounds, self.native.address + 8 * FrameWords.cancel, self.status
 
     def step_of(self, row: int, addresses: tuple[int, ...]) -> Streamed:
         """What a row does that calls a kernel on operands at these addresses."""

@@ -10,6 +10,7 @@ import numpy as np
 
 from graphc.errors import GraphError, RunError
 from graphc.forks import fork_safe_lock
+from graphc.record import record
 
 if TYPE_CHECKING:
     from graphc.runtime.cuda.product import Product
@@ -19,6 +20,41 @@ COMPUTE, COPY, CAPTURE = range(3)
 ALIGNMENT = 16  # the widest load of a kernel
 
 Streamed = Callable[[int], object]  # something that goes to a stream
+
+
+@record(eq=False)
+class Act:
+    """A step that is written down; what has the same key does the same."""
+
+    key: tuple[Any, ...]
+    step: Streamed
+
+
+@record(eq=False)
+class Decision:
+    """What the device decides by the byte at `verdict`, for a row of a table: whether it goes the
+    first of the ways or the second, or whether it goes the only one, and that again and again.
+
+    `words` say where a loop counts its rounds, where it sees that the run is cancelled, and where
+    a kernel notes that it has failed; zeros for a choice.
+    """
+
+    row: int
+    verdict: int
+    ways: tuple[Acts, ...]
+    words: tuple[int, int, int]
+
+    @property
+    def repeats(self) -> bool:
+        return len(self.ways) == 1
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        ways = (tuple(act.key for act in way) for way in self.ways)
+        return self.row, self.verdict, *ways
+
+
+Acts = Sequence[Act | Decision]
 
 
 class DeviceError(RunError):
@@ -51,6 +87,7 @@ class Driver(Protocol):
     name: str
     dlpack: tuple[int, int]  # how DLPack names the device
     captures: bool  # whether launches can be recorded as a graph
+    decides: bool  # whether a graph can have decisions
     kind: str  # what is alike in speed: model and chip
 
     def enter(self) -> None:
@@ -117,14 +154,11 @@ class Driver(Protocol):
     def synchronize(self, stream: int) -> None:
         """Wait until a stream is empty."""
 
-    def begin_capture(self) -> None:
-        """What this thread does on the stream CAPTURE from now on is recorded and not done."""
-
-    def end_capture(self) -> Any:
-        """The recorded graph."""
+    def graph(self, acts: Acts) -> Any:
+        """Acts one after another, as a graph."""
 
     def launch_graph(self, graph: Any, stream: int) -> None:
-        """Do what was recorded."""
+        """Do what a graph says."""
 
 
 def check_process(started: int) -> None:

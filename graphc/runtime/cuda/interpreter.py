@@ -28,8 +28,8 @@ class Issue(Protocol):
     def copy(self, nbytes: int, target: int, source: int) -> None:
         """Copy within the memory of the device."""
 
-    def truth(self, address: int) -> bool:
-        """Whether a byte of device memory is not zero."""
+    def branch(self, walk: Walk, row: int, verdict: int, following: int) -> int:
+        """The row that a branch leads to, by the byte of device memory at `verdict`."""
 
     def send(self, row: int, address: int) -> None:
         """Hand a value to the channel of a row."""
@@ -51,14 +51,16 @@ class Walk:
         self.handles: dict[int, int] = {}  # where handles of stacks lie -> slot
         self.rows = [getattr(self, f"_{name}") for name in NAMES]
 
-    def run(self, row: int) -> None:
-        """Go on from a row. Raises what the issue raises, and StackEmpty."""
+    def run(self, row: int, until: int = -1) -> None:
+        """Go on from a row to the end, or to another row. Raises what the issue raises, and
+        StackEmpty."""
         words, rows, begin = self.words, self.rows, self.issue.begin
-        while row >= 0:
+        while row not in (until, -1):
             begin(row)
             row = rows[words[row]](row, row + words[row + 1])
 
-    def _at(self, word: int) -> int:
+    def at(self, word: int) -> int:
+        """Where the operand at a word of the table lies now."""
         return self.bases[self.words[word]] + self.words[word + 1]
 
     def _end(self, row: int, following: int) -> int:
@@ -74,7 +76,7 @@ class Walk:
         return self.words[row + 2]
 
     def _branch(self, row: int, following: int) -> int:
-        return following if self.issue.truth(self._at(row + 3)) else self.words[row + 2]
+        return self.issue.branch(self, row, self.at(row + 3), following)
 
     def _bump(self, row: int, following: int) -> int:
         for word in range(row + 2, following, 2):
@@ -92,7 +94,7 @@ class Walk:
         return target if self.bases[register] > 0 else following
 
     def _copy(self, row: int, following: int) -> int:
-        nbytes, target, source = self.words[row + 2], self._at(row + 3), self._at(row + 5)
+        nbytes, target, source = self.words[row + 2], self.at(row + 3), self.at(row + 5)
         if target != source and nbytes:
             self.issue.copy(nbytes, target, source)
             if nbytes == _HANDLE and source in self.handles:
@@ -100,7 +102,7 @@ class Walk:
         return following
 
     def _same(self, row: int, following: int) -> int:
-        same = self._at(row + 3) == self._at(row + 5)
+        same = self.at(row + 3) == self.at(row + 5)
         return following if same else self.words[row + 2]
 
     def _rotate(self, row: int, following: int) -> int:
@@ -111,26 +113,26 @@ class Walk:
 
     def _stack(self, row: int, following: int) -> int:
         slot = self.words[row + 2]
-        self.handles[self._at(row + 3)] = slot
+        self.handles[self.at(row + 3)] = slot
         self.stacks.clear(slot)
         return following
 
     def _push(self, row: int, following: int) -> int:
         nbytes = self.words[row + 2]
-        place = self.stacks.push(self.handles[self._at(row + 3)], nbytes)
+        place = self.stacks.push(self.handles[self.at(row + 3)], nbytes)
         if nbytes:
-            self.issue.copy(nbytes, place, self._at(row + 5))
+            self.issue.copy(nbytes, place, self.at(row + 5))
         return following
 
     def _pop(self, row: int, following: int) -> int:
-        place = self.stacks.pop(self.handles[self._at(row + 3)])
+        place = self.stacks.pop(self.handles[self.at(row + 3)])
         self.bases[self.words[row + 5]] = place
         return following
 
     def _send(self, row: int, following: int) -> int:
-        self.issue.send(row, self._at(row + 4))
+        self.issue.send(row, self.at(row + 4))
         return following
 
     def _wait(self, row: int, following: int) -> int:
-        self.issue.receive(row, self._at(row + 4))
+        self.issue.receive(row, self.at(row + 4))
         return following

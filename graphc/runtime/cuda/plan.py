@@ -1,7 +1,9 @@
 """What is done with the rows of a table: at once, written down for later runs, or timed.
 
-stretch  launch launch copy launch | receive | launch launch | check | copy ... branch or end
-         one graph                   alone     one graph       alone
+stretch  launch launch copy launch | receive | launch while ( launch launch ) copy | check ...
+         one graph                   alone     one graph                           alone
+
+It ends with the table, or at a branch that the host has to decide.
 """
 
 from __future__ import annotations
@@ -9,21 +11,23 @@ from __future__ import annotations
 import ctypes
 import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import numpy as np
 
 from graphc.runtime.call.failure import CANCELLED
 from graphc.runtime.call.memory import address_of
-from graphc.runtime.cuda.interface import CAPTURE, COMPUTE, Driver, Streamed
+from graphc.runtime.cuda.decisions import NeedsHost, decided_there
+from graphc.runtime.cuda.interface import COMPUTE, Act, Acts, Decision, Driver, Streamed
 from graphc.runtime.load.layouts import FrameWords
 from graphc.runtime.load.table import SEND, WAIT
 from graphc.runtime.tuning import tuned
 
 if TYPE_CHECKING:
     from graphc.runtime.cuda.frame import DeviceFrame
+    from graphc.runtime.cuda.interpreter import Walk
 
 
 Step = Callable[[], object]
@@ -57,8 +61,8 @@ class Direct:
         self.driver: Driver = frame.driver
         self.guarded = frame.guarded()
 
-    def do(self, step: Streamed) -> None:
-        """Something that concerns the compute stream alone."""
+    def do(self, step: Streamed, *key: object) -> None:
+        """Something that concerns the compute stream alone; what has the same key is the same."""
         step(COMPUTE)
 
     def alone(self, step: Step) -> None:
@@ -72,17 +76,17 @@ class Direct:
 
     def call(self, row: int, addresses: tuple[int, ...]) -> None:
         if self.frame.table[row + 3]:
-            self.do(self.frame.step_of(row, addresses))
+            self.do(self.frame.step_of(row, addresses), row, *addresses)
 
     def copy(self, nbytes: int, target: int, source: int) -> None:
         if target in self.guarded:
             frame = weakref.proxy(self.frame)  # a plan belongs to its frame
             self.alone(lambda: frame.check())
             self.guarded = frozenset()
-        self.do(partial(self.driver.copy, target, source, nbytes))
+        self.do(partial(self.driver.copy, target, source, nbytes), "copy", nbytes, target, source)
 
-    def truth(self, address: int) -> bool:
-        return self.frame.check(extra=address) != 0
+    def branch(self, walk: Walk, row: int, verdict: int, following: int) -> int:
+        return following if self.frame.check(extra=verdict) else walk.words[row + 2]
 
     def send(self, row: int, address: int) -> None:
         self.alone(partial(self.frame.post.sends[self.frame.table[row + 3]].send, address))
@@ -92,27 +96,61 @@ class Direct:
 
 
 class Recorder(Direct):
-    """Rows are written down."""
+    """Rows are written down; branches, too, where the device can decide them."""
 
     def __init__(self, frame: DeviceFrame) -> None:
         super().__init__(frame)
-        self.pieces: list[list[Streamed] | Step] = []
+        self.pieces: list[list[Act | Decision] | Step] = []
         self.size = 0
+        self.depth = 0  # of branches of the device
 
-    def do(self, step: Streamed) -> None:
+    def do(self, step: Streamed, *key: object) -> None:
+        self.add(Act(key, step))
+
+    def add(self, act: Act | Decision) -> None:
+        """Write down something that happens after what is written."""
         self._count()
         last = self.pieces[-1] if self.pieces else None
         if isinstance(last, list):
-            last.append(step)
+            last.append(act)
         else:
-            self.pieces.append([step])
+            self.pieces.append([act])
 
     def alone(self, step: Step) -> None:
+        if self.depth:
+            raise NeedsHost
         self._count()
         self.pieces.append(step)
 
-    def truth(self, address: int) -> bool:
-        raise Reached(address)
+    def branch(self, walk: Walk, row: int, verdict: int, following: int) -> int:
+        if not self.driver.decides:
+            raise Reached(verdict)
+        kept = list(walk.bases), self.guarded, self.size
+        try:
+            act, go_on = decided_there(self, walk, row, verdict, following)
+        except NeedsHost:
+            if self.depth:
+                raise
+            walk.bases[:], self.guarded, self.size = kept
+            self.begin(row)
+            raise Reached(verdict) from None
+        self.add(act)
+        return go_on
+
+    def region(self, walk: Walk, row: int, until: int) -> Acts:
+        """What happens from a row to another, by itself. Raises NeedsHost."""
+        outer, self.pieces = self.pieces, []
+        self.depth += 1
+        try:
+            walk.run(row, until)
+            return tuple(act for piece in self.pieces if isinstance(piece, list) for act in piece)
+        finally:
+            self.depth -= 1
+            self.pieces = outer
+
+    def decision(self, row: int, verdict: int, ways: tuple[Acts, ...]) -> Decision:
+        """What the device decides at a row: a loop if there is one way."""
+        return Decision(row, verdict, ways, self.frame.looks() if len(ways) == 1 else (0, 0, 0))
 
     def _count(self) -> None:
         self.size += 1
@@ -124,7 +162,8 @@ class Stretch:
     """What happens from some row on, with the bases of then, until the host has to decide.
 
     `row` is the branch it leads to, whose verdict lies at `verdict`, or -1, and `bases` are those
-    it leaves.  What is done a second time may be done often: then it becomes graphs.
+    it leaves.  What is done a second time may be done often: then it becomes graphs.  What the
+    device decides is one from the start.
     """
 
     def __init__(self, recorder: Recorder, row: int, verdict: int, bases: list[int]) -> None:
@@ -132,33 +171,28 @@ class Stretch:
         self.pieces = recorder.pieces
         self.row, self.verdict, self.bases = row, verdict, bases
         self.steps: list[Step] | None = None
-        self.known = False
+        self.known = not all(_all_steps(piece) for piece in self.pieces if isinstance(piece, list))
 
     def run(self) -> None:
         if self.steps is None:
-            self.steps = list(self._steps(self.known and self.driver.captures))
+            self.steps = [step for piece in self.pieces for step in self._steps(piece)]
         for step in self.steps:
             step()
         if not self.known:
             self.known, self.steps = True, None
 
-    def _steps(self, as_graphs: bool) -> Iterator[Step]:
-        for piece in self.pieces:
-            if not isinstance(piece, list):
-                yield piece
-            elif as_graphs and len(piece) > 1:
-                yield partial(self.driver.launch_graph, self._graph(piece), COMPUTE)
-            else:
-                yield from (partial(step, COMPUTE) for step in piece)
+    def _steps(self, piece: list[Act | Decision] | Step) -> Iterator[Step]:
+        if not isinstance(piece, list):
+            yield piece
+        elif not _all_steps(piece) or (self.known and self.driver.captures and len(piece) > 1):
+            graph = self.driver.graph(piece)
+            yield partial(self.driver.launch_graph, graph, COMPUTE)
+        else:
+            yield from (partial(act.step, COMPUTE) for act in piece)
 
-    def _graph(self, piece: list[Streamed]) -> Any:
-        self.driver.begin_capture()
-        try:
-            for step in piece:
-                step(CAPTURE)
-        finally:
-            graph = self.driver.end_capture()
-        return graph
+
+def _all_steps(acts: Acts) -> TypeGuard[Sequence[Act]]:
+    return all(isinstance(act, Act) for act in acts)
 
 
 class Traced(Direct):

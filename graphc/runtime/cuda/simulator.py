@@ -20,7 +20,7 @@ import numpy as np
 from graphc.errors import GraphError
 from graphc.record import record
 from graphc.runtime.call.memory import address_of, aligned_bytes
-from graphc.runtime.cuda.interface import Multiplier, check_process
+from graphc.runtime.cuda.interface import Acts, Multiplier, check_process
 
 GRANULE = 256  # device memory is aligned to this
 _C_FUNCTION = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
@@ -41,7 +41,7 @@ class _Launch:
 class Simulator:
     """`gpu:number` of the simulator."""
 
-    captures = False
+    captures = decides = False
     kind = "simulator"
     dlpack = (1, 0)  # its memory is the host's
 
@@ -151,10 +151,7 @@ class Simulator:
     def synchronize(self, stream: int) -> None:
         """Everything has happened."""
 
-    def begin_capture(self) -> None:
-        raise GraphError("the simulator records no graphs")
-
-    def end_capture(self) -> None:
+    def graph(self, acts: Acts) -> None:
         raise GraphError("the simulator records no graphs")
 
     def launch_graph(self, graph: None, stream: int) -> None:

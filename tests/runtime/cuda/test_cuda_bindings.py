@@ -15,7 +15,7 @@ pytest.importorskip("cuda.bindings.driver", reason="cuda-bindings is not install
 PROGRAM = """
 import numpy as np
 import graphc as gc
-from gpu_programs import X, pair, twice
+from gpu_programs import X, choosing_rounds, chosen_rounds, pair, twice
 from graphc.runtime.observe.trace import trace
 
 executable = twice("sm_90")
@@ -27,6 +27,10 @@ assert given.device == "gpu:0 (Stub, sm_90)", given.device
 np.testing.assert_array_equal(made, 2 * X + 1)
 results, _ = trace(executable, [X])
 np.testing.assert_array_equal(results[0], 2 * X + 1)
+deciding = choosing_rounds("sm_90")
+for start in (X, X + 99, X + 200):
+    for _ in range(2):
+        np.testing.assert_array_equal(deciding(start), chosen_rounds(start))
 for devices in (("gpu:0", "cpu:0"), ("cpu:0", "gpu:0"), ("gpu:0", "gpu:1")):
     for rounds in (0, 3):
         there = pair("sm_90", devices, rounds=rounds)

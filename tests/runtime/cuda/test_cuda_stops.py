@@ -101,11 +101,11 @@ def endless() -> Executable:
 @contextmanager
 def amid(fake: FakeCuda, action: Callable[..., object], *arguments: object) -> Iterator[None]:
     """Do something from another thread while what never ends by itself runs: it has called the
-    driver often by then.  Nothing is done if it ended before that."""
-    begun, ended = len(fake.calls) + 300, threading.Event()
+    driver often by then, or gone round.  Nothing is done if it ended before that."""
+    begun, ended = len(fake.calls) + fake.rounds + 300, threading.Event()
 
     def act() -> None:
-        while len(fake.calls) < begun and not ended.is_set():
+        while len(fake.calls) + fake.rounds < begun and not ended.is_set():
             time.sleep(0.001)
         if not ended.is_set():
             action(*arguments)
