@@ -269,9 +269,9 @@ class Cuda:
         takes the place of code for another chip may run where there is less, and needs less."""
         kinds = self.api.CUdevice_attribute
         limit = kinds.CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN
-        size = min(shared, int(self._do("cuDeviceGetAttribute", limit, self.device)))
+        size = min(shared, int(self.do("cuDeviceGetAttribute", limit, self.device)))
         wanted = self.api.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-        self._do("cuFuncSetAttribute", function, wanted, size)
+        self.do("cuFuncSetAttribute", function, wanted, size)
         return size
 
     def launch(self, prepared: _Launch, stream: int) -> None:

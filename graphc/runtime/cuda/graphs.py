@@ -157,7 +157,7 @@ class Graphs:
             module = driver.do("cuModuleLoadData", KERNEL.encode() + b"\0")
             self.kernel = driver.function(module, "decide")
         words = (int(handle), act.verdict, *act.words, act.row)
-        driver.launch(driver.prepare(self.kernel, (1, 1), words), stream)
+        driver.launch(driver.prepare(self.kernel, (1, 1, 0), words), stream)
 
     def _decision(self, graph: Any, before: list[Any], handle: Any, act: Decision) -> Any:
         """Add a conditional node with its bodies."""
