@@ -124,3 +124,11 @@ def _exchange(x: Any, step: int, lanes: int) -> Any:
 
 
 exchange = device(_exchange)
+
+
+def _from_lane(x: Any, lane: int) -> Any:
+    """The value of a lane of the warp, by its number. All lanes of the warp call it together."""
+    return _of_bits(cuda.shfl_sync(FULL_MASK, _bits_of(x), lane), x)
+
+
+from_lane = device(_from_lane)

@@ -33,6 +33,7 @@ except ImportError as error:
     ) from None
 
 Function = Callable[..., Any]
+WARP = 4  # threads that pass values to each other
 
 _launching = threading.Lock()  # what `cuda` holds is of one launch
 
@@ -222,11 +223,21 @@ class Simulated:
         return count
 
     def shfl_xor_sync(self, mask: int, value: Any, step: int) -> Any:
-        """What the thread passes whose number differs by the bit `step`, in the call that is as
-        many-th for it. Raises RuntimeError if that thread has ended: a GPU passes anything then.
+        """What the thread passes whose number differs by the bit `step`."""
+        return self._passed(value, self.threadIdx.x ^ step)
+
+    def shfl_sync(self, mask: int, value: Any, lane: int) -> Any:
+        """What the thread of that number in the warp passes."""
+        if not 0 <= lane < WARP:
+            raise RuntimeError(f"a warp has no lane {lane}")
+        return self._passed(value, self.threadIdx.x // WARP * WARP + lane)
+
+    def _passed(self, value: Any, partner: int) -> Any:
+        """What a thread passes in the call that is as many-th for it. Raises RuntimeError if it has
+        ended: a GPU passes anything then.
         """
         thread = self.threads[self.threadIdx.x]
-        thread.partner = other = self.threads[self.threadIdx.x ^ step]
+        thread.partner = other = self.threads[partner]
         thread.passed.append(value)
         count = len(thread.passed)
         if thread.waits():

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from effort import few
 from gpu_harness import GPU, crossed, need_gpu, rng, sized, some
 
 import graphc as gc
@@ -102,6 +103,18 @@ def test_running_totals() -> None:
     close(lambda x: np.cumsum(x[:, ::-1], axis=1) * 2, x, tolerance=1e-3)
     equal(lambda x: (gc.cummax(x, axis=1), np.cumsum(x.astype(np.int64), axis=1)), x * 100)
     close(gc.grad(lambda x: np.cumprod(np.tanh(x) + 1, axis=1).sum()), x[:, :18])
+
+
+@pytest.mark.parametrize("rows", [1, 3, 9])
+def test_running_totals_of_rows_in_warps_blocks_and_parts(rows: int) -> None:
+    """Parts of rows in whole stretches and with a rest, as vectors and element by element."""
+    for extent in few([13, 16, 33, 64, 127, 300, 513], 2):
+        x = rng(extent).integers(-9, 9, (rows, extent))
+        for turned in (x, x[:, ::-1]):
+            equal(
+                lambda x: (np.cumsum(x, 1), gc.cummin(x, 1), gc.cumsum(x, 1, reverse=True)), turned
+            )
+        close(lambda x: (np.cumsum(x, 1), gc.cummax(x, 1)), x.astype(np.float32) / 3)
 
 
 def test_overlapping_pools() -> None:

@@ -34,6 +34,7 @@ from graphc.codegen.gpu.thread_map import (
     shared_sums,
     stores_to,
 )
+from graphc.codegen.gpu.tuning import tuned
 from graphc.codegen.gpu.vectors import WIDTH, Vectors, depends, vectors_of
 from graphc.codegen.numba.route import execute
 from graphc.codegen.python.helpers import number, storage
@@ -270,7 +271,7 @@ class GpuKernel(KernelSource):
         first, stop, step = (*bounds, "", "")[:3]
         if self.split is not None and name == f"i{self.split.variable.data}":
             turns, rest = divmod(exact_trips(self.split) or 1, int(step))
-            if not rest:
+            if not rest and turns <= tuned.written_turns:
                 turn = f"k{self.split.variable.data}"
                 self.line(f"for {turn} in range({turns}):{note}")
                 self.line(f"    {name} = {first} + {turn} * {step}")

@@ -250,25 +250,30 @@ def writes(body: list[Statement], buffer: int) -> bool:
     return any(isinstance(s, Store) and s.buffer.index == buffer for s in walk(body))
 
 
+def rebuilt(root: Expr, mapping: dict[Expr, Expr]) -> Expr:
+    """An expression with others in the place of some; `mapping` grows by what was rebuilt."""
+    pending = [root]
+    while pending:
+        now = pending[-1]
+        missing = [a for a in now.args if a not in mapping]
+        if missing and now not in mapping:
+            pending.extend(missing)
+            continue
+        pending.pop()
+        if now not in mapping:
+            args = tuple(mapping[a] for a in now.args)
+            same = all(a is b for a, b in zip(args, now.args, strict=True))
+            mapping[now] = now if same else Expr(now.op, now.dtype, args, now.data, now.number)
+    return mapping[root]
+
+
 def substituted(body: list[Statement], mapping: dict[Expr, Expr]) -> list[Statement]:
     """The statements with expressions replaced; `mapping` grows by what was rebuilt."""
     if not mapping:
         return body
 
     def expr(root: Expr) -> Expr:
-        pending = [root]
-        while pending:
-            now = pending[-1]
-            missing = [a for a in now.args if a not in mapping]
-            if missing and now not in mapping:
-                pending.extend(missing)
-                continue
-            pending.pop()
-            if now not in mapping:
-                args = tuple(mapping[a] for a in now.args)
-                same = all(a is b for a, b in zip(args, now.args, strict=True))
-                mapping[now] = now if same else Expr(now.op, now.dtype, args, now.data, now.number)
-        return mapping[root]
+        return rebuilt(root, mapping)
 
     def statement(s: Statement) -> Statement:
         match s:

@@ -11,12 +11,14 @@ from graphc.codegen.gpu.library import library_spec
 from graphc.codegen.gpu.nests import nest_launches
 from graphc.codegen.gpu.ordered import OrderedRows, WideColumns
 from graphc.codegen.gpu.product import product_of
+from graphc.codegen.gpu.turned_tiles import TurnedTiles
 from graphc.codegen.kernels import Spec, copy_spec, rules
 from graphc.codegen.lowering.direct import direct
 from graphc.codegen.lowering.in_place_update import patched_param
 from graphc.codegen.lowering.lower import folds_columns, lower_patch, lower_written
 from graphc.codegen.lowering.rows import Rows
 from graphc.codegen.lowering.space import space_of
+from graphc.codegen.lowering.tiles import crossing_loop
 from graphc.codegen.table.copies import pieces_of
 from graphc.config import Config
 from graphc.ir.graph import Graph
@@ -60,6 +62,8 @@ def loop_kernel(region: Graph, config: Config) -> Kernel:
         shape: type[Rows] = WideColumns if columns else OrderedRows
     else:
         shape = Columns if columns else LongRows
+        if columns and not folds and crossing_loop(region, space) is not None:
+            shape = TurnedTiles
     return shape(region, space, "kernel", *rules(config).values()).lower()
 
 

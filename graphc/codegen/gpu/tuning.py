@@ -27,6 +27,12 @@ class GpuTuning(Tuning):
         "a row shared by blocks against a second launch")
     column_part = number(16, 1, 1 << 12, "rows", "gpu", "the same for a column")
 
+    written_turns = number(8, 1, 64, "turns of a lane", "gpu",
+        "reads that are on their way at once against registers")
+    turned_side = number(32, 4, 64, "elements of a tile's side, of 4 bytes or more", "gpu",
+        "whole sectors of rows and columns against blocks on a processor")
+    turned_bytes = number(24 << 10, 0, 48 << 10, "bytes of tiles", "gpu", "the same")
+
     # Contractions on a GPU.
     tiled_sum = number(5, 1, 1 << 20, "products of a sum", "gpu",
         "tiles against one thread for a sum")

@@ -24,6 +24,7 @@ class Machine:
     chunk, chunk_above elements that a thread adds up, and totals of such further up
     many_rows          rows that need no more threads than one for each
     few                positions among which equal ones are found by looking at all
+    warp, scanners     threads that pass values to each other, and those that walk along a row
     """
 
     threads: int = 256
@@ -37,11 +38,13 @@ class Machine:
     chunk_above: int = 64
     many_rows: int = 1 << 17
     few: int = 64
+    warp: int = 32
+    scanners: int = 256
 
 
 GPU = Machine()
 # Every simulated thread is run by Python.
-SIMULATOR = Machine(4, 2, 8, 4, 2, 4, 2, 3, 2, 6, 4)
+SIMULATOR = Machine(4, 2, 8, 4, 2, 4, 2, 3, 2, 6, 4, 4, 8)
 
 
 def kernel(module: str, name: str, *arguments: object, part: object = None) -> str:

@@ -1,4 +1,4 @@
-"""Running totals along few long rows on a GPU: chunks are folded, their totals made to run, too.
+"""Running totals of columns and recurrences on a GPU: chunks are folded, their totals made to run.
 
     row        a b c | d e f | g h i           a thread per chunk and column
     folds      abc     def     ghi             the total of each chunk
@@ -39,18 +39,18 @@ def _minimum(x: float, y: float) -> Any:
     return x if x < y or x != x else y
 
 
-_FUNCTIONS = {"add": _sum, "mul": _product, "max": _maximum, "min": _minimum}
+FUNCTIONS = {"add": _sum, "mul": _product, "max": _maximum, "min": _minimum}
 
 
 @functools.cache
-def _chunks(name: str, carried: str, start: int) -> tuple[Kernel, Kernel]:
+def _chunks(name: str, kept: str, start: int) -> tuple[Kernel, Kernel]:
     """Device code that folds a chunk into its product and total, and that writes running totals.
 
     Element k of a row lies at `base + k * stride`, from the end if `reverse`; `a` holds the factors
     of a recurrence.
     """
-    kind = DTYPES[carried].numpy.type
-    combine, fades = device(_FUNCTIONS[COMBINE[name]]), name == "recurrence"
+    kind = DTYPES[kept].numpy.type
+    combine, fades = device(FUNCTIONS[COMBINE[name]]), name == "recurrence"
 
     def fold(
         a: Array, b: Array, base: int, stride: int, first: int, stop: int, last: int
@@ -85,7 +85,7 @@ def _chunks(name: str, carried: str, start: int) -> tuple[Kernel, Kernel]:
     return device(fold), device(scan)
 
 
-def _carried(name: str, element: DType) -> tuple[DType, Any]:
+def carried(name: str, element: DType) -> tuple[DType, Any]:
     """What a total is carried in, and what it starts from: -0.0 + x is x for every x."""
     start = IDENTITY[COMBINE[name]](element)
     start = -0.0 if COMBINE[name] == "add" and element.is_float else start
@@ -95,9 +95,9 @@ def _carried(name: str, element: DType) -> tuple[DType, Any]:
 @functools.cache
 def running_kernel(name: str, element: str) -> Kernel:
     """The kernel of all launches: `phase` says what it does with which level."""
-    carried, start = _carried(name, DTYPES[element])
-    kind, fades = carried.numpy.type, name == "recurrence"
-    fold, scan = _chunks(name, carried.name, start)
+    kept, start = carried(name, DTYPES[element])
+    kind, fades = kept.numpy.type, name == "recurrence"
+    fold, scan = _chunks(name, kept.name, start)
 
     def level(
         a: Array,

@@ -53,8 +53,11 @@ def cumulative_code(node: Applied, strict: bool, machine: Machine) -> CudaCode |
     dims = node.type.dims
     outer, extent, inner = math.prod(dims[:axis]), dims[axis], math.prod(dims[axis + 1 :])
     orderless = element.is_integer or COMBINE[name] in ("max", "min")
-    few = 0 < outer * inner < machine.many_rows and extent > 2 * machine.chunk
-    if not few or (strict and not orderless):
+    if extent <= 2 * machine.chunk or not outer * inner or (strict and not orderless):
+        return None
+    if inner == 1 and name != "recurrence":
+        return _row_code(name, element, outer, extent, int(node.attrs["reverse"]), machine)
+    if outer * inner >= machine.many_rows:
         return None
     source = kernel("reduce.cumulative_cuda", "running_kernel", name, element.name)
     levels = _levels(extent, machine)
@@ -73,3 +76,28 @@ def cumulative_code(node: Applied, strict: bool, machine: Machine) -> CudaCode |
     calls += [call(SCAN if k else SCAN_FIRST, k, min(k + 1, top)) for k in range(top, -1, -1)]
     work = ((carried_type(element), offsets[-1]),)
     return CudaCode(tuple(calls), work * 2 if name == "recurrence" else work)
+
+
+def _row_code(
+    name: str, element: DType, rows: int, extent: int, reverse: int, machine: Machine
+) -> CudaCode:
+    """Launches of `row_scan_cuda`: a warp for a short row, a block for a long one or a part."""
+    stretch = 4 * machine.scanners
+    lanes = machine.scanners if 2 * extent > stretch else machine.warp
+    per_block = machine.scanners // lanes
+    parts = max(1, min(machine.blocks // rows, extent // (4 * stretch)))
+    part = -(-extent // (parts * stretch)) * stretch  # whole stretches
+    parts = -(-extent // part)
+    whole = int(not reverse and extent % 4 == 0)
+    shape = name, element.name, lanes
+    fold, totals, run = (
+        kernel("reduce.row_scan_cuda", "row_kernels", *shape, part=k) for k in range(3)
+    )
+    sizes, units = (extent, part, parts, rows * parts, reverse, whole), rows * parts
+    blocks = min(machine.blocks, -(-units // per_block))
+    calls = [CudaCall(run, blocks, machine.scanners, sizes)]
+    if parts > 1:
+        lines = min(machine.blocks, -(-rows // per_block))
+        first = CudaCall(fold, blocks, machine.scanners, sizes)
+        calls = [first, CudaCall(totals, lines, machine.scanners, (parts, rows)), *calls]
+    return CudaCode(tuple(calls), ((carried_type(element), units if parts > 1 else 1),))
