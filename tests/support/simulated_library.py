@@ -35,13 +35,15 @@ SMALL = Machine(
     sorters=4,
     panel=2,
     eliminators=4,
+    warp=4,
+    scanners=8,
     run=2,
     chunk=3,
     chunk_above=2,
     many_rows=7,
     few=2,
 )
-LARGER = Machine(threads=4, blocks=2, panel=4, eliminators=8, few=64)
+LARGER = Machine(threads=4, blocks=2, panel=4, eliminators=8, few=64, warp=4, scanners=8)
 ROW = 7  # of the step table, which a failure names
 RANDOM = np.random.default_rng(0)
 

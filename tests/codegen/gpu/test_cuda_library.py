@@ -108,8 +108,10 @@ def test_matrices_of_several_panels() -> None:
 def test_running_totals_of_few_long_rows(name: str) -> None:
     x = array(name, 100_000)
     made = launches("cumsum", x, strict=False, axis=0, reverse=False)
-    assert len(made) == 7  # four levels down, three up
+    assert len(made) == 3  # parts are folded, their folds made to run, and the result written
     made += launches("cummax", x, axis=0, reverse=True)
+    made += launches("cumsum", x.reshape(-1, 2), strict=False, axis=0, reverse=False)
+    assert len(made) > 9  # columns: levels of chunks, down and up
     if name.startswith("f"):
         made += launches("recurrence", x, x, strict=False, axis=0, reverse=False)
     assembled(made)
