@@ -88,7 +88,7 @@ def _row_code(
     parts = max(1, min(machine.blocks // rows, extent // (4 * stretch)))
     part = -(-extent // (parts * stretch)) * stretch  # whole stretches
     parts = -(-extent // part)
-    whole = int(not reverse and extent % 4 == 0)
+    whole = int(not reverse and extent % 4 == 0 and element.itemsize <= 4)  # of 16 bytes
     shape = name, element.name, lanes
     fold, totals, run = (
         kernel("reduce.row_scan_cuda", "row_kernels", *shape, part=k) for k in range(3)
