@@ -1,9 +1,11 @@
 """One model learns on several devices: replicas in step with each other, then each at its own pace.
 
 In step: one compiled program splits a batch of 1,000 into ten parts, computes their gradients on
-all devices, adds them up and updates the parameters, as if it had been one device.  At its own
-pace: every client thread reads the parameters, computes, and updates them without waiting; the
-order in which that happened is recorded, and a run that replays it ends with the same bits.
+all devices, adds them up and updates the parameters, as if it had been one device.  With copies of
+the parameters on every device gradients alone travel, and the optimiser's state may be shared out.
+At its own pace: every client thread reads the parameters, computes, and updates them without
+waiting; the order in which that happened is recorded, and a run that replays it ends with the same
+bits.
 
     python examples/data_parallel.py
     python examples/data_parallel.py --devices cpu:0,cpu:1,cpu:2 --json
@@ -68,6 +70,29 @@ def synchronous(devices, steps):
     }
 
 
+def with_copies(devices, steps, shard):
+    """Copies on all devices: gradients alone travel, and with `shard` state is shared out."""
+    start, batch = NET.init(gc.random.key(0), "f64"), samples(BATCH)
+    trainer = parallel.Synchronous(loss, start, optim.momentum(0.1), devices, shard, threads=1)
+    losses, times = [], []
+    for _ in range(steps):
+        begun = time.perf_counter()
+        losses.append(float(trainer(batch)))
+        times.append(time.perf_counter() - begun)
+    copies = [[v.value.tobytes() for v in leaves(tree)] for tree in trainer.params]
+    return {
+        "loss": [losses[0], losses[-1]],
+        "same_bits_everywhere": all(copy == copies[0] for copy in copies),
+        "kept_bytes": [sum(v.value.nbytes for v in state_of(each)) for each in trainer.state],
+        "ms": 1e3 * min(times),
+    }
+
+
+def state_of(state):
+    kept = state["velocity"]
+    return kept if isinstance(kept[0], gc.Variable) else leaves(kept)
+
+
 def leaves(params):
     return [array for layer in params if layer for array in layer.values()]
 
@@ -112,8 +137,10 @@ def main(devices, steps, quick, as_json) -> None:
     """Train on several devices, synchronously and asynchronously."""
     names, steps = devices.split(","), 10 if quick else steps
     together, apart = synchronous(names, steps), asynchronous(names, steps)
+    copies, shared = (with_copies(names, steps, shard) for shard in (False, True))
     if as_json:
-        click.echo(json.dumps({"synchronous": together, "asynchronous": apart}))
+        found = {"copies": copies, "shared_out": shared}
+        click.echo(json.dumps({"synchronous": together, "asynchronous": apart, **found}))
         return
     first, last = together["loss"]
     click.echo(f"in step       {REPLICAS} replicas of {BATCH // REPLICAS} rows on {devices}")
@@ -125,6 +152,11 @@ def main(devices, steps, quick, as_json) -> None:
         f"  a step      {together['ms']:.2f} ms, one device {together['one_device_ms']:.2f} ms"
     )
     click.echo(f"  transfers   {together['transfers']} a step")
+    for title, found in (("copies  ", copies), ("shared out", shared)):
+        first, last = found["loss"]
+        click.echo(f"{title:14}loss {first:.4f} -> {last:.4f}, {found['ms']:.2f} ms a step")
+        click.echo(f"  kept        {found['kept_bytes']} bytes on each device")
+        click.echo(f"  same bits   {found['same_bits_everywhere']}")
     first, last = apart["loss"]
     click.echo(f"own pace      {2 * len(names)} clients")
     click.echo(f"  loss        {first:.4f} -> {last:.4f} after {apart['updates']} updates")

@@ -98,7 +98,7 @@ class Optimiser:
         _check_state(state, names)
         columns = [matched(tree, state[name], f"state[{name!r}]") for name in names]
         given = matched(tree, gradients, "gradients")
-        scalars, decays = self.scalars(state["step"]), self._decays(tree, params)
+        scalars, decays = self.scalars(state["step"]), self.decays(tree, params)
         rows = [
             self._updated(scalars, *row)
             for row in zip(leaf_names(tree), decays, given, leaves, *columns)
@@ -118,7 +118,12 @@ class Optimiser:
             Call(Optimiser.clipped, (self, max_norm), {}),
         )
 
-    def _decays(self, tree: TreeDef, params: Any) -> list[float]:
+    def masked(self, mask: Mask) -> Optimiser:
+        """This optimiser with another mask for its weight decay."""
+        return Optimiser(self.rule, self.scalars, self.kept, self.decay, mask, self.prepare)
+
+    def decays(self, tree: TreeDef, params: Any) -> list[float]:
+        """The weight decay of each parameter. Raises TypeRuleError for a mask that is none."""
         if self.mask is None or not self.decay:
             return [self.decay] * tree.count
         mask = self.mask(params) if callable(self.mask) else self.mask

@@ -31,6 +31,7 @@ from graphc.learn.collectives import (
 from graphc.learn.inflight import Flight, concurrent
 from graphc.learn.nn.layer import Layer, as_layer
 from graphc.learn.pipelining import Pipeline, pipeline, schedule
+from graphc.learn.synchronous import Synchronous
 from graphc.ops.record.value import functions as f
 from graphc.record import record
 
@@ -40,6 +41,7 @@ __all__ = [
     "Flight",
     "On",
     "Pipeline",
+    "Synchronous",
     "all_gather",
     "all_reduce",
     "all_to_all",

@@ -158,6 +158,10 @@ def test_data_parallel_agrees_with_one_device(tmp_path: Path) -> None:
     assert together["loss_difference"] < 1e-12
     for each in (together, apart):
         assert each["loss"][1] < 0.5 * each["loss"][0]
+    for each in (report["copies"], report["shared_out"]):
+        np.testing.assert_allclose(each["loss"], together["loss"], rtol=1e-9)
+        assert each["same_bits_everywhere"] is True
+    assert report["shared_out"]["kept_bytes"][0] == report["copies"]["kept_bytes"][0] / 2
     assert apart["updates"] == 40
     assert apart["replay_has_the_same_bits"] is True
 

@@ -1,24 +1,29 @@
-"""merge_collectives: sums over devices share messages, in buckets that fill while gradients come.
+"""merge_collectives: sums over devices share messages, in buckets that go off while gradients come.
 
     all_reduce(a0, a1)   all_reduce(b0, b1)       ->       all_reduce(a0 b0, a1 b1)
 
 A message costs its latency whatever its size, so small values go together: as many as come one
-after the other until a message is long enough to be worth its latency.  A bucket goes off when the
-last of its values is there, while what comes later is still computed.  What does not wait for
+after the other until a message is long enough to be worth its latency.  What does not wait for
 another sum is joined; larger values go alone, as joining costs a copy.
+
+Devices take first what stands first.  So nodes are put in the order in which all devices together
+would start them, and collectives start when their operands are there: a bucket travels while what
+comes later is computed.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from graphc.config import Config
 from graphc.ir.graph import Builder, Graph, Node
-from graphc.ir.place import Constraint, parse_device, parse_spec
+from graphc.ir.op import Alias, Compute, Scalar
+from graphc.ir.place import Constraint, Device, parse_device, parse_spec
 from graphc.ops.control.collectives import ALL_REDUCE
 from graphc.ops.record.value import Trace, Value, emit, functions, tracing
 from graphc.passes.devices.route_collectives import is_known
+from graphc.passes.placement.cost import CostModel
 from graphc.passes.placement.measured import cost_model
 from graphc.passes.reasons import record, summarise
 from graphc.passes.tuning import tuned
@@ -28,32 +33,65 @@ Bucket = list[Node]
 
 def merge_collectives(graph: Graph, config: Config) -> Graph:
     """The graph with sums over the same devices merged, as far as they wait for no other sum."""
-    found = [node for node in graph.nodes if _may_merge(node)]
-    if len(found) < 2:
+    if not any(node.op.traits.collective for node in graph.nodes):
         return graph
-    buckets = [b for b in _buckets(graph, found, _enough(config)) if len(b) > 1]
-    if not buckets:
-        return graph
-    summarise(f"{sum(map(len, buckets))} sums over devices in {len(buckets)} bucket(s)")
-    return _Merging(graph, buckets).graph()
+    devices = [parse_device(name) for name in config.devices]
+    cost = cost_model(devices, config)
+    keys = _starts(graph, devices, cost)
+    found = _buckets(graph, filter(_may_merge, graph.nodes), keys, _enough(devices, cost))
+    buckets = [bucket for bucket in found if len(bucket) > 1]
+    if buckets:
+        summarise(f"{sum(map(len, buckets))} sums over devices in {len(buckets)} bucket(s)")
+    made = _Merging(graph, buckets, keys).graph()
+    return made if buckets or made.nodes != graph.nodes else graph
+
+
+def _starts(graph: Graph, devices: Sequence[Device], cost: CostModel) -> dict[Node, float]:
+    """When each node would start if every device did its nodes in their order, one after the other;
+    what is light and serves collectives alone starts when its operands are there."""
+    serving = _serving(graph)
+    clocks: dict[Device, float] = {}
+    starts = dict.fromkeys(graph.params, 0.0)
+    ends = dict.fromkeys(graph.params, 0.0)
+    for node in graph.nodes:
+        spec = node.place.spec if isinstance(node.place, Constraint) else None
+        home = next((d for d in devices if spec is not None and spec.matches(d)), devices[0])
+        start = max([ends[n] for n in (*node.inputs, *node.after)], default=0.0)
+        if node not in serving:
+            start = max(start, clocks.get(home, 0.0))
+            clocks[home] = start + cost.compute(node, home)
+        starts[node], ends[node] = start, start + cost.compute(node, home)
+    return starts
+
+
+def _serving(graph: Graph) -> set[Node]:
+    """Collectives, and what is computed for them alone at little cost."""
+    found: set[Node] = set()
+    others = {*graph.results}
+    for node in reversed(graph.nodes):
+        light = isinstance(node.op.lower, Scalar | Compute | Alias) or node.op.traits.stored
+        if node.op.traits.collective or (light and node not in others):
+            found.add(node)
+        else:
+            others |= {*node.inputs, *node.after}
+    return found
 
 
 def _may_merge(node: Node) -> bool:
     return node.op is ALL_REDUCE and is_known(node.inputs[0].type) and not node.after
 
 
-def _enough(config: Config) -> float:
+def _enough(devices: Sequence[Device], cost: CostModel) -> float:
     """Bytes of a message beside which its latency counts little."""
-    devices = [parse_device(name) for name in config.devices]
-    cost = cost_model(devices, config)
     links = [cost.link(devices[0], device) for device in devices[1:]]
     most = max([link.latency * link.bandwidth for link in links], default=0.0)
     return tuned.bucket_latencies * most
 
 
-def _buckets(graph: Graph, found: Iterable[Node], enough: float) -> list[Bucket]:
+def _buckets(
+    graph: Graph, found: Iterable[Node], keys: Mapping[Node, float], enough: float
+) -> list[Bucket]:
     """Sums in the order in which their operands come, of one kind and with no sum between them."""
-    position = {node: k for k, node in enumerate(graph.nodes)}
     depth = _depths(graph)
     kinds: dict[object, Bucket] = {}
     for node in found:
@@ -61,7 +99,7 @@ def _buckets(graph: Graph, found: Iterable[Node], enough: float) -> list[Bucket]
         kinds.setdefault(key, []).append(node)
     made: list[Bucket] = []
     for alike in kinds.values():
-        alike.sort(key=lambda node: max(position.get(x, -1) for x in node.inputs))
+        alike.sort(key=keys.__getitem__)
         made += _filled(alike, enough * len(alike[0].inputs))
     return made
 
@@ -91,11 +129,12 @@ def _depths(graph: Graph) -> dict[Node, int]:
 
 
 class _Merging:
-    """Writes a graph anew: a bucket stands where its last operand is there, and what reads one of
-    its sums behind it; all else keeps its order."""
+    """Writes a graph anew, in the order of the `keys`: a bucket has the last one of its sums, and
+    what reads one of them stands behind it."""
 
-    def __init__(self, graph: Graph, buckets: Sequence[Bucket]) -> None:
+    def __init__(self, graph: Graph, buckets: Sequence[Bucket], keys: Mapping[Node, float]) -> None:
         self.old = graph
+        self.keys = keys
         self.builder = Builder(graph.next_id)
         self.trace = Trace(self.builder)
         self.made: dict[Node, Node] = {p: p for p in graph.params}
@@ -117,21 +156,21 @@ class _Merging:
         )
 
     def in_order(self) -> Iterator[Bucket]:
-        """Buckets and single nodes, each after what it needs and else as early as it was."""
-        units = [self.bucket_of.get(node, [node]) for node in self.old.nodes]
-        first = {id(unit): k for k, unit in reversed([*enumerate(units)])}
-        place = {node: first[id(unit)] for node, unit in zip(self.old.nodes, units)}
-        waits: dict[int, int] = dict.fromkeys(first.values(), 0)
-        readers: dict[int, list[int]] = {k: [] for k in waits}
+        """Buckets and single nodes, each after what it needs."""
+        units = {id(u): u for n in self.old.nodes for u in [self.bucket_of.get(n, [n])]}
+        order = sorted(units.values(), key=lambda unit: max(self.keys[n] for n in unit))
+        place = {node: k for k, unit in enumerate(order) for node in unit}
+        waits = [0] * len(order)
+        readers: list[list[int]] = [[] for _ in order]
         for node in self.old.nodes:
             for source in dict.fromkeys((*node.inputs, *node.after)):
                 if source in place:
                     readers[place[source]].append(place[node])
                     waits[place[node]] += 1
-        ready = sorted(k for k, count in waits.items() if not count)
+        ready = [k for k, count in enumerate(waits) if not count]
         while ready:
             k = heapq.heappop(ready)
-            yield units[k]
+            yield order[k]
             for reader in readers[k]:
                 waits[reader] -= 1
                 if not waits[reader]:

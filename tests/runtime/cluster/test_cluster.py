@@ -97,6 +97,24 @@ def test_collectives_go_over_links(workers: gc.cluster.LocalCluster, width: int)
         assert max(sent[1:]) <= x.nbytes * 4 // 3 + 64
 
 
+@pytest.mark.parametrize("shard", [False, True])
+def test_copies_on_all_workers(workers: gc.cluster.LocalCluster, shard: bool) -> None:
+    """Parameters and what Adam keeps stay on the workers; the bits are those of one process."""
+
+    def loss(w: Any, batch: Any) -> Any:
+        return ((np.tanh(batch @ w) - 1) ** 2).mean()
+
+    def trained(devices: list[str]) -> Any:
+        rule = gc.optim.adam(1e-2)
+        trainer = gc.parallel.Synchronous(loss, W, rule, devices, shard, threads=1)
+        losses = [trainer(X).tobytes() for _ in range(4)]
+        copies = {np.asarray(w.value).tobytes() for w in trainer.params}
+        assert len(copies) == 1
+        return losses, copies
+
+    assert trained(workers.devices) == trained(here(workers))
+
+
 def chain(x: Any, w: Any) -> Any:
     with on(0):
         h = np.tanh(x @ w)

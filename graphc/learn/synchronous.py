@@ -1,0 +1,199 @@
+"""Synchronous data parallelism with parameters on every device: only gradients travel.
+
+    all devices have all       gradients -> all_reduce -> every device updates its copy
+    sharded                    gradients -> reduce_scatter -> every device updates its share
+                               of the parameters, with its share of what the optimiser keeps
+                               -> all_gather -> copies on all devices
+
+The second is the first stage of ZeRO (Rajbhandari et al., 2020): the same bytes travel, and what an
+optimiser keeps (two arrays of each parameter for Adam) is divided by the number of devices.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from graphc.errors import GraphError
+from graphc.frontend.compile.decorator import compile
+from graphc.frontend.session.variable import Variable
+from graphc.frontend.trace.placement import device
+from graphc.frontend.trace.tree import flatten, unflatten
+from graphc.frontend.transforms.grad import value_and_grad
+from graphc.learn.batches import cut_rows, rows_of
+from graphc.learn.collectives import all_gather, all_reduce, reduce_scatter, reduce_to
+from graphc.learn.optim import Optimiser
+from graphc.learn.trees import matched, tree_map
+from graphc.ops.record.value import functions as f
+from graphc.record import record
+
+BUCKET = 1 << 20  # bytes of gradients that are sent together, at least
+
+
+class Synchronous:
+    """Devices that train one set of parameters in step, each with its part of a batch.
+
+    loss        loss(params, batch) -> number, a mean over the rows of the batch
+    params      any nesting of arrays; each device gets a copy in variables of its own
+    optimizer   an optimiser of `gc.optim`
+    devices     names, one for each copy
+    shard       each device keeps only its share of what the optimiser keeps, and updates that share
+                of the parameters
+    options     of `gc.compile`
+
+    `params` and `state` are lists, for each device what it has in variables.  A call with a batch
+    is one step, and gives the loss; in a compiled function it is a part of that.
+    Raises GraphError for bad arguments; when called, TypeRuleError for a bad batch, and GraphError
+    for one with fewer rows than devices.
+    """
+
+    def __init__(
+        self,
+        loss: Callable[..., Any],
+        params: Any,
+        optimizer: Optimiser,
+        devices: Sequence[str],
+        shard: bool = False,
+        **options: Any,
+    ) -> None:
+        self.devices = (devices,) if isinstance(devices, str) else tuple(devices)
+        if not self.devices or len({*self.devices}) < len(self.devices):
+            raise GraphError("synchronous training takes devices, each of them once")
+        if shard and optimizer.prepare is not None:
+            raise GraphError(
+                "an optimiser that looks at all gradients at once cannot be sharded",
+                hint="clip in the loss, or train with shard=False",
+            )
+        self.slopes = value_and_grad(loss)
+        self.tree = flatten(params, keep_order=True)[1]
+        self.params = [tree_map(Variable, params) for _ in self.devices]
+        self.buckets = _buckets(params, optimizer, len(self.devices)) if shard else []
+        self.rule = optimizer.masked([b.decays for b in self.buckets]) if shard else optimizer
+        shares = [self._share(params, k) if shard else params for k in range(len(self.devices))]
+        self.state = [tree_map(Variable, optimizer.init(share)) for share in shares]
+        self.compiled = compile(self.step, devices=self.devices, **options)
+
+    def __call__(self, batch: Any) -> Any:
+        """One step with a batch, any nesting of arrays with equal first axes; the loss."""
+        return self.compiled(batch)
+
+    def values(self) -> Any:
+        """The parameters as arrays."""
+        return _values(self.params[0])
+
+    def step(self, batch: Any) -> Any:
+        """What a call does, for functions that are compiled for these devices."""
+        parts = enumerate(self._parts(batch))
+        losses, gradients = zip(*[self._slopes(k, *part) for k, part in parts])
+        if self.buckets:
+            self._update_shares(gradients)
+        else:
+            for k, total in enumerate(all_reduce(gradients, self.devices)):
+                with device(self.devices[k]):
+                    params = _values(self.params[k])
+                    made = self.rule.update(total, _values(self.state[k]), params)
+                    tree_map(Variable.assign, (self.params[k], self.state[k]), made)
+        return reduce_to(losses, self.devices)
+
+    # -- how
+
+    def _parts(self, batch: Any) -> list[tuple[Any, float]]:
+        """The part of each device, and its share of the rows."""
+        leaves, tree = flatten(batch, keep_order=True)
+        rows = rows_of(leaves, tree)
+        count = len(self.devices)
+        if rows < count:
+            raise GraphError(f"a batch of {rows} row(s) does not go round {count} devices")
+        ends = [rows * k // count for k in range(count + 1)]
+        return [
+            (unflatten(tree, [cut_rows(leaf, a, b) for leaf in leaves]), (b - a) / rows)
+            for a, b in pairwise(ends)
+        ]
+
+    def _slopes(self, k: int, part: Any, share: float) -> tuple[Any, Any]:
+        """A device's share of the loss and of the gradients."""
+        with device(self.devices[k]):
+            value, gradients = self.slopes(_values(self.params[k]), part)
+            return f.multiply(value, share), tree_map(lambda g: f.multiply(g, share), gradients)
+
+    def _update_shares(self, gradients: Sequence[Any]) -> None:
+        flat = [self._flat(tree, k) for k, tree in enumerate(gradients)]
+        made = []
+        for k, total in enumerate(reduce_scatter(flat, self.devices)):
+            with device(self.devices[k]):
+                share = self._share(_values(self.params[k]), k)
+                new, state = self.rule.update(total, _values(self.state[k]), share)
+                tree_map(Variable.assign, self.state[k], state)
+                made.append(new)
+        for k, whole in enumerate(all_gather(made, self.devices)):
+            with device(self.devices[k]):
+                leaves = matched(self.tree, self.params[k], "parameters")
+                for bucket, vector in zip(self.buckets, whole, strict=True):
+                    for number, value in bucket.cut(vector):
+                        leaves[number].assign(value)
+
+    def _flat(self, tree: Any, k: int) -> list[Any]:
+        """A tree of arrays on a device as vectors, one for each bucket."""
+        leaves = matched(self.tree, tree, "gradients")
+        with device(self.devices[k]):
+            return [bucket.joined(leaves) for bucket in self.buckets]
+
+    def _share(self, params: Any, k: int) -> list[Any]:
+        """A device's share of the parameters: a part of each bucket."""
+        rows = [bucket.length // len(self.devices) for bucket in self.buckets]
+        return [x[k * n : (k + 1) * n] for x, n in zip(self._flat(params, k), rows, strict=True)]
+
+
+@record(frozen=True)
+class Bucket:
+    """Parameters of one dtype whose gradients travel together: their numbers and shapes, whether
+    weights decay, and how long they are as a vector that divides by the devices."""
+
+    numbers: tuple[int, ...]
+    shapes: tuple[tuple[int, ...], ...]
+    decays: bool
+    length: int
+
+    def joined(self, leaves: Sequence[Any]) -> Any:
+        """These of the leaves as one vector, with zeros behind."""
+        parts = [f.reshape(leaves[k], (-1,)) for k in self.numbers]
+        left = self.length - sum(map(math.prod, self.shapes))
+        zeros = [f.zeros((left,), parts[0].dtype)] if left else []
+        return f.concatenate([*parts, *zeros])
+
+    def cut(self, vector: Any) -> Iterator[tuple[int, Any]]:
+        """The number of each leaf and its value."""
+        start = 0
+        for number, shape in zip(self.numbers, self.shapes, strict=True):
+            stop = start + math.prod(shape)
+            yield number, f.reshape(vector[start:stop], shape)
+            start = stop
+
+
+def _buckets(params: Any, optimizer: Optimiser, count: int) -> list[Bucket]:
+    """The last parameters first, as their gradients are: each bucket goes off when it is full."""
+    leaves, tree = flatten(params, keep_order=True)
+    decays = [bool(decay) for decay in optimizer.decays(tree, params)]
+    made: list[Bucket] = []
+    filling: dict[tuple[np.dtype[Any], bool], list[int]] = {}
+    for k in reversed(range(len(leaves))):
+        key = np.asarray(leaves[k]).dtype, decays[k]
+        numbers = filling.setdefault(key, [])
+        numbers.append(k)
+        if sum(np.asarray(leaves[n]).nbytes for n in numbers) >= BUCKET:
+            made.append(_bucket(filling.pop(key), leaves, key[1], count))
+    return made + [_bucket(numbers, leaves, key[1], count) for key, numbers in filling.items()]
+
+
+def _bucket(numbers: Sequence[int], leaves: Sequence[Any], decays: bool, count: int) -> Bucket:
+    shapes = tuple(np.shape(leaves[k]) for k in numbers)
+    length = sum(map(math.prod, shapes))
+    return Bucket(tuple(numbers), shapes, decays, -(-length // count) * count)
+
+
+def _values(tree: Any) -> Any:
+    return tree_map(lambda variable: variable.value, tree)

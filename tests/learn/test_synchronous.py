@@ -1,0 +1,127 @@
+"""Synchronous data parallelism: one device's training, the same bits everywhere, shared state."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import graphc as gc
+from graphc import nn, optim, parallel
+from graphc.errors import GraphError
+from graphc.frontend.trace.tree import flatten
+from graphc.learn import synchronous
+from graphc.learn.trees import tree_map
+
+rng = np.random.default_rng(0)
+BATCH = rng.standard_normal((50, 7)), rng.standard_normal((50, 3))
+NET = nn.Sequential(nn.Dense(7, 11), nn.tanh, nn.Dense(11, 11), nn.tanh, nn.Dense(11, 3))
+START = NET.init(gc.random.key(0), "f64")
+NAMES = [f"cpu:{k}" for k in range(4)]
+RULES = {
+    "adamw": optim.adamw(1e-2, mask=optim.matrices),
+    "momentum": optim.momentum(0.1),
+    "sgd": optim.sgd(0.1),
+}
+
+
+def loss(params: Any, batch: Any) -> Any:
+    x, y = batch
+    return nn.mse(NET(params, x), y)
+
+
+def alone(rule: optim.Optimiser, steps: int) -> tuple[Any, list[float]]:
+    @gc.compile
+    def step(params: Any, state: Any, batch: Any) -> Any:
+        value, slopes = gc.value_and_grad(loss)(params, batch)
+        return *rule.update(slopes, state, params), value
+
+    params, state, losses = START, rule.init(START), []
+    for _ in range(steps):
+        params, state, value = step(params, state, BATCH)
+        losses.append(float(value))
+    return params, losses
+
+
+@pytest.mark.parametrize("name", RULES)
+@pytest.mark.parametrize("shard", [False, True])
+@pytest.mark.parametrize("count", [1, 3])
+def test_it_is_the_training_of_one_device(
+    name: str, shard: bool, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(synchronous, "BUCKET", 600)
+    wanted, losses = alone(RULES[name], 5)
+    trainer = parallel.Synchronous(loss, START, RULES[name], NAMES[:count], shard, threads=1)
+    np.testing.assert_allclose([trainer(BATCH) for _ in range(5)], losses, rtol=1e-12)
+    tree_map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12),
+        trainer.values(),
+        wanted,
+    )
+    copies = [[np.asarray(v.value).tobytes() for v in flatten(tree)[0]] for tree in trainer.params]
+    assert all(copy == copies[0] for copy in copies)
+
+
+def test_state_is_shared_out() -> None:
+    """Of what Adam keeps, a device has its part; all parts together are what one device keeps."""
+    kept = [
+        sum(v.value.nbytes for v in flatten(state)[0] if v.value.ndim)
+        for state in parallel.Synchronous(loss, START, optim.adam(), NAMES, shard=True).state
+    ]
+    whole = 2 * sum(x.nbytes for x in flatten(START)[0])
+    assert len({*kept}) == 1
+    assert whole <= sum(kept) < whole + 2 * 8 * len(NAMES)
+
+
+def test_the_bytes_are_those_of_one_sum() -> None:
+    """Sharded or not, a device sends 2 (n - 1) / n of the gradients, and no parameters."""
+    wide = nn.Dense(300, 300)
+    batch = np.zeros((4, 300), "f4"), np.zeros((4, 300), "f4")
+    start = wide.init(gc.random.key(0))
+    size = sum(x.nbytes for x in flatten(start)[0])
+    for shard in (False, True):
+        trainer = parallel.Synchronous(
+            lambda p, b: nn.mse(wide(p, b[0]), b[1]), start, optim.adam(), NAMES, shard, threads=1
+        )
+        stages = {name: value for name, value, *_ in trainer.compiled.stages(batch)}
+        sent = dict.fromkeys(NAMES, 0)
+        for graph in stages["partition"].graphs:
+            sends = [n for n in graph.nodes if n.op.traits.send and n.inputs]
+            sent[graph.device.short] = sum(n.inputs[0].nbytes for n in sends)
+        for name in NAMES[1:]:  # the first one sends the batch, too
+            assert sent[name] == pytest.approx(1.5 * size, rel=0.01)
+
+
+def test_gradients_travel_while_others_are_computed() -> None:
+    """The first bucket is sent before the last gradient is there, on every device."""
+    width = 512
+    net = nn.Sequential(*(nn.Dense(width, width) for _ in range(6)))
+    batch = np.zeros((64, width), "f4"), np.zeros((64, width), "f4")
+    trainer = parallel.Synchronous(
+        lambda p, b: nn.mse(net(p, b[0]), b[1]),
+        net.init(gc.random.key(0)), optim.sgd(), NAMES[:2], threads=1,
+    )  # fmt: skip
+    stages = {name: value for name, value, *_ in trainer.compiled.stages(batch)}
+    for graph in stages["schedule"].graphs:
+        products = [k for k, n in enumerate(graph.nodes) if n.op.traits.matrix_product]
+        sends = [
+            k
+            for k, n in enumerate(graph.nodes)
+            if n.op.traits.send and n.inputs and n.inputs[0].nbytes == width * width * 2
+        ]
+        assert sends, "a bucket is half a matrix for each device"
+        assert sum(k > sends[0] for k in products) >= 3
+
+
+def test_bad_arguments() -> None:
+    for devices in ([], ["cpu:0", "cpu:0"]):
+        with pytest.raises(GraphError, match="each of them once"):
+            parallel.Synchronous(loss, START, optim.sgd(), devices)
+    clipped = optim.adam().clipped(1.0)
+    with pytest.raises(GraphError, match="cannot be sharded"):
+        parallel.Synchronous(loss, START, clipped, NAMES, shard=True)
+    parallel.Synchronous(loss, START, clipped, NAMES[:2])(BATCH)
+    trainer = parallel.Synchronous(loss, START, optim.sgd(), NAMES)
+    with pytest.raises(GraphError, match="3 row"):
+        trainer((BATCH[0][:3], BATCH[1][:3]))
