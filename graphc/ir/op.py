@@ -287,13 +287,15 @@ class Loops:
     row-major position; `write(index, value)` stores an element of the result together with what is
     computed element-wise from it; `scratch` are per-thread buffers, one for each (dtype, element
     count) of `workspace(node)`, for b.load and b.store.  `cuda` is as that of a Library, or returns
-    None for nodes whose loops suit a GPU.
+    None for nodes whose loops suit a GPU.  `template` names what the code generator for GPUs has in
+    place of the loops.
     """
 
     nest: Callable[..., None]
     units: Callable[..., int]
     workspace: Callable[..., tuple[tuple[DType, int], ...]] = lambda node: ()
     cuda: Callable[[Any, bool, bool], CudaCode | None] | None = None
+    template: str = ""
 
 
 @record(frozen=True)

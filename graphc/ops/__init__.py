@@ -56,6 +56,7 @@ from graphc.ops.nn import (
     attention,  # noqa: F401
     conv,  # noqa: F401
     conv_adjoint,  # noqa: F401
+    fused_attention,  # noqa: F401
     images,  # noqa: F401
     pooling,  # noqa: F401
     pooling_adjoint,  # noqa: F401

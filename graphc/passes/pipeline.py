@@ -48,6 +48,7 @@ from graphc.passes.memory.pack import pack
 from graphc.passes.memory.plan import plan
 from graphc.passes.memory.remat import remat
 from graphc.passes.memory.strip_memory import strip_memory
+from graphc.passes.normalise.choose_attention import choose_attention
 from graphc.passes.normalise.choose_convolution import choose_convolution
 from graphc.passes.normalise.choose_pooling import choose_pooling
 from graphc.passes.normalise.cse import cse
@@ -130,6 +131,7 @@ STAGES = (
     ),
     Stage(fold, Over.REGIONS, optional=True),
     Stage(trim, Over.REGIONS, optional=True),
+    Stage(choose_attention, Over.WHOLE, optional=True),
     *cycle(
         Stage(expand, ensures=(verify.no_composites,)),
         Stage(simplify, Over.REGIONS, optional=True),

@@ -59,6 +59,7 @@ GUARDS: dict[str, tuple[int, int]] = {
     "eigh": (0, 2),
     "eigvals": (0, 2),
     "eigvalsh": (0, 3),
+    "fused_attention": (0, 2),
     "least_squares": (0, 3),
     "log_softmax": (0, 1),
     "logsumexp": (0, 1),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from graphc.codegen.gpu.arch import chip_of
+from graphc.codegen.gpu.attention import attention_launches
 from graphc.codegen.gpu.columns import Columns, LongRows
 from graphc.codegen.gpu.contract import contract_launches
 from graphc.codegen.gpu.emit import launches_of
@@ -22,9 +23,11 @@ from graphc.codegen.lowering.tiles import crossing_loop
 from graphc.codegen.table.copies import pieces_of
 from graphc.config import Config
 from graphc.ir.graph import Graph
-from graphc.ir.op import Reduction
+from graphc.ir.op import Loops, Reduction
 from graphc.loops.nest import Kernel
 from graphc.runtime.cuda.product import Product
+
+TEMPLATES = {"attention": attention_launches}  # of ops that write their own loops
 
 
 def cuda_spec(region: Graph, kind: str, config: Config) -> Spec:
@@ -42,7 +45,7 @@ def cuda_spec(region: Graph, kind: str, config: Config) -> Spec:
         kernel = direct(region, "kernel", **rules(config), parity=config.parity)
         return loop_spec(kernel, region, config)
     if kind == "nest":
-        made = nest_launches(region, config, loop_kernel)
+        made = template_launches(region, config) or nest_launches(region, config, loop_kernel)
         if made is not None:
             return spec(*made)
         return loop_spec(lower_written(region, "kernel", **rules(config))[0], region, config)
@@ -51,6 +54,16 @@ def cuda_spec(region: Graph, kind: str, config: Config) -> Spec:
         changed = lower_patch(region, "kernel", **rules(config))[0]
         patch = param, loop_spec(changed, region, config)
     return loop_spec(loop_kernel(region, config), region, config, patch)
+
+
+def template_launches(region: Graph, config: Config) -> tuple[tuple[Launch, ...], int] | None:
+    """The launches of what has a template here, and the bytes of workspace; None where it is run by
+    its own loops."""
+    lower = region.nodes[-1].op.lower
+    loose = not (config.strict or config.parity or config.check_finite)
+    if not (isinstance(lower, Loops) and lower.template and loose):
+        return None
+    return TEMPLATES[lower.template](region, chip_of(config.target))
 
 
 def loop_kernel(region: Graph, config: Config) -> Kernel:

@@ -65,6 +65,9 @@ class GpuTuning(Tuning):
         "tiles whose threads read element by element")
     split_steps = number(128, 1, 1 << 20, "steps of k", "gpu",
         "a part of a split sum against a second launch")
+    attention_blocks = number(4, 1, 64, "blocks of a processor", "gpu",
+        "keys shared by blocks against a second launch")
+    attention_pieces = number(4, 1, 1 << 10, "tiles of keys", "gpu", "the same")
     young_objects = number(50_000, 700, 1 << 20, "objects", "gpu",
         "compile time: Numba makes and drops so many between two collections")
 

@@ -36,7 +36,7 @@ from graphc.ops.record.value import (
 from graphc.ops.shape.slicing import slice_axis
 
 
-def _infer_attention(
+def infer_attention(
     q: AnyType, k: AnyType, v: AnyType, *mask: AnyType, causal: bool, scale: float | None
 ) -> Type:
     require(len(mask) <= 1, f"attention takes 3 or 4 operands, got {3 + len(mask)}")
@@ -102,7 +102,7 @@ def _attend(
     return functions.matmul(functions.softmax(scores(q, k, mask, causal, factor)), v)
 
 
-def _attention_reference(
+def attention_reference(
     q: Array, k: Array, v: Array, *mask: Array, causal: bool, scale: float | None
 ) -> Any:
     q, k, v = (np.asarray(x, np.float64) for x in (q, k, v))
@@ -118,7 +118,7 @@ def _attention_reference(
     return np.einsum("...ij,...jd->...id", softmax_reference(scores, scores.ndim - 1), v)
 
 
-def _attention_samples() -> list[Sample]:
+def attention_samples() -> list[Sample]:
     def arrays(name: str, *shapes: tuple[int, ...]) -> tuple[Any, ...]:
         return tuple(sample_array(name, s, (-2.0, 2.0), k) for k, s in enumerate(shapes))
 
@@ -135,7 +135,7 @@ def _attention_samples() -> list[Sample]:
     return made + [Sample(arrays("f32", *shapes), good=False) for shapes in wrong]
 
 
-def _cost(node: Applied) -> tuple[float, float]:
+def attention_cost(node: Applied) -> tuple[float, float]:
     q, v = node.inputs[0].type, node.inputs[2].type
     rows, columns = q.size // max(q.dims[-1], 1), v.dims[-2]
     moved = sum(n.type.nbytes for n in node.inputs) + node.type.nbytes
@@ -145,8 +145,8 @@ def _cost(node: Applied) -> tuple[float, float]:
 define(
     "attention",
     batch=onto(3),
-    infer=_infer_attention,
-    reference=wide(_attention_reference),
+    infer=infer_attention,
+    reference=wide(attention_reference),
     lower=Composite(_expand_attention),
     attrs=(
         Attr("causal", "bool", False),
@@ -154,8 +154,8 @@ define(
     ),
     dtypes=FLOATS,
     gradient=attention_gradient,
-    cost=_cost,
-    samples=_attention_samples,
+    cost=attention_cost,
+    samples=attention_samples,
     variadic=True,
     doc="softmax(q k^T scale + mask) v over [..., heads, length, width].",
 )

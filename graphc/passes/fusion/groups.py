@@ -249,7 +249,9 @@ class Groups:
         if isinstance(lower, Library):
             return Group("library", stage, full, [node], closed=True)
         # An update in place runs alone: only what changes is written.
-        return Group(kind, stage, full, [node], closed=not inlines(node) or node in self.patches)
+        alone = not inlines(node) or node in self.patches
+        alone = alone or (isinstance(lower, Loops) and bool(lower.template))
+        return Group(kind, stage, full, [node], closed=alone)
 
     def join(self, node: Node, sources: Sources, direct: Sources, behind: Sources) -> Group | None:
         """The group that the node can join, after merging and raising groups as needed."""

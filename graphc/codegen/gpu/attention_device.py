@@ -1,0 +1,517 @@
+"""What attention does in registers: PTX and LLVM IR behind tuples, from sm_80 on.
+
+A tuple holds what a lane has of a tile of scores or of results.  `shape` says which part that is,
+`lanes` how many lanes share a row:
+
+    0    of 16 rows its own two, g = lane / 4 and g + 8, in fragments of 16 x 8 of tensor cores
+         (PTX ISA, "Matrix Fragments for mma.m16n8k16"):
+         element e in row g + 8 * (e % 4 / 2), column e / 4 * 8 + 2 * (lane % 4) + e % 2
+    n    scores of n rows below each other, column by column; its columns are `lanes` apart
+    -n   results of n rows, row by row; its columns in runs of four, 4 * `lanes` apart
+
+Weights are in the place of sums where the left operand of tensor cores has to be: they go from one
+product to the other without leaving the registers (Dao, FlashAttention-2, 2023).  What the
+functions compute is said once more, in plain Python for the simulator, in `attention_plain`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from graphc.codegen.gpu import attention_plain as plain
+from graphc.codegen.gpu.attention_plain import column_of, row_of, rows_apart
+from graphc.codegen.gpu.contract_device import (
+    UniTuple,
+    cgutils,
+    data_of,
+    device,
+    ir,
+    literal,
+    types,
+)
+from graphc.codegen.gpu.contract_fragments import Lanes, multiply, read
+
+Device = Callable[..., Any]
+INDEX, REAL = types.int64, types.float32
+PACK = {"bf16": "cvt.rn.bf16x2.f32 $0, $2, $1;", "f16": "cvt.rn.f16x2.f32 $0, $2, $1;"}
+
+
+def word(value: int) -> Any:
+    return ir.Constant(ir.IntType(32), value)
+
+
+def long(value: int) -> Any:
+    return ir.Constant(ir.IntType(64), value)
+
+
+def unpacked(builder: Any, value: Any) -> list[Any]:
+    found: list[Any] = cgutils.unpack_tuple(builder, value)
+    return found
+
+
+def assembled(builder: Any, text: str, kind: Any, operands: list[Any], letters: str) -> Any:
+    """The result of an instruction that does nothing else."""
+    signature = ir.FunctionType(kind, [x.type for x in operands])
+    return builder.call(ir.InlineAsm(signature, text, letters), operands)
+
+
+def larger(builder: Any, x: Any, y: Any) -> Any:
+    """The larger of two numbers, or the one that is no NaN."""
+    return assembled(builder, "max.f32 $0, $1, $2;", x.type, [x, y], "=f,f,f")
+
+
+def exchanged(builder: Any, x: Any, step: int) -> Any:
+    """x of the lane whose number differs by `step`."""
+    text = f"shfl.sync.bfly.b32 $0, $1, {step}, 0x1f, 0xffffffff;"
+    kind = ir.FunctionType(x.type, [x.type])
+    return builder.call(ir.InlineAsm(kind, text, "=f,f", side_effect=True), [x])
+
+
+# ------------------------------------------------------------------------------------ tensor cores
+
+
+def packed(builder: Any, name: str, low: Any, high: Any) -> Any:
+    """Two sums as one register of narrow numbers."""
+    return assembled(builder, PACK[name], ir.IntType(32), [low, high], "=r,f,f")
+
+
+@device(plain.absent)
+def rows_of(
+    context: Any, pointer: Any, first: Any, second: Any, step: Any, lane: Any, width: Any
+) -> Any:
+    """The lane's part of 16 rows of memory as left operands; rows g and g + 8 begin at `first` and
+    `second`.  Columns from `width` on are zeros."""
+    if not literal(width):
+        return None
+    count = width.literal_value
+    blocks = -(-count // 16)
+
+    def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        b = builder
+        t = b.mul(b.and_(args[4], long(3)), long(2))
+
+        def number(row: Any, column: int) -> Any:
+            at = b.add(t, long(column))
+            inside = None
+            if column + 6 >= count:
+                inside = b.icmp_signed("<", at, long(count))
+                at = b.select(inside, at, long(0))
+            value = b.load(b.gep(args[0], [b.add(row, b.mul(at, args[3]))]))
+            if inside is not None:
+                value = b.select(inside, value, ir.Constant(value.type, 0))
+            return b.zext(value, ir.IntType(32))
+
+        made = []
+        for block in range(blocks):
+            for column in (16 * block, 16 * block + 8):
+                for row in args[1:3]:
+                    high = b.shl(number(row, column + 1), word(16))
+                    made.append(b.or_(number(row, column), high))
+        return cgutils.pack_array(b, made)
+
+    made = UniTuple(types.uint32, 4 * blocks)
+    return made(pointer, INDEX, INDEX, INDEX, INDEX, width), emit
+
+
+def scoring(name: str) -> Device:
+    """The typing function of products with keys, which lie in lines of shared memory."""
+
+    def typed(
+        context: Any, rows: Any, memory: Any, start: Any, lane: Any, across: Any, lead: Any
+    ) -> Any:
+        if not literal(across, lead):
+            return None
+        wide, apart = across.literal_value, lead.literal_value
+
+        def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            left, lanes = unpacked(builder, args[0]), Lanes(builder, args[3])
+            pointer = data_of(context, builder, memory, args[1])
+            at = builder.add(args[2], lanes.offset(apart, 1, lanes.second, lanes.first))
+            sums = [ir.Constant(ir.FloatType(), 0.0)] * (4 * wide)
+            for k in range(0, len(left), 4):
+                first = builder.add(at, long(4 * k))
+                found = read(builder, pointer, first, wide // 2, apart, turned=False)
+                fragments(builder, name, sums, left[k : k + 4], found)
+            return cgutils.pack_array(builder, sums)
+
+        return UniTuple(REAL, 4 * wide)(rows, memory, INDEX, INDEX, across, lead), emit
+
+    return typed
+
+
+def fragments(builder: Any, name: str, sums: list[Any], left: list[Any], found: Any) -> None:
+    """Add the products of a left operand with the right ones of a row of squares."""
+    columns = [half for square in found for half in (square[:2], square[2:])]
+    for n, column in enumerate(columns):
+        sums[4 * n : 4 * n + 4] = multiply(builder, name, left, column, sums[4 * n : 4 * n + 4])
+
+
+scores_bf16 = device(plain.absent)(scoring("bf16"))
+scores_f16 = device(plain.absent)(scoring("f16"))
+
+
+def weighing(name: str) -> Device:
+    """The typing function of products of weights with values, which lie in lines of shared
+    memory, one for each key."""
+
+    def typed(
+        context: Any, total: Any, weights: Any, memory: Any, start: Any, lane: Any, lead: Any
+    ) -> Any:
+        if not literal(lead):
+            return None
+        apart = lead.literal_value
+
+        def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            sums, p = unpacked(builder, args[0]), unpacked(builder, args[1])
+            pointer, lanes = data_of(context, builder, memory, args[2]), Lanes(builder, args[4])
+            at = builder.add(args[3], lanes.offset(apart, 0, lanes.second, lanes.first))
+            for k in range(0, len(p), 8):
+                left = [packed(builder, name, *p[k + e : k + e + 2]) for e in (0, 2, 4, 6)]
+                first = builder.add(at, long(2 * apart * k))
+                found = read(builder, pointer, first, len(sums) // 8, apart, turned=True)
+                fragments(builder, name, sums, left, found)
+            return cgutils.pack_array(builder, sums)
+
+        return total(total, weights, memory, INDEX, INDEX, lead), emit
+
+    return typed
+
+
+weigh_bf16 = device(plain.absent)(weighing("bf16"))
+weigh_f16 = device(plain.absent)(weighing("f16"))
+
+
+# ------------------------------------------------------------------------------------ scores
+
+
+@device(plain.times)
+def times(context: Any, scores: Any, factor: Any) -> Any:
+    """Every score by a factor."""
+
+    def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        made = [builder.fmul(x, args[1]) for x in unpacked(builder, args[0])]
+        return cgutils.pack_array(builder, made)
+
+    return scores(scores, REAL), emit
+
+
+@device(plain.up_to)
+def up_to(
+    context: Any, scores: Any, last: Any, further: Any, hidden: Any, shape: Any, lanes: Any
+) -> Any:
+    """Scores of columns, counted from the lane's first one, up to `last` and `further` for each
+    row below its first; and what hides those beyond."""
+    if not literal(further, shape, lanes):
+        return None
+    kind, near, more = (v.literal_value for v in (shape, lanes, further))
+
+    def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        b, made = builder, []
+        end, found = b.trunc(args[1], ir.IntType(32)), unpacked(builder, args[0])
+        for e, x in enumerate(found):
+            row = rows_apart(kind) * row_of(e, len(found), kind)
+            column = column_of(e, len(found), kind, near)
+            seen = b.icmp_signed("<=", word(column - more * row), end)
+            made.append(b.select(seen, x, args[3]))
+        return cgutils.pack_array(b, made)
+
+    return scores(scores, INDEX, further, REAL, shape, lanes), emit
+
+
+def masking(combine: Device) -> Device:
+    """The typing function of a change of scores by elements of a mask."""
+
+    def typed(
+        context: Any,
+        scores: Any,
+        pointer: Any,
+        start: Any,
+        rows: Any,
+        down: Any,
+        columns: Any,
+        step: Any,
+        hidden: Any,
+        shape: Any,
+        lanes: Any,
+    ) -> Any:
+        if not literal(shape, lanes):
+            return None
+        kind, near = shape.literal_value, lanes.literal_value
+
+        def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            b, made, found = builder, [], unpacked(builder, args[0])
+
+            def nearest(place: int, last: Any) -> Any:
+                return b.select(b.icmp_signed("<", long(place), last), long(place), last)
+
+            for e, x in enumerate(found):
+                row = rows_apart(kind) * row_of(e, len(found), kind)
+                at = b.add(args[2], b.mul(nearest(row, args[3]), args[4]))
+                column = nearest(column_of(e, len(found), kind, near), args[5])
+                at = b.add(at, b.mul(column, args[6]))
+                made.append(combine(b, x, b.load(b.gep(args[1], [at])), args[7]))
+            return cgutils.pack_array(b, made)
+
+        given = (scores, pointer, *[INDEX] * 5, REAL, shape, lanes)
+        return scores(*given), emit
+
+    return typed
+
+
+def kept_or_hidden(builder: Any, score: Any, seen: Any, hidden: Any) -> Any:
+    sees = builder.icmp_unsigned("!=", seen, ir.Constant(seen.type, 0))
+    return builder.select(sees, score, hidden)
+
+
+def added_f32(builder: Any, score: Any, value: Any, _: Any) -> Any:
+    return builder.fadd(score, value)
+
+
+def added_f16(builder: Any, score: Any, bits: Any, _: Any) -> Any:
+    half = builder.bitcast(bits, ir.HalfType())
+    return builder.fadd(score, builder.fpext(half, ir.FloatType()))
+
+
+def added_bf16(builder: Any, score: Any, bits: Any, _: Any) -> Any:
+    high = builder.shl(builder.zext(bits, ir.IntType(32)), word(16))
+    return builder.fadd(score, builder.bitcast(high, ir.FloatType()))
+
+
+# The mask's element of the lane's first row and column is at `start`; further rows and columns are
+# `down` and `step` apart.  Beyond so many `rows` and `columns` below and beside it, it is the last
+# one again: nobody looks at those scores.
+mask_bool = device(plain.mask_bool)(masking(kept_or_hidden))
+mask_f32 = device(plain.mask_f32)(masking(added_f32))
+mask_f16 = device(plain.absent)(masking(added_f16))
+mask_bf16 = device(plain.absent)(masking(added_bf16))
+
+
+# ------------------------------------------------------------------------------------ the softmax
+
+
+@device(plain.row_maxima)
+def row_maxima(context: Any, scores: Any, tops: Any, shape: Any, lanes: Any) -> Any:
+    """The largest score of each of the lane's rows, over the lanes that share it, or what was the
+    largest so far."""
+    if not literal(shape, lanes):
+        return None
+    kind, near = shape.literal_value, lanes.literal_value
+
+    def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        given, found = unpacked(builder, args[0]), unpacked(builder, args[1])
+        for e, x in enumerate(given):
+            row = row_of(e, len(given), kind)
+            found[row] = larger(builder, found[row], x)
+        step = 1
+        while step < near:
+            found = [larger(builder, x, exchanged(builder, x, step)) for x in found]
+            step *= 2
+        return cgutils.pack_array(builder, found)
+
+    return tops(scores, tops, shape, lanes), emit
+
+
+@device(plain.row_sums)
+def row_sums(context: Any, sums: Any, lanes: Any) -> Any:
+    """Sums of lanes added over the lanes that share a row."""
+    if not literal(lanes):
+        return None
+
+    def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        found, step = unpacked(builder, args[0]), 1
+        while step < lanes.literal_value:
+            found = [builder.fadd(x, exchanged(builder, x, step)) for x in found]
+            step *= 2
+        return cgutils.pack_array(builder, found)
+
+    return sums(sums, lanes), emit
+
+
+@device(plain.or_zero)
+def or_zero(context: Any, tops: Any) -> Any:
+    """Tops to subtract: 0 for those that are -inf, from which nothing can be subtracted."""
+
+    def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        low, zero = (ir.Constant(ir.FloatType(), x) for x in (float("-inf"), 0.0))
+        found = unpacked(builder, args[0])
+        made = [builder.select(builder.fcmp_ordered("==", x, low), zero, x) for x in found]
+        return cgutils.pack_array(builder, made)
+
+    return tops(tops), emit
+
+
+@device(plain.powers)
+def powers(context: Any, scores: Any, tops: Any, factor: Any, shape: Any) -> Any:
+    """2 ** ((score - top of its row) * factor)."""
+    if not literal(shape):
+        return None
+
+    def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        top, found, made = unpacked(builder, args[1]), unpacked(builder, args[0]), []
+        for e, x in enumerate(found):
+            x = builder.fsub(x, top[row_of(e, len(found), shape.literal_value)])
+            if not isinstance(factor, types.NoneType):
+                x = builder.fmul(x, args[2])
+            made.append(assembled(builder, "ex2.approx.ftz.f32 $0, $1;", x.type, [x], "=f,f"))
+        return cgutils.pack_array(builder, made)
+
+    return scores(scores, tops, factor, shape), emit
+
+
+@device(plain.added)
+def added(context: Any, sums: Any, weights: Any, shape: Any) -> Any:
+    """The sums of rows with more weights."""
+    if not literal(shape):
+        return None
+
+    def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        found, given = unpacked(builder, args[0]), unpacked(builder, args[1])
+        for e, x in enumerate(given):
+            row = row_of(e, len(given), shape.literal_value)
+            found[row] = builder.fadd(found[row], x)
+        return cgutils.pack_array(builder, found)
+
+    return sums(sums, weights, shape), emit
+
+
+@device(plain.rescaled)
+def rescaled(context: Any, values: Any, factors: Any, shape: Any) -> Any:
+    """Every value by the factor of its row."""
+    if not literal(shape):
+        return None
+
+    def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        by, found = unpacked(builder, args[1]), unpacked(builder, args[0])
+        rows = [row_of(e, len(found), shape.literal_value) for e in range(len(found))]
+        made = [builder.fmul(x, by[row]) for row, x in zip(rows, found, strict=True)]
+        return cgutils.pack_array(builder, made)
+
+    return values(values, factors, shape), emit
+
+
+@device(plain.shares)
+def shares(context: Any, sums: Any) -> Any:
+    """1 / x of every sum."""
+
+    def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        one = ir.Constant(ir.FloatType(), 1.0)
+        return cgutils.pack_array(
+            builder, [builder.fdiv(one, x) for x in unpacked(builder, args[0])]
+        )
+
+    return sums(sums), emit
+
+
+# ------------------------------------------------------------------------------------ results
+
+
+def as_half(builder: Any, x: Any) -> Any:
+    return builder.bitcast(builder.fptrunc(x, ir.HalfType()), ir.IntType(16))
+
+
+def as_brain(builder: Any, x: Any) -> Any:
+    return assembled(builder, "cvt.rn.bf16.f32 $0, $1;", ir.IntType(16), [x], "=h,f")
+
+
+def storing(convert: Device) -> Device:
+    """The typing function of storing a lane's part of a tile."""
+
+    def typed(
+        context: Any,
+        pointer: Any,
+        start: Any,
+        down: Any,
+        values: Any,
+        first: Any,
+        rows: Any,
+        width: Any,
+        shape: Any,
+        lanes: Any,
+    ) -> Any:
+        if not literal(down, width, shape, lanes):
+            return None
+        kind, near = shape.literal_value, lanes.literal_value
+
+        def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            b, found = builder, unpacked(builder, args[3])
+            base = b.gep(args[0], [b.add(args[1], args[4])])
+            places = [(row_of(e, len(found), kind), e) for e in range(len(found))]
+            for row in range(max(places)[0] + 1):
+                below = rows_apart(kind) * row
+                with b.if_then(b.icmp_signed(">", args[5], long(below))):
+                    for e in (e for own, e in places if own == row):
+                        column = column_of(e, len(found), kind, near)
+                        value = convert(b, found[e])
+                        place = b.gep(base, [long(below * down.literal_value + column)])
+                        inside = b.icmp_signed("<", args[4], long(width.literal_value - column))
+                        with b.if_then(inside):
+                            b.store(value, place)
+            return context.get_dummy_value()
+
+        given = (pointer, INDEX, down, values, INDEX, INDEX, width, shape, lanes)
+        return types.void(*given), emit
+
+    return typed
+
+
+# Rows of `width` elements, `down` apart, from the lane's first one on: so many `rows` as there
+# are.  `first` is the lane's first column.
+store_bf16 = device(plain.absent)(storing(as_brain))
+store_f16 = device(plain.absent)(storing(as_half))
+store_f32 = device(plain.store_f32)(storing(lambda builder, x: x))
+
+
+def narrowing(convert: Device, kind: Any) -> Device:
+    def typed(context: Any, x: Any) -> Any:
+        return kind(REAL), lambda context, builder, signature, args: convert(builder, args[0])
+
+    return typed
+
+
+narrow_bf16 = device(plain.absent)(narrowing(as_brain, types.uint16))
+narrow_f16 = device(plain.absent)(narrowing(as_half, types.uint16))
+narrow_f32 = device(plain.as_it_is)(narrowing(lambda builder, x: x, REAL))
+
+
+@device(plain.power)
+def power(context: Any, x: Any) -> Any:
+    """2 ** x."""
+
+    def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        text = "ex2.approx.ftz.f32 $0, $1;"
+        return assembled(builder, text, args[0].type, [args[0]], "=f,f")
+
+    return REAL(REAL), emit
+
+
+@device(plain.zero_lines)
+def zero_lines(
+    context: Any,
+    memory: Any,
+    begin: Any,
+    first: Any,
+    end: Any,
+    lines: Any,
+    lead: Any,
+    start: Any,
+    step: Any,
+) -> Any:
+    """Zeros in columns from `first` to `end` of lines `start`, `start` + `step` ... of shared
+    memory from `begin` on; lines are `lead` apart."""
+    fixed = (begin, first, end, lines, lead)
+    if not literal(*fixed):
+        return None
+    base, column, stop, count, apart = (v.literal_value for v in fixed)
+
+    def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        b, pointer = builder, data_of(context, builder, memory, args[0])
+        pointer = b.gep(pointer, [long(base)])
+        zero = ir.Constant(context.get_value_type(memory.dtype), 0)
+        with cgutils.for_range_slice(b, args[6], long(count), args[7]) as (line, _):
+            at = b.gep(pointer, [b.mul(line, long(apart))])
+            for number in range(column, stop):
+                b.store(zero, b.gep(at, [long(number)]))
+        return context.get_dummy_value()
+
+    return types.void(memory, *fixed, INDEX, INDEX), emit

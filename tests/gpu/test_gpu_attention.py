@@ -1,0 +1,133 @@
+"""Attention on a GPU equals the reference: shapes, masks, shared heads, values that are no numbers.
+
+How far it may be off, relative to the largest value: weights are rounded to the type of values
+before they are multiplied (2 ** -9 of each for bf16, 2 ** -12 for f16), results once more; in f32
+they are exponentials whose arguments are rounded, some 2 ** -20.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from gpu_harness import GPU, SIMULATED, need_gpu, rng, sized
+
+import graphc as gc
+from graphc.ir.op import OPS
+from graphc.ir.types import dtype as dtype_of
+
+need_gpu()
+pytestmark = pytest.mark.gpu
+Array = np.ndarray[Any, Any]
+
+KINDS = ["f32"] if SIMULATED else ["f32", "f16", "bf16"]
+NEAR = {"f32": 2e-6, "f16": 2e-3, "bf16": 1.6e-2}
+
+
+def drawn(shape: tuple[int, ...], kind: str, seed: int) -> Array:
+    made = rng(seed, *shape).standard_normal(shape)
+    return made.astype(dtype_of(kind).numpy)
+
+
+def equal(operands: list[Array], causal: bool = False, scale: float | None = None) -> None:
+    step = gc.compile(lambda *a: gc.attention(*a, causal=causal, scale=scale), devices=GPU)
+    got = np.asarray(step(*operands)).astype(np.float64)
+    with np.errstate(all="ignore"):
+        want = np.asarray(
+            OPS["attention"].reference(*operands, causal=causal, scale=scale), np.float64
+        )
+    assert "fused_attention" in gc.show(step.stages(*operands)[-1].value)
+    kind = dtype_of(operands[0].dtype).name
+    size = np.abs(want[np.isfinite(want)]).max(initial=1e-30)
+    np.testing.assert_allclose(got, want, rtol=0, atol=NEAR[kind] * size, equal_nan=True)
+
+
+def shapes(number: int) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+    """Queries, keys and values of a random case."""
+    random = rng(77, number)
+    lead = [(), (2,), (2, 4), (1, 2, 2)][number % 4]
+    shared = [*lead]
+    if lead and random.random() < 0.5:
+        shared[-1] = random.choice([n for n in (1, 2, lead[-1]) if lead[-1] % n == 0])
+    rows, keys = (int(n) for n in random.integers(1, sized(10, 300), 2))
+    width, depth = (int(n) for n in random.integers(1, sized(12, 129), 2))
+    if number % 3 == 0:
+        width = depth = sized(8, 64)
+    return (*lead, rows, width), (*shared, keys, width), (*shared, keys, depth)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("number", range(sized(8, 24)))
+def test_random_shapes_and_masks(number: int, kind: str) -> None:
+    q, k, v = shapes(number)
+    operands = [drawn(shape, kind, place) for place, shape in enumerate((q, k, v))]
+    random = rng(5, number)
+    scores = (*q[:-1], k[-2])
+    part = scores[int(random.integers(0, len(scores))) :]
+    part = tuple(1 if random.random() < 0.3 else n for n in part)
+    if number % 3 == 1:
+        operands.append(random.random(part) < 0.5)
+    elif number % 3 == 2:
+        operands.append(drawn(part, kind, 3))
+    equal(operands, causal=bool(number & 4), scale=[None, 0.5, -1.5][number % 3])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_one_query_of_many_keys(kind: str) -> None:
+    keys = sized(100, 4001)
+    q, k, v = (drawn((2, 2, n, 8), kind, n) for n in (1, keys, keys))
+    equal([q, k, v])
+    mask = rng(3).random((keys,)) < 0.1
+    mask[: keys // 2] = False
+    equal([q, k, v, mask])
+    equal([q, k, v, np.zeros(1, bool)])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_rows_that_see_nothing_are_the_mean(kind: str) -> None:
+    q, k, v = (drawn((2, sized(9, 200), 8), kind, n) for n in range(3))
+    mask = rng(1).random((q.shape[1], k.shape[1])) < 0.5
+    mask[::3] = False
+    for causal in (False, True):
+        equal([q, k, v, mask], causal)
+    fewer = [x[:, : x.shape[1] // 2] for x in (k, v)]
+    equal([q, *fewer], causal=True)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_values_that_are_no_numbers(kind: str) -> None:
+    q, k, v = (drawn((3, sized(9, 150), 8), kind, n) for n in range(3))
+    q[0, 2, 1] = np.nan
+    k[1, 3, 2] = np.inf
+    v[2, 4, 5] = np.nan
+    equal([q, k, v])
+    bias = drawn((q.shape[1], k.shape[1]), kind, 4)
+    bias[1], bias[3, ::2], bias[5] = -np.inf, -np.inf, np.finfo(dtype_of(kind).numpy).min / 2
+    clean = [drawn(x.shape, kind, 9) for x in (q, k, v)]
+    equal([*clean, bias])
+
+
+def test_stored_heads_may_lie_in_any_order() -> None:
+    q, k, v = (drawn((2, sized(5, 70), 3, 8), "f32", n) for n in range(3))
+
+    def attend(*operands: Array) -> Any:
+        turned = (x.swapaxes(1, 2) for x in operands)
+        return gc.attention(*turned, causal=True).swapaxes(1, 2)
+
+    want = gc.compile(attend, devices=["cpu:0"])(q, k, v)
+    got = gc.compile(attend, devices=GPU)(q, k, v)
+    np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
+
+
+def test_gradient_of_attention() -> None:
+    operands = [drawn((2, 2, sized(4, 40), 8), "f32", n) for n in range(3)]
+
+    def loss(q: Any, k: Any, v: Any) -> Any:
+        return (gc.attention(q, k, v, causal=True) ** 2).sum()
+
+    step = gc.grad(loss, wrt=(0, 1, 2))
+    want = gc.compile(step, devices=["cpu:0"])(*operands)
+    got = gc.compile(step, devices=GPU)(*operands)
+    for one, other in zip(got, want, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
