@@ -105,7 +105,7 @@ def noise(rng: np.random.Generator, like: Any) -> Any:
     like = np.asarray(like)
     made = rng.standard_normal(like.shape)
     if like.dtype.kind == "c":
-        return made + 1j * rng.standard_normal(like.shape)
+        made = made + 1j * rng.standard_normal(like.shape)
     return made.astype(like.dtype)
 
 
