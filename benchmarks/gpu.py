@@ -132,7 +132,11 @@ def in_graphc(case: Case) -> Any:
 def graphc(case: Case, tf32: bool) -> Run:
     function = in_graphc(case)
     arguments = graphc_arguments().of(case)
-    call = functools.partial(function.resident, *arguments)
+    last: list[Any] = []
+
+    def call() -> Any:
+        last[:] = [function.resident(*arguments)]
+        return last[0]
 
     def device(seconds: float) -> float:
         return replayed(function.executable(*arguments), call, seconds)
@@ -140,7 +144,12 @@ def graphc(case: Case, tf32: bool) -> Run:
     def products() -> dict[str, int]:
         return routes(function.executable(*arguments))
 
-    return Run(call, lambda: None, device, products)
+    return Run(call, lambda: waited(last), device, products)
+
+
+def waited(results: Any) -> Any:
+    """Results of graphc, when they are there."""
+    return tree_map(results, lambda result: result.wait())
 
 
 def replayed(executable: Any, call: Callable[[], Any], seconds: float) -> float:
@@ -150,7 +159,7 @@ def replayed(executable: Any, call: Callable[[], Any], seconds: float) -> float:
     results = None
     for _ in range(3):  # what happens often becomes a graph, for results of these addresses
         results = None
-        results = call()
+        results = waited(call())  # before the next one, which so has the same frame
     frame = executable._frames[0].own
     stretch = [*frame.stretches.values()][-1] if frame.stretches else None
     if stretch is None or any(s.row >= 0 for s in frame.stretches.values()):

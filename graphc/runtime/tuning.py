@@ -47,6 +47,7 @@ class RuntimeTuning(Tuning):
         "memory of a stack against growing it")
     algorithms = number(4, 1, 64, "algorithms", "gpu", "the best of so many against the first run")
     workspace = number(32 << 20, 0, 1 << 40, "bytes", "gpu", "faster products against memory")
+    pending = number(4, 1, 8, "runs", "gpu", "runs launched ahead against memory")
     stretches = number(64, 1, 1 << 16, "graphs of launches", "gpu",
         "launches at once against memory")
     prepared = number(1 << 15, 1, 1 << 30, "launches", "gpu", "launches kept packed against memory")

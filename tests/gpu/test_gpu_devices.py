@@ -173,6 +173,27 @@ def test_arrays_stay() -> None:
     np.testing.assert_allclose(np.asarray(mixed.resident(found)[0]), mixed(expected)[0], rtol=1e-5)
 
 
+def test_calls_that_stay_are_known_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is bound or looked up for a nesting like an earlier one; others are."""
+    step = gc.compile(lambda p, x: {"y": x * p["w"] + p["b"][0], "x": x}, devices=GPU)
+    counts = 3, 4
+    given = {n: gc.to_device(({"w": X[0, :n], "b": [X[1, :n]]}, X[:, :n]), GPU[0]) for n in counts}
+    for _ in range(2):
+        for p, x in given.values():
+            step.resident(p, x)
+    monkeypatch.setattr(type(step), "_signature", None)
+    for n in counts:
+        p, x = given[n]
+        made = step.resident({"b": p["b"], "w": p["w"]}, x)
+        np.testing.assert_allclose(made["y"], X[:, :n] * X[0, :n] + X[1, :n], rtol=1e-6)
+        np.testing.assert_array_equal(made["x"], X[:, :n])
+    monkeypatch.undo()
+    other = step.resident(p, X[:, :n])  # an array of the host
+    np.testing.assert_allclose(other["y"], X[:, :n] * X[0, :n] + X[1, :n], rtol=1e-6)
+    again = step.resident(*given[counts[0]])
+    assert again["y"].shape == (3, 3) and len(step.compiles) == 2
+
+
 def test_times() -> None:
     executable = gc.compile(lambda x: spread(x, BESIDE[0]), devices=BESIDE[0]).executable(X)
     results, found = trace(executable, [X])

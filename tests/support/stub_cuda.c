@@ -94,8 +94,8 @@ int cuModuleGetFunction(Handle *made, Handle module, const char *name) {
 
 /* What streams do: kernels with the words they are given, now or as a graph. */
 typedef struct { int count; Kernel kernels[MOST]; uint64_t words[MOST][WORDS]; } Graph;
-static Graph *recorded;
-static Handle recording;
+static _Thread_local Graph *recorded;
+static _Thread_local Handle recording;
 
 int told(Handle stream, Kernel kernel, void **given) {
     NEED_CONTEXT;

@@ -30,6 +30,7 @@ from graphc.frontend.compile.families import (
 from graphc.frontend.compile.nesting import NAMED
 from graphc.frontend.compile.open_sizes import can_be_open
 from graphc.frontend.compile.recount import Counts, Run, run_for_counts, trace_for_counts
+from graphc.frontend.compile.resident import Launches
 from graphc.frontend.compile.signature import (
     Binder,
     Literals,
@@ -114,6 +115,7 @@ class CompiledFunction(Generic[P, R]):
         self._plain: dict[tuple[Any, ...], tuple[Callable[..., Any], Variant]] = {}
         self._last: tuple[Callable[..., Any], Any] = (no_entry, None)
         self._recent: tuple[tuple[Callable[..., Any], Variant], ...] = ()
+        self._launches = Launches(self._binder)
         self._lock = fork_safe_lock()
         functools.update_wrapper(self, function, updated=())
         for name in self.donate:
@@ -180,12 +182,20 @@ class CompiledFunction(Generic[P, R]):
     def resident(self, *args: Any, **kwargs: Any) -> Any:
         """As a call, but every result is a `gc.Array`: it stays on the device until it is read, and
         is an argument of this and other functions without a copy.
+
+        A GPU whose memory holds all arguments may still be at work when the call returns: who reads
+        a result waits, and gets the error of what has failed (`gc.Array.wait`).
         """
         try:
+            made = self._launches(args) if not kwargs else UNKNOWN
+            if made is not UNKNOWN:
+                return made
             signature, leaves = self._signature(args, kwargs)
             variant = self._variant(signature, called=True)
             if variant.built is None:
                 self._compile(variant)
+            if not kwargs:
+                self._launches.remember(variant, args)
             return self._for_counts(variant, leaves, lambda found: found.run_resident(leaves))
         except GraphError as error:
             raise without_internal_frames(error) from error.__cause__

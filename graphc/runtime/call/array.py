@@ -27,23 +27,42 @@ class Block(Protocol):
         """A copy on the same device."""
 
 
+class Run(Protocol):
+    """What makes an array. `is_over` where somebody has waited for it."""
+
+    @property
+    def is_over(self) -> bool: ...
+
+    def wait(self) -> None:
+        """Wait for its end. Raises what it failed with."""
+
+
 class Array:
     """An array on the device that computed it, or in host memory where that is the CPU.
 
-    It is an argument of compiled functions: without a copy on the device where it lies.  Reading it
+    A GPU may still compute it: who reads it waits, and gets the error if that fails.  It is an
+    argument of compiled functions: without a copy on the device where it lies.  Reading it
     (`np.asarray`, an index, printing) fetches it once.  Other libraries take it through
     `__dlpack__` and `__cuda_array_interface__`.  It cannot be written; where it is a
     donated argument that lies on the GPU which runs, the result is the same object.
     """
 
-    __slots__ = ("__weakref__", "_block", "_host", "dtype", "name", "shape")
+    __slots__ = ("__weakref__", "_host", "block", "dtype", "name", "pending", "shape")
 
     def __init__(self, slot: Slot, memory: np.ndarray[Any, Any] | Block) -> None:
         self.name = slot.name
         self.dtype = numpy_dtype(slot.dtype)
         self.shape = slot.shape
-        self._block = None if isinstance(memory, np.ndarray) else memory
+        self.pending: Run | None = None
+        self.block = None if isinstance(memory, np.ndarray) else memory
         self._host = _frozen(memory) if isinstance(memory, np.ndarray) else None
+
+    def wait(self) -> Array:
+        """Wait until it has been computed; the array itself. Raises RunError if that has failed."""
+        if self.pending is not None:
+            self.pending.wait()
+            self.pending = None
+        return self
 
     @property
     def ndim(self) -> int:
@@ -63,53 +82,55 @@ class Array:
     @property
     def device(self) -> str:
         """Where it lies: "cpu", or the name of a GPU."""
-        return "cpu" if self._block is None else str(self._block.driver.name)
+        return "cpu" if self.block is None else str(self.block.driver.name)
 
     @property
     def address(self) -> int:
         """The address in the memory of its GPU."""
-        assert self._block is not None
-        return self._block.address
+        assert self.block is not None
+        return self.block.address
 
     @property
     def driver(self) -> Any:
         """That of the GPU in whose memory it lies; None for host memory."""
-        return None if self._block is None else self._block.driver
+        return None if self.block is None else self.block.driver
 
     def overlaps(self, other: Array) -> bool:
         """Whether both lie in the same memory."""
-        return self._block is not None and self._block is other._block
+        return self.block is not None and self.block is other.block
 
     @property
     def read_only(self) -> bool:
         """Whether a run must not write to it even if it is donated."""
-        return self._block is None or self._block.read_only
+        return self.block is None or self.block.read_only
 
     def written(self) -> None:
         """Its memory is about to be written: what was fetched is out of date."""
-        if self._block is not None:
+        if self.block is not None:
             self._host = None
 
     def copied(self) -> Array:
         """A copy on the same GPU."""
-        assert self._block is not None
+        assert self.block is not None
+        self.wait()
         made = Array.__new__(Array)
         made.name, made.dtype, made.shape, made._host = self.name, self.dtype, self.shape, None
-        made._block = self._block.copied(self.nbytes)
+        made.pending, made.block = None, self.block.copied(self.nbytes)
         return made
 
     def numpy(self) -> np.ndarray[Any, Any]:
         """The values as a NumPy array that cannot be written; fetched once."""
         if self._host is None:
-            assert self._block is not None
+            assert self.block is not None
+            self.wait()
             memory = np.empty(self.shape, self.dtype)
             if memory.nbytes:
-                self._block.fetch(memory)
+                self.block.fetch(memory)
             self._host = _frozen(memory)
         return self._host
 
     def __copy__(self) -> Array:
-        return self if self._block is None else self.copied()
+        return self if self.block is None else self.copied()
 
     def __deepcopy__(self, memo: object) -> Array:
         return self.__copy__()
@@ -122,26 +143,28 @@ class Array:
         return np.array(self.numpy(), dtype, copy=copy)
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        if self._block is None:
+        if self.block is None:
             return _HOST
-        found: tuple[int, int] = self._block.driver.dlpack
+        found: tuple[int, int] = self.block.driver.dlpack
         return found
 
     def __dlpack__(self, *, dl_device: tuple[int, int] | None = None, **options: Any) -> Any:
-        """A DLPack capsule over its memory; every run has ended, so no stream has to wait."""
+        """A DLPack capsule over its memory, when it has been computed: no stream has to wait."""
         here = self.__dlpack_device__()
-        if self._block is None or (dl_device == _HOST and here != _HOST):
+        if self.block is None or (dl_device == _HOST and here != _HOST):
             return self.numpy().copy().__dlpack__()
         if dl_device not in (None, here) or options.get("copy"):
             raise BufferError(f"an array on {self.device} cannot be exported to {dl_device}")
         from graphc.runtime.call.dlpack import capsule
 
-        return capsule(self.address, self.dtype, self.shape, here, self._block)
+        self.wait()
+        return capsule(self.address, self.dtype, self.shape, here, self.block)
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
         if self.__dlpack_device__() == _HOST:
             raise AttributeError("the array does not lie on a GPU")
+        self.wait()
         return {
             "shape": self.shape,
             "typestr": self.dtype.str,

@@ -25,6 +25,7 @@ from graphc.runtime.call.frame import Frame, Part, part_of
 from graphc.runtime.call.interrupt import stop_on_interrupt
 from graphc.runtime.call.memory import result_array
 from graphc.runtime.call.nesting import Build, Fetch, nested
+from graphc.runtime.call.pending import Pending
 from graphc.runtime.load.layouts import ContextWords, FrameWords
 from graphc.runtime.load.program import Image, Slot, dtype_name, numpy_dtype
 from graphc.runtime.load.table import FIRST_PARAM, has_jumps
@@ -51,6 +52,7 @@ class Executable:
         self.part = part_of(image, threads)
         self.support, self.threads = self.part.support, self.part.threads
         self.others: list[Part] = []  # of further devices
+        self.is_left = self.part.is_left and not image.others
         self._drops = bool(image.others) or has_jumps(image.table.tolist())
         self._param_dtypes = [numpy_dtype(slot.dtype) for slot in image.params]
         self._result_dtypes = [numpy_dtype(slot.dtype) for slot in image.results]
@@ -147,7 +149,11 @@ class Executable:
         return [o.numpy() if isinstance(o, Array) else o for o in outputs]
 
     def run_resident(self, arrays: Sequence[Value]) -> list[Array]:
-        """As `run`, but the results stay on the device until they are read."""
+        """As `run`, but the results stay on the device until they are read: those of `launch`,
+        where that can be."""
+        launched = self.launch(arrays)
+        if launched is not None:
+            return launched
         frame, outputs = self.begin(arrays, resident=True)
         try:
             self.go(frame)
@@ -155,6 +161,28 @@ class Executable:
             self.give(frame)
         made = zip(outputs, self.results, strict=True)
         return [o if isinstance(o, Array) else Array(slot, o) for o, slot in made]
+
+    def launch(self, arrays: Sequence[Any]) -> list[Array] | None:
+        """Begin a run on arrays of a GPU and wait for nothing: its results do, when they are read.
+
+        None where a run has to be waited for, or for other arrays.
+        """
+        given = self.part.operands(arrays) if self.is_left else None
+        if given is None:
+            return None
+        addresses, after = given
+        frame = self._take()
+        try:
+            made: list[Array] = frame.own.launch(addresses)
+            run = frame.own.pending = Pending(self, frame, after)
+        except BaseException:
+            self.give(frame)
+            raise
+        for array in made:
+            array.pending = run
+        if frame in self._extra:  # it goes with the run
+            run.end()
+        return made
 
     def go(self, frame: Frame, walk: Callable[[Frame], int] | None = None) -> None:
         """Do what a begun run does, with another walker in place of the native one if there is one.
@@ -240,7 +268,7 @@ class Executable:
         if self.threads > self.support.threads:
             self.support.start(self.threads)
         begin = time.perf_counter_ns()
-        status = self.support.run(frame.address)
+        status = self._go(frame)
         if self._context is not None and not self._context[ContextWords.ready]:
             self._fastest = min(self._fastest, time.perf_counter_ns() - begin)
             self._runs += 1
@@ -249,6 +277,9 @@ class Executable:
             )
             self._context[ContextWords.ready] = self._runs >= tuned.measured_runs
         return status
+
+    def _go(self, frame: Frame) -> int:
+        return self.part.go(frame)
 
     def _close_entry(self) -> None:
         """Have calls come through `run` until the next one has measured itself."""
@@ -266,10 +297,28 @@ class Executable:
             frame.cancel()
 
     def _take(self) -> Frame:
+        """A frame that nobody uses: that of a run which has been waited for, or a new one."""
+        while (found := self._free_frame()) is None:
+            enough = len(self._frames) >= min(self._kept_frames, tuned.pending)
+            oldest = min(self._pending(), key=lambda run: run.number, default=None)
+            if oldest is None or not enough:
+                return self._new_frame()
+            oldest.end()
+        return found
+
+    def _free_frame(self) -> Frame | None:
         for frame in self._frames:
             if self.support.acquire(frame.flag):
                 frame.words[FrameWords.cancel] = 0
                 return frame
+        return None
+
+    def _pending(self) -> list[Pending]:
+        """Runs that nobody has waited for."""
+        found = (frame.own.pending for frame in self._frames if frame.own is not None)
+        return [run for run in found if run is not None]
+
+    def _new_frame(self) -> Frame:
         frame = self._make_frame()
         frame.words[FrameWords.in_use] = 1
         with self._lock:
@@ -316,7 +365,7 @@ class Executable:
         return list(map(self._fit, arrays, params, self._param_dtypes))
 
     def _fit(self, array: Value, slot: Slot, dtype: np.dtype) -> Value:
-        taken = self.part.taken(array, slot) if isinstance(array, Array) else None
+        taken = self.part.taken(array.wait(), slot) if isinstance(array, Array) else None
         return fit(array, slot, dtype) if taken is None else taken
 
     def failed(self, outcome: int) -> BaseException:

@@ -30,6 +30,7 @@ class Part:
     that call Python: a GPU has none."""
 
     hosts: Mapping[str, Trampoline] = MappingProxyType({})
+    is_left = False  # whether runs need not be waited for
 
     def __init__(self, image: Image, threads: int | None) -> None:
         self.image = image
@@ -66,6 +67,15 @@ class Part:
     def taken(self, array: Array, slot: Slot) -> Array | None:
         """An argument where the device computes; None for one that has to come from the host."""
         return None
+
+    def operands(self, arrays: Sequence[Any]) -> tuple[list[int], list[Any]] | None:
+        """Where arguments lie on the device, and the runs that have yet to make them; None if one
+        is not there."""
+        return None
+
+    def go(self, frame: Frame) -> int:
+        """Do a run; the status it ends with."""
+        return self.support.run(frame.address)
 
     def furnish(self, frame: Frame) -> None:
         """Give a new frame what its run needs: the table, the kernels, memory."""

@@ -6,8 +6,10 @@ which there are plans.
 
 from __future__ import annotations
 
+import sys
 import weakref
 from collections import defaultdict
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -93,8 +95,12 @@ class DeviceBlock(Lying):
     """Memory of a device, given back with this object."""
 
     def __init__(self, pool: Pool, address: int, size: int) -> None:
-        super().__init__(pool.driver, address)
-        weakref.finalize(self, pool.give, address, size).atexit = False
+        self.driver, self.address = pool.driver, address
+        self._pool, self._size = pool, size
+
+    def __del__(self, ends: Callable[[], bool] = sys.is_finalizing) -> None:
+        if not ends():
+            self._pool.give(self.address, self._size)
 
 
 _pools: weakref.WeakKeyDictionary[Driver, Pool] = weakref.WeakKeyDictionary()
@@ -102,7 +108,8 @@ _pools: weakref.WeakKeyDictionary[Driver, Pool] = weakref.WeakKeyDictionary()
 
 def pool_of(driver: Driver) -> Pool:
     """The pool of a device."""
-    return _pools.setdefault(driver, Pool(driver))
+    found = _pools.get(driver)
+    return found if found is not None else _pools.setdefault(driver, Pool(driver))
 
 
 def block_on(driver: Driver, nbytes: int) -> DeviceBlock:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 _INSTALL = "pip install 'graphc[cuda]'"
 _NAME_BYTES = 256
+_NO_MEMORY = "CUDA_ERROR_OUT_OF_MEMORY"
 # Code that the GPU or the driver cannot take; the PTX beside it may do.
 _NOT_FOR_CHIP = ("CUDA_ERROR_NO_BINARY_FOR_GPU", "CUDA_ERROR_INVALID_IMAGE")
 _TOO_NEW = ("CUDA_ERROR_UNSUPPORTED_PTX_VERSION", "CUDA_ERROR_CALL_REQUIRES_NEWER_DRIVER")
@@ -81,7 +82,7 @@ def ask(functions: Any, function: str, *arguments: Any) -> Any:
     status, *results = getattr(functions, function)(*arguments)
     if status:
         code = _code(status)
-        raise MemoryError if code == "CUDA_ERROR_OUT_OF_MEMORY" else Failed(function, code)
+        raise MemoryError if code == _NO_MEMORY else Failed(function, code)
     return results[0] if len(results) == 1 else tuple(results)
 
 
@@ -137,6 +138,10 @@ class Cuda:
                 f"there is no device gpu:{number}",
                 hint=f"this machine has {count} GPUs, numbered from 0",
             )
+        # What every call asks for is found once.
+        self._launch, self._graph_launch = self.api.cuLaunchKernel, self.api.cuGraphLaunch
+        self._set_current, self._record = self.api.cuCtxSetCurrent, self.api.cuEventRecord
+        self._settle = self.api.cuEventSynchronize
         self.device = self.do("cuDeviceGet", number)
         self.context = self.do("cuDevicePrimaryCtxRetain", self.device)
         self.enter()
@@ -152,11 +157,12 @@ class Cuda:
         self.decides = self.captures and self.graphs.have_decisions
         self._modules: dict[bytes, Any] = {}
         self._multiplier: CublasLt | None = None
-        self._launch = self.api.cuLaunchKernel
 
     def enter(self) -> None:
         check_process(self.process)
-        self.do("cuCtxSetCurrent", self.context)
+        (status,) = self._set_current(self.context)
+        if status:
+            raise self._refused("cuCtxSetCurrent", status)
 
     def do(self, function: str, *arguments: Any) -> Any:
         """As `ask`. Raises DeviceError where that fails."""
@@ -164,6 +170,10 @@ class Cuda:
             return ask(self.api, function, *arguments)
         except Failed as error:
             raise self._error(function, error.code) from None
+
+    def _refused(self, function: str, status: Any) -> Exception:
+        code = _code(status)
+        return MemoryError() if code == _NO_MEMORY else self._error(function, code)
 
     def _error(self, function: str, code: str, row: int = -1) -> DeviceError:
         if code not in _CRASHES:
@@ -307,13 +317,17 @@ class Cuda:
         return _Event(self, timed)
 
     def record(self, event: _Event, stream: int) -> None:
-        self.do("cuEventRecord", event.handle, self.streams[stream])
+        (status,) = self._record(event.handle, self.streams[stream])
+        if status:
+            raise self._refused("cuEventRecord", status)
 
     def follow(self, stream: int, event: _Event) -> None:
         self.do("cuStreamWaitEvent", self.streams[stream], event.handle, 0)
 
     def settle(self, event: _Event) -> None:
-        self.do("cuEventSynchronize", event.handle)
+        (status,) = self._settle(event.handle)
+        if status:
+            raise self._refused("cuEventSynchronize", status)
 
     def seconds(self, first: _Event, second: _Event) -> float:
         return float(self.do("cuEventElapsedTime", first.handle, second.handle)) * 1e-3
@@ -328,7 +342,9 @@ class Cuda:
         return self.graphs.graph(acts)
 
     def launch_graph(self, graph: Graph, stream: int) -> None:
-        self.do("cuGraphLaunch", graph.handle, self.streams[stream])
+        (status,) = self._graph_launch(graph.handle, self.streams[stream])
+        if status:
+            raise self._refused("cuGraphLaunch", status)
 
 
 class _Event:

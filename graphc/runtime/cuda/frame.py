@@ -9,12 +9,15 @@ run.
 from __future__ import annotations
 
 import weakref
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from graphc.forks import fork_safe_lock
+from graphc.runtime.call.array import Array
 from graphc.runtime.call.failure import BAD_ROW, CANCELLED, EMPTY, explain, keep
 from graphc.runtime.call.frame import Frame
 from graphc.runtime.call.memory import address_of
@@ -31,6 +34,7 @@ from graphc.runtime.load.table import BRANCH, FIRST_PARAM, TableBuilder, rows
 from graphc.runtime.tuning import tuned
 
 if TYPE_CHECKING:
+    from graphc.runtime.call.pending import Pending
     from graphc.runtime.cuda.part import DevicePart
 
 
@@ -54,6 +58,9 @@ class DeviceFrame:
         self.words = native.words
         self.native = weakref.proxy(native)
         self.row = 0
+        self.pending: Pending | None = None  # a run that nobody has waited for
+        self.end = part.driver.event()  # that of the latest one
+        self.lock = fork_safe_lock()
         image = part.image
         self.transfer = Transfer(part.memory, image)
         self.status = self.transfer.status
@@ -95,6 +102,40 @@ class DeviceFrame:
 
     # -------------------------------------------------------------------------------------- runs
 
+    def launch(self, given: Sequence[int]) -> list[Array]:
+        """Have the device do a run on arguments there, and wait for nothing; its results.
+
+        Raises RunError where that cannot be launched.
+        """
+        self.driver.enter()
+        image, made = self.part.image, self.part.results()
+        places = *given, *[array.address for array in made]
+        self.bases[FIRST_PARAM : image.first_register] = places
+        try:
+            self._work()
+            self.driver.record(self.end, COMPUTE)
+        except Stopped as stop:
+            self._rest()
+            raise explain(image, stop.status, self.row) from None
+        except DeviceError as error:
+            self._rest()
+            raise image.blamed(error, error.row) from None
+        return made
+
+    def outcome(self) -> Callable[[], BaseException] | None:
+        """Wait for what was launched: what makes its error, if it has failed."""
+        self.driver.enter()
+        image = self.part.image
+        try:
+            self.driver.settle(self.end)
+        except DeviceError as error:
+            return partial(image.blamed, error, error.row)
+        row, code = self.transfer.failure
+        if not code:
+            return None
+        self.transfer.forget_failure()
+        return partial(explain, image, code, row)
+
     def run(self) -> int:
         """Do what a run does; the status it ends with."""
         try:
@@ -123,13 +164,19 @@ class DeviceFrame:
             self._judge(*self.transfer.download(hosts, places))
         except BaseException:
             mirrors.failed()
-            with suppress(DeviceError):  # the next run finds everything at rest
-                self.driver.synchronize(COMPUTE)
+            self._rest()
             raise
-        finally:
+        if self.post.sends:
+            self.driver.synchronize(COPY)
+        mirrors.wrote()
+
+    def _rest(self) -> None:
+        """Have the next run find nothing of this one."""
+        with suppress(DeviceError):
+            self.driver.synchronize(COMPUTE)
             if self.post.sends:
                 self.driver.synchronize(COPY)
-        mirrors.wrote()
+        self.transfer.forget_failure()
 
     def _places(self, hosts: list[int]) -> list[int]:
         """Where arguments and results lie on the device: those that are no arrays of the host (0)
@@ -196,8 +243,6 @@ class DeviceFrame:
 
     def _walk(self, issue: Direct, row: int, bases: list[int]) -> None:
         """Walk from a row to the end. Raises Stopped, and what the issue raises."""
-        if not row:
-            issue.do(partial(self.driver.zero, self.status, 8))
         try:
             Walk(self.table, bases, self.stacks, issue).run(row)
         except StackEmpty:

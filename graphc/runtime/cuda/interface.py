@@ -103,7 +103,8 @@ class Driver(Protocol):
         """Bytes of device memory that are free, and all there are."""
 
     def pinned(self, nbytes: int) -> np.ndarray[Any, Any]:
-        """Bytes of host memory that copies reach directly; freed with the array."""
+        """Bytes of host memory that copies and kernels reach directly, at the same address; freed
+        with the array."""
 
     def reach(self, other: Any) -> None:
         """Have copies from another device take the direct way, where there is one."""

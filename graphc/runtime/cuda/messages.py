@@ -23,7 +23,7 @@ from graphc.runtime.call.failure import explain, keep
 from graphc.runtime.call.frame import Frame
 from graphc.runtime.call.memory import address_of
 from graphc.runtime.cuda.interface import COMPUTE, COPY, open_driver
-from graphc.runtime.cuda.native import callback, status_of
+from graphc.runtime.cuda.native import callback
 from graphc.runtime.cuda.plan import Stopped
 from graphc.runtime.load.layouts import FrameWords
 from graphc.runtime.load.program import Channel, Image
@@ -117,7 +117,6 @@ class ToHost(Way):
         super().__init__(frame, native, channel, number)
         self.waits = channel.buffered or not channel.nbytes
         self.staging = self.driver.pinned(max(8, channel.nbytes))
-        self.seen = self.driver.pinned(8)
         self.event = self.driver.event()
         self.table = (_sending if self.waits else _sending_or_failing)(number, channel.nbytes)
         # A frame for the copy stream.
@@ -125,7 +124,7 @@ class ToHost(Way):
         letter[FrameWords.table] = address_of(self.table)
         letter[FrameWords.team] = native.words[FrameWords.team]
         letter[FrameWords.device] = native.words[FrameWords.device]
-        letter[FrameWords.bases :] = address_of(self.staging), address_of(self.seen)
+        letter[FrameWords.bases :] = address_of(self.staging), frame.status
         found = weakref.ref(self)
 
         def fail(*_: int) -> int:
@@ -140,7 +139,7 @@ class ToHost(Way):
 
         Others may wait for the message that is not sent, and this device for them.
         """
-        row, code = status_of(self.seen)
+        row, code = self.frame.transfer.failure
         self.words[FrameWords.row] = row
         status = keep(explain(self.part.image, code, row))
         team, device = self.words[[FrameWords.team, FrameWords.device]].tolist()
@@ -158,7 +157,6 @@ class ToHost(Way):
         driver.record(self.event, COMPUTE)
         driver.follow(COPY, self.event)
         driver.copy(staging, address, self.nbytes, COPY)
-        driver.copy(address_of(self.seen), self.frame.status, 8, COPY)
         walk = self.part.support.addresses["graphc_walk"]
         driver.call(walk, address_of(self.letter), COPY)
 

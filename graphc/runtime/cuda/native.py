@@ -20,8 +20,7 @@ def callback(function: Callable[..., int]) -> tuple[Any, np.ndarray[Any, Any]]:
     return made, np.array([ctypes.cast(made, ctypes.c_void_p).value], np.int64)
 
 
-def status_of(seen: np.ndarray[Any, Any]) -> tuple[int, int]:
-    """The row that failed first and its code, from the first 8 bytes; the code is 0 if none did."""
-    word = int(seen[:8].view(np.int64)[0])
+def status_of(word: int) -> tuple[int, int]:
+    """The row that failed first and its code; the code is 0 if none did."""
     code = word & _CODE
     return word >> 32, code - (code >> 31 << 32)

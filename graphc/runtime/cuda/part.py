@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Sequence
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -17,13 +17,14 @@ from graphc.runtime.call import pool
 from graphc.runtime.call.array import Array
 from graphc.runtime.call.frame import Frame, Part
 from graphc.runtime.call.memory import address_of
+from graphc.runtime.cuda.blocks import DeviceBlock, pool_of
 from graphc.runtime.cuda.device_variables import Mirrors
 from graphc.runtime.cuda.frame import DeviceFrame
 from graphc.runtime.cuda.gemm_choice import Products
 from graphc.runtime.cuda.interface import COMPUTE, Driver, Streamed, open_driver
 from graphc.runtime.cuda.memory import Memory
 from graphc.runtime.load.program import Image, Slot, numpy_dtype
-from graphc.runtime.load.table import stack_slots
+from graphc.runtime.load.table import BRANCH, SEND, WAIT, rows, stack_slots
 
 
 class DevicePart(Part):
@@ -38,7 +39,8 @@ class DevicePart(Part):
         self.driver: Driver = open_driver(image.cpu, image.device)
         self.driver.enter()
         self.functions = self._load()
-        self.memory = Memory(self.driver, image)
+        self.memory, self.pool = Memory(self.driver, image), pool_of(self.driver)
+        self._made = [(slot, slot.nbytes) for slot in image.results]
         self.products = Products(self)
         self.mirrors = Mirrors(image.variables, self.memory)
         self.constants = self.memory.allocate(image.constants.nbytes)
@@ -86,6 +88,49 @@ class DevicePart(Part):
         made = self.driver.pinned(8 * count).view(np.int64)
         made[:] = 0
         return made
+
+    @cached_property
+    def is_left(self) -> bool:  # type: ignore[override]
+        """Runs of straight programs that change nothing need not be waited for."""
+        image = self.image
+        waits = {self.table[row] for row in rows(self.table)} & {BRANCH, SEND, WAIT}
+        keeps = image.variables or max(image.donated, default=-1) >= 0
+        return bool(image.results) and not waits and not keeps
+
+    @cached_property
+    def _kinds(self) -> list[tuple[np.dtype[Any], tuple[int, ...]]]:
+        return [(numpy_dtype(slot.dtype), slot.shape) for slot in self.image.params]
+
+    def operands(self, arrays: Sequence[Any]) -> tuple[list[int], list[Any]] | None:
+        addresses, after, driver = [], [], self.driver
+        if len(arrays) != len(self._kinds):
+            return None
+        for array, (dtype, shape) in zip(arrays, self._kinds):
+            if array.__class__ is not Array or array.dtype is not dtype or array.shape != shape:
+                return None
+            block, run = array.block, array.pending
+            # What belongs to others may change as soon as a call has returned.
+            if block.__class__ is not DeviceBlock or block.driver is not driver:
+                return None
+            addresses.append(block.address)
+            if run is None:
+                continue
+            if run.is_over:
+                array.wait()
+            else:
+                after.append(run)
+        return addresses, after
+
+    def results(self) -> list[Array]:
+        """New arrays for all results, in a thread that uses the device. Raises LimitError."""
+        try:
+            return [Array(slot, self.pool.take(nbytes)) for slot, nbytes in self._made]
+        except MemoryError:
+            return [self.result(slot) for slot in self.image.results]  # says what takes it
+
+    def go(self, frame: Frame) -> int:
+        status: int = frame.own.run()
+        return status
 
     def result(self, slot: Slot) -> Array:
         """A new array on the device. Raises LimitError."""

@@ -162,8 +162,8 @@ class Stretch:
     """What happens from some row on, with the bases of then, until the host has to decide.
 
     `row` is the branch it leads to, whose verdict lies at `verdict`, or -1, and `bases` are those
-    it leaves.  What is done a second time may be done often: then it becomes graphs.  What the
-    device decides is one from the start.
+    it leaves.  What is done a second time may be done often: then it becomes graphs:
+    even one launch takes the driver less time so.  What the device decides is one from the start.
     """
 
     def __init__(self, recorder: Recorder, row: int, verdict: int, bases: list[int]) -> None:
@@ -184,7 +184,7 @@ class Stretch:
     def _steps(self, piece: list[Act | Decision] | Step) -> Iterator[Step]:
         if not isinstance(piece, list):
             yield piece
-        elif not _all_steps(piece) or (self.known and self.driver.captures and len(piece) > 1):
+        elif not _all_steps(piece) or (self.known and self.driver.captures):
             graph = self.driver.graph(piece)
             yield partial(self.driver.launch_graph, graph, COMPUTE)
         else:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import os
 import time
+import weakref
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from functools import cache
@@ -62,6 +63,13 @@ class Simulator:
     def allocate(self, nbytes: int) -> int:
         if nbytes > self.room()[0]:
             raise MemoryError
+        return self._block(nbytes)
+
+    def free(self, address: int) -> None:
+        del self.blocks[address]
+        self.starts = sorted(self.blocks)
+
+    def _block(self, nbytes: int) -> int:
         made = aligned_bytes(max(nbytes, 1), GRANULE)
         made[:] = 0xA5  # so that nobody counts on zeros
         address = address_of(made)
@@ -69,12 +77,11 @@ class Simulator:
         self.starts = sorted(self.blocks)
         return address
 
-    def free(self, address: int) -> None:
-        del self.blocks[address]
-        self.starts = sorted(self.blocks)
-
     def pinned(self, nbytes: int) -> np.ndarray[Any, Any]:
-        return aligned_bytes(nbytes)
+        address = self._block(nbytes)
+        owner = (ctypes.c_uint8 * max(nbytes, 1)).from_address(address)
+        weakref.finalize(owner, self.free, address).atexit = False
+        return np.ctypeslib.as_array(owner)
 
     def reach(self, other: Simulator) -> None:
         """All of them share one memory."""

@@ -1,11 +1,14 @@
 """The device memory of one frame, and the ways of arguments and results between it and the host.
 
-    arena | small params | status | small results            each large one by itself
-          one copy there | one copy back
+    arena | small params   | small results            each large one by itself
+          | one copy there | one copy back
 
 What is small goes through pinned memory of the frame, all of it at once; every copy has a price of
 its own, and one to memory that is not pinned makes the host wait.  What is large has memory from
 when it comes from the host first: it may always lie on the device already.
+
+The status lies in memory of the host that kernels reach: one that fails writes it there, and none
+reads it, so that nothing has to be fetched after a run that went well.
 """
 
 from __future__ import annotations
@@ -13,6 +16,9 @@ from __future__ import annotations
 import ctypes
 import weakref
 from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
 
 from graphc.runtime.call.memory import address_of
 from graphc.runtime.cuda.blocks import DeviceBlock
@@ -23,8 +29,6 @@ from graphc.runtime.load.program import Image
 from graphc.runtime.tuning import tuned
 
 _GRANULE = 256
-_STATUS = -1  # stands for the status among the numbers of params and results
-_STATUS_BYTES = 16
 
 
 class Transfer:
@@ -39,9 +43,11 @@ class Transfer:
         slots = (*image.params, *image.results)
         self.sizes = [slot.nbytes for slot in slots]
         self.taken = {self.count + k: p for k, p in enumerate(image.donated) if p >= 0}
+        self.word = self.driver.pinned(8).view(np.int64)
+        self.word[0] = 0
+        self.status = address_of(self.word)
         starts, total = self._layout(image.arena_bytes)
         self.arena = memory.allocate(total)
-        self.status = self.arena + starts.pop(_STATUS)
         self.places = [0] * len(slots)
         for k, start in starts.items():
             self.places[k] = self.arena + start
@@ -50,24 +56,27 @@ class Transfer:
         self.blocks: list[DeviceBlock] = []
         self.inward = [k for k in starts if k < self.count and self.sizes[k]]
         self.outward = [k for k in starts if k >= self.count and self.sizes[k]]
-        self.first = min((self.places[k] for k in self.inward), default=0)
-        ends = [self.places[k] + self.sizes[k] for k in self.inward]
-        self.inbox = self.driver.pinned(max(ends, default=0) - self.first)
-        ends = [self.places[k] + self.sizes[k] for k in self.outward]
-        self.outbox = self.driver.pinned(max([*ends, self.status + _STATUS_BYTES]) - self.status)
+        self.first, self.inbox = self._box(self.inward)
+        self.last, self.outbox = self._box(self.outward)
+        self.verdict = self.driver.pinned(1)
         together = {*self.inward, *self.outward}
         self.alone = [k for k, n in enumerate(self.sizes) if n and k not in together]
 
+    def _box(self, values: Sequence[int]) -> tuple[int, np.ndarray[Any, Any]]:
+        """Where values begin that lie one after the other, and room on the host for all of them."""
+        first = min((self.places[k] for k in values), default=0)
+        end = max((self.places[k] + self.sizes[k] for k in values), default=0)
+        return first, self.driver.pinned(end - first)
+
     def _layout(self, arena: int) -> tuple[dict[int, int], int]:
-        """Where small params and results and the status begin, and the bytes of all."""
+        """Where small params and results begin, and the bytes of all."""
         small = [
             k for k, n in enumerate(self.sizes) if n <= tuned.gathered_bytes and k not in self.taken
         ]
-        inward = [k for k in small if k < self.count]
         starts, position = {}, rounded(arena)
-        for k in (*inward, _STATUS, *small[len(inward) :]):
+        for k in small:
             starts[k] = position
-            position += rounded(_STATUS_BYTES if k == _STATUS else self.sizes[k])
+            position += rounded(self.sizes[k])
         return starts, position
 
     def _share(self) -> None:
@@ -103,24 +112,31 @@ class Transfer:
         for k in self.alone:
             if k >= self.count and hosts[k]:
                 self.driver.copy(hosts[k], places[k], self.sizes[k], COMPUTE)
+        found = [k for k in self.outward if hosts[k]]
         begin = address_of(self.outbox)
-        self.driver.copy(begin, self.status, self.outbox.nbytes, COMPUTE)
+        if found:
+            self.driver.copy(begin, self.last, self.outbox.nbytes, COMPUTE)
         self.driver.synchronize(COMPUTE)
-        row, code = status_of(self.outbox)
-        start = begin - self.status
-        for k in self.outward if not code else ():
-            if hosts[k]:
-                ctypes.memmove(hosts[k], start + self.places[k], self.sizes[k])
+        row, code = self.failure
+        for k in found if not code else ():
+            ctypes.memmove(hosts[k], begin - self.last + self.places[k], self.sizes[k])
         return row, code
 
     def look(self, address: int) -> tuple[int, int, int]:
         """Wait for the device: row and status as of `download`, and the byte at an address."""
-        begin = address_of(self.outbox)
-        self.driver.copy(begin, self.status, 8, COMPUTE)
         if address:
-            self.driver.copy(begin + 8, address, 1, COMPUTE)
+            self.driver.copy(address_of(self.verdict), address, 1, COMPUTE)
         self.driver.synchronize(COMPUTE)
-        return *status_of(self.outbox), int(self.outbox[8])
+        return *self.failure, int(self.verdict[0]) if address else 0
+
+    @property
+    def failure(self) -> tuple[int, int]:
+        """The row that failed first and its status, which is 0 if none did."""
+        return status_of(int(self.word[0]))
+
+    def forget_failure(self) -> None:
+        """The next run finds no failure; everything is at rest."""
+        self.word[0] = 0
 
 
 def rounded(nbytes: int) -> int:

@@ -116,6 +116,9 @@ class Cluster(Executable):
             )
         return super().begin(arrays, checked=checked, resident=resident)
 
+    def _go(self, frame: Frame) -> int:
+        return self.support.run(frame.address)
+
     def _walk(self, frame: Frame) -> int:
         status = super()._walk(frame)
         if self._missing() is not None:

@@ -1,0 +1,60 @@
+"""Calls whose arguments lie on a GPU and whose results stay there, once their variant is known."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from graphc.frontend.compile.signature import Binder
+from graphc.frontend.compile.variant import UNKNOWN, Variant
+from graphc.frontend.trace.tree import refill, treedef
+from graphc.ir.types import Type
+from graphc.runtime.call.execute import Executable
+
+MOST_KNOWN = 8
+
+
+class Launches:
+    """The latest variants of a function that were called so: further calls like theirs are neither
+    bound nor looked up."""
+
+    def __init__(self, binder: Binder) -> None:
+        self.binder = binder
+        self.known: tuple[_Launch, ...] = ()
+
+    def __call__(self, args: tuple[Any, ...]) -> Any:
+        """The results of a call with positional arguments, launched; or UNKNOWN."""
+        for launch in self.known:
+            made = launch(args)
+            if made is not UNKNOWN:
+                return made
+        return UNKNOWN
+
+    def remember(self, variant: Variant, args: tuple[Any, ...]) -> None:
+        """Know calls like one again, where its arguments are arrays that need no binding."""
+        is_plain = self.binder.simple and len(args) == len(self.binder.names)
+        if not is_plain or not all(isinstance(key, Type) for key in variant.signature.keys):
+            return
+        executable = variant.built.executable if variant.built is not None else None
+        if isinstance(executable, Executable) and executable.is_left:
+            others = [launch for launch in self.known if launch.variant is not variant]
+            self.known = (_Launch(variant, executable), *others[: MOST_KNOWN - 1])
+
+
+class _Launch:
+    """Launches one variant for arguments that it is made for."""
+
+    def __init__(self, variant: Variant, executable: Executable) -> None:
+        self.variant, self.executable = variant, executable
+        self.arguments = treedef(tuple, (), variant.signature.tree.children)
+
+    def __call__(self, args: tuple[Any, ...]) -> Any:
+        variant = self.variant
+        leaves: list[Any] = []
+        if not refill(self.arguments, args, leaves):
+            return UNKNOWN
+        if variant.baked and not variant.baked.holds():
+            return UNKNOWN
+        made = self.executable.launch(leaves)
+        if made is None:
+            return UNKNOWN
+        return variant.nest(made[0] if len(made) == 1 else tuple(made))
