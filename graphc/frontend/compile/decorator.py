@@ -42,6 +42,7 @@ from graphc.frontend.compile.signature import (
     owner_of,
     parameter_names,
     parameter_type,
+    plain_key,
     signature_of,
 )
 from graphc.frontend.compile.variant import UNKNOWN, Compile, Variant, no_entry, static_leaf
@@ -73,11 +74,6 @@ P = ParamSpec("P")
 R = TypeVar("R")
 _ndarray = np.ndarray
 MOST_RECENT = 8  # calls with nested arguments that are known again
-
-
-def _plain_key(args: tuple[Any, ...]) -> tuple[Any, ...]:
-    """What a call with plain arrays is known by."""
-    return tuple([x for arg in args for x in (arg.dtype, arg.shape)])
 
 
 class CompiledFunction(Generic[P, R]):
@@ -183,19 +179,16 @@ class CompiledFunction(Generic[P, R]):
         """As a call, but every result is a `gc.Array`: it stays on the device until it is read, and
         is an argument of this and other functions without a copy.
 
-        A GPU whose memory holds all arguments may still be at work when the call returns: who reads
-        a result waits, and gets the error of what has failed (`gc.Array.wait`).
+        A GPU that holds all arguments may still be at work then: who reads a result waits for it.
         """
         try:
-            made = self._launches(args) if not kwargs else UNKNOWN
-            if made is not UNKNOWN:
+            if (made := self._launches(args, kwargs)) is not UNKNOWN:
                 return made
             signature, leaves = self._signature(args, kwargs)
             variant = self._variant(signature, called=True)
             if variant.built is None:
                 self._compile(variant)
-            if not kwargs:
-                self._launches.remember(variant, args)
+            self._launches.remember(variant, args, kwargs)
             return self._for_counts(variant, leaves, lambda found: found.run_resident(leaves))
         except GraphError as error:
             raise without_internal_frames(error) from error.__cause__
@@ -203,7 +196,7 @@ class CompiledFunction(Generic[P, R]):
     def _known(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The result of a call like one of the recent ones, without binding; or UNKNOWN."""
         if not kwargs and all(type(arg) is _ndarray for arg in args):
-            known = self._plain.get(_plain_key(args))
+            known = self._plain.get(plain_key(args))
             if known is not None:
                 self._last = known
                 made = known[0](*args)
@@ -274,7 +267,7 @@ class CompiledFunction(Generic[P, R]):
             return
         self._last = latest = (entry, variant)
         if plain and variant.is_flat and self._binder.simple and not variant.baked:
-            variant.plain_key = key = _plain_key(args)
+            variant.plain_key = key = plain_key(args)
             self._plain[key] = latest
         elif latest not in self._recent:
             self._recent = (latest, *self._recent[: MOST_RECENT - 1])

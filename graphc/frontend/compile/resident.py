@@ -21,17 +21,17 @@ class Launches:
         self.binder = binder
         self.known: tuple[_Launch, ...] = ()
 
-    def __call__(self, args: tuple[Any, ...]) -> Any:
+    def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The results of a call with positional arguments, launched; or UNKNOWN."""
-        for launch in self.known:
+        for launch in self.known if not kwargs else ():
             made = launch(args)
             if made is not UNKNOWN:
                 return made
         return UNKNOWN
 
-    def remember(self, variant: Variant, args: tuple[Any, ...]) -> None:
+    def remember(self, variant: Variant, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Know calls like one again, where its arguments are arrays that need no binding."""
-        is_plain = self.binder.simple and len(args) == len(self.binder.names)
+        is_plain = self.binder.simple and len(args) == len(self.binder.names) and not kwargs
         if not is_plain or not all(isinstance(key, Type) for key in variant.signature.keys):
             return
         executable = variant.built.executable if variant.built is not None else None

@@ -121,6 +121,11 @@ class Signature:
         return ", ".join(f"{name}: {key!r}" for name, key in pairs)
 
 
+def plain_key(args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """What a call with plain arrays is known by."""
+    return tuple([x for arg in args for x in (arg.dtype, arg.shape)])
+
+
 def not_arrays(signature: Signature) -> str | None:
     """What to know of arguments that the function does not see as arrays, where it fails."""
     names = dict(zip(signature.names, signature.keys))
