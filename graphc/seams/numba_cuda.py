@@ -71,11 +71,11 @@ def lowered(
     return name, list(made.library.modules)
 
 
-def through_nvvm(modules: Iterable[str], chip: tuple[int, int], fused: bool) -> str:
-    """PTX text of LLVM modules. Raises RuntimeError for what NVVM refuses."""
+def through_nvvm(modules: Iterable[str], chip: str, fused: bool) -> str:
+    """PTX text of LLVM modules for a chip ("sm_90"). Raises RuntimeError for what NVVM refuses."""
     from numba.cuda.cudadrv import nvvm
 
-    arch = f"compute_{chip[0]}{chip[1]}"
+    arch = chip.replace("sm", "compute")
     try:
         ptx = nvvm.compile_ir(list(modules), arch=arch, opt=3, fma=fused)
     except (nvvm.nvvmError, nvvm.NvvmSupportError) as error:

@@ -16,14 +16,22 @@ import graphc as gc
 from graphc.codegen.gpu.arch import SIMULATED
 from graphc.codegen.gpu.compile import pointed_dtype
 from graphc.codegen.gpu.contract import Contract, Launches, contract_launches
-from graphc.codegen.gpu.contract_plan import Matrix, Tile
+from graphc.codegen.gpu.contract_plan import Group, Matrix, Tile
 from graphc.codegen.lowering.contraction import form_of
 from graphc.gpu import cuda
 from graphc.ir.graph import Graph
 from graphc.ir.types import DTYPES, Type
 from graphc.ops.reference.interpreter import interpret
 
-TILES = (Tile(8, 8, 4, 4, 4), Tile(4, 8, 4, 2, 4), Tile(8, 16, 2, 8, 8), Tile(4, 4, 8, 2, 2))
+TILES = (
+    Tile(8, 8, 4, 4, 4),
+    Tile(4, 8, 4, 2, 4),
+    Tile(8, 16, 2, 8, 8),
+    Tile(4, 4, 8, 2, 2),
+    Tile(8, 8, 4, 4, 4, 3),
+    Tile(4, 8, 4, 2, 4, 2),
+    Tile(8, 8, 2, 4, 4, 4),
+)
 TOLERANCE = {"f32": 2e-6, "f64": 1e-14, "f16": 2e-3, "bf16": 2e-2}
 REAL = [name for name, dtype in DTYPES.items() if dtype.kind in "iuf"]
 Function = Callable[..., Any]
@@ -116,7 +124,10 @@ def tiles() -> None:
         m, n, k, _ = sizes(random) if number % 3 else (8, 16, 8, 0)
         pair = shapes(layout, m, n, k)
         specs = [(shape, dtype) for shape in pair]
-        check(LAYOUTS[layout], specs, number, TILES[number % len(TILES)])
+        tile = TILES[number % len(TILES)]
+        if DTYPES[dtype].itemsize < 4:
+            tile = tile._replace(stages=0)  # copied elements are those that are multiplied
+        check(LAYOUTS[layout], specs, number, tile)
 
 
 def matrices() -> None:
@@ -130,6 +141,26 @@ def matrices() -> None:
     check(LAYOUTS["nt"], [(x, "bf16") for x in pair], 9, Matrix(32, 16, 32, 32, 16))
     check(LAYOUTS["nt"], [(x, "f16") for x in pair], 9, Matrix(32, 32, 32, 16, 16))
     check(LAYOUTS["nt"], [(x, "bf16") for x in pair], 9, one, 2)
+    check(LAYOUTS["nt"], [(x, "bf16") for x in pair], 9, one._replace(stages=4), 2)
+
+
+def groups() -> None:
+    """Groups of four warps over swizzled memory."""
+    for number, (layout, group) in enumerate(
+        (
+            ("nt", Group(64, 16, 64, 3, 1)),
+            ("nn", Group(64, 64, 64, 2, 0)),
+            ("tn", Group(128, 64, 64, 4, 1)),
+        )
+    ):
+        pair = shapes(layout, 72, 16, 200) if number else shapes(layout, 60, 24, 136)
+        check(
+            LAYOUTS[layout],
+            [(x, ("bf16", "f16")[number % 2]) for x in pair],
+            number,
+            group,
+            1 + number % 2,
+        )
 
 
 def splits() -> None:
@@ -191,7 +222,9 @@ def convolutions() -> None:
             return gc.conv(x, w, **options)
 
         dtype = "bf16" if number == 3 else "f32"
-        check(convolve, [(x, dtype), (w, dtype)], number, TILES[number % 2])
+        check(
+            convolve, [(x, dtype), (w, dtype)], number, TILES[number % 2 + (4 if number % 3 else 0)]
+        )
 
 
 def two_results(x: Any, y: Any, z: Any) -> Any:
@@ -228,7 +261,7 @@ def statuses() -> None:
     assert contract_launches(short, SIMULATED) is None
 
 
-FAMILIES = (tiles, matrices, splits, thin, batches, convolutions, epilogues, statuses)
+FAMILIES = (tiles, matrices, groups, splits, thin, batches, convolutions, epilogues, statuses)
 
 
 if __name__ == "__main__":

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from graphc.errors import GraphError
-from graphc.record import record
+from graphc.record import record, replace
 
 SIMULATOR = "simulator"
+HOPPER, OWN = "sm_90", "a"
 ARCHITECTURES = (
     "sm_75",
     "sm_80",
@@ -41,9 +42,14 @@ class Chip:
         return self.name == SIMULATOR
 
     @property
+    def own(self) -> Chip:
+        """The chip with what it alone has: PTX with `wgmma` of sm_90 is for no chip after it."""
+        return replace(self, name=f"{self.name}{OWN}") if self.name == HOPPER else self
+
+    @property
     def capability(self) -> tuple[int, int]:
         """The compute capability, as (major, minor)."""
-        digits = self.name.removeprefix("sm_")
+        digits = self.name.removeprefix("sm_").removesuffix(OWN)
         return int(digits[:-1]), int(digits[-1])
 
 

@@ -55,7 +55,7 @@ class CudaCompiler:
     def launch(self, launch: Launch) -> str:
         """The symbol of the kernel that a launch runs."""
         parts: list[object] = [launch.text, launch.threads, launch.resident, launch.exact]
-        parts += [len(launch.params), launch.shared]
+        parts += [len(launch.params), launch.shared, launch.twin and launch.twin.text]
         parts += [dtype.name for dtype, _ in launch.buffers]
         if self.result.chip.simulated:  # what it is given there are arrays, which have an end
             parts += [count for _, count in launch.buffers]
@@ -89,21 +89,28 @@ class CudaCompiler:
         store = cache.default()
         found = store.get(keys)
         missing = {key: symbol for key, symbol in keys.items() if key not in found}
-        for exact in (False, True):
-            some = {k: symbol for k, symbol in missing.items() if launches[symbol].exact is exact}
-            if some:
-                new = {symbol: launches[symbol] for symbol in some.values()}
-                code = packed(*_compile_named(new, made.chip))
-                store.put(code, some)
-                made.modules[code] = list(new)
+        kinds: dict[tuple[bool, bool], dict[str, str]] = {}
+        for key, symbol in missing.items():
+            kinds.setdefault(_kind(launches[symbol]), {})[key] = symbol
+        for some in kinds.values():
+            new = {symbol: launches[symbol] for symbol in some.values()}
+            code = packed(*_compile_named(new, made.chip))
+            store.put(code, some)
+            made.modules[code] = list(new)
         for entry in found.values():
             made.modules.setdefault(entry.code, []).append(entry.symbol)
         made.compiled, made.cached = len(missing), len(found)
 
     def _key(self, symbol: str) -> str:
         """A symbol stands for the source and the signature of a kernel."""
-        functions = _device_code(self.result.launches[symbol].text)
+        launch = self.result.launches[symbol]
+        functions = _device_code(launch.text + (launch.twin.text if launch.twin else ""))
         return cache.digest(symbol, self.result.chip.name, toolkit.versions(), functions, changes())
+
+
+def _kind(launch: Launch) -> tuple[bool, bool]:
+    """What is alike in all kernels of a module."""
+    return launch.exact, launch.twin is not None
 
 
 def _device_code(text: str) -> str:
@@ -131,12 +138,15 @@ def _source(module: str) -> str:
 def _compile_named(launches: dict[str, Launch], chip: Chip) -> tuple[bytes, str]:
     """The cubin and the PTX of one module of all kernels.
 
-    Where that fails they are compiled one by one, so that the error is about one kernel.
+    The PTX is that of their twins, if they have any.  Where that fails they are compiled one by
+    one, so that the error is about one kernel.
     """
 
     def made(some: dict[str, Launch]) -> tuple[bytes, str]:
         ptx = compile_ptx(some, chip)
-        return toolkit.assemble(ptx, chip)[0], ptx
+        cubin, _ = toolkit.assemble(ptx, chip)
+        twins = {symbol: launch.twin for symbol, launch in some.items() if launch.twin is not None}
+        return cubin, compile_ptx(twins, chip) if twins else ptx
 
     try:
         return made(launches)

@@ -35,12 +35,14 @@ def compile_ptx(launches: Mapping[str, Launch], chip: Chip) -> str:
     Entries are called as the mapping says.  A kernel takes a pointer per buffer, its int64 params,
     the pointer to the status and the row; it always runs with as many threads as its launch says.
     All launches are exact or none is: where none is, products that are added become fused
-    multiply-adds wherever that is possible.  Raises GraphError for what Numba or NVVM refuses.
+    multiply-adds wherever that is possible.  All have twins or none has: where they have, the text
+    is for that chip alone.  Raises GraphError for what Numba or NVVM refuses.
     """
     toolkit.check()
     from graphc.seams.numba_cuda import compiling_for
 
     (exact,) = {launch.exact for launch in launches.values()}
+    (own,) = {launch.twin is not None for launch in launches.values()}
     modules: dict[int, Any] = {}  # a device function that several kernels call is there once
     names = {}
     with compiling_for(chip.capability):
@@ -49,7 +51,7 @@ def compile_ptx(launches: Mapping[str, Launch], chip: Chip) -> str:
             names[name] = symbol
             modules.update((id(part), part) for part in parts)
     texts = dict.fromkeys(str(module) for module in modules.values())
-    ptx = _through_nvvm(texts, chip, fused=not exact)
+    ptx = _through_nvvm(texts, chip.own if own else chip, fused=not exact)
     for name, symbol in names.items():
         ptx = ptx.replace(name, symbol)
     return ptx
@@ -82,7 +84,7 @@ def _through_nvvm(modules: Iterable[str], chip: Chip, fused: bool) -> str:
     from graphc.seams import numba_cuda
 
     try:
-        text = numba_cuda.through_nvvm(modules, chip.capability, fused)
+        text = numba_cuda.through_nvvm(modules, chip.name, fused)
     except RuntimeError as error:
         raise GraphError(
             f"NVVM cannot compile kernels for {chip.name}",

@@ -1,7 +1,7 @@
 """Contractions on a GPU: which kernels run a fused contraction, and their sources.
 
 tile     blocks of the result through shared memory      thin     few rows or few columns
-matrix   the same on tensor cores, for f16 and bf16
+matrix   the same on tensor cores, for f16 and bf16      group    the same by four warps, on sm_90
 
 Sums of a few products are left to `lowering.direct`, a loop for each element of the result.
 
@@ -13,11 +13,12 @@ from __future__ import annotations
 from graphc.codegen.gpu.arch import Chip
 from graphc.codegen.gpu.contract_block import BlockSource
 from graphc.codegen.gpu.contract_finish import Finish, accumulator_of, buffers_of
+from graphc.codegen.gpu.contract_group import GroupSource
 from graphc.codegen.gpu.contract_matrix import MatrixSource
-from graphc.codegen.gpu.contract_plan import Cut, Matrix, Thin, Tile, cut
+from graphc.codegen.gpu.contract_plan import Cut, Group, Matrix, Thin, Tile, cut
 from graphc.codegen.gpu.contract_text import Lines
 from graphc.codegen.gpu.contract_thin import ThinSource, thin_cut
-from graphc.codegen.gpu.contract_tile import TileSource
+from graphc.codegen.gpu.contract_tile import PipelinedTile, TileSource
 from graphc.codegen.gpu.emit import HEADER, maker
 from graphc.codegen.gpu.launch import Buffers, Launch, Operand
 from graphc.codegen.gpu.tuning import tuned
@@ -26,22 +27,27 @@ from graphc.codegen.lowering.evaluate import tensor_type
 from graphc.errors import GraphError
 from graphc.ir.graph import Graph
 from graphc.ir.types import BF16, F16, F32, DType
+from graphc.record import replace
 
 IMPORTS = """\
-from graphc.codegen.gpu.contract_device import dots, is_aligned, keep, load, outer, plus, read
-from graphc.codegen.gpu.contract_device import repeat, widen, widen_bf16, widen_f16, write
+from graphc.codegen.gpu.contract_device import dots, fixed, is_aligned, keep, load, outer, plus
+from graphc.codegen.gpu.contract_device import read, repeat, widen, widen_bf16, widen_f16, write
 from graphc.codegen.gpu.contract_device import write_column
 """
-MATRIX_IMPORTS = """\
-from graphc.codegen.gpu.contract_fragments import copy, products_bf16, products_f16
-from graphc.codegen.gpu.contract_fragments import wait_for_copies
-"""
-
-SOURCES: dict[type, type[BlockSource | ThinSource]] = {
-    Tile: TileSource,
-    Matrix: MatrixSource,
-    Thin: ThinSource,
+FURTHER_IMPORTS = {  # by what calls them
+    "commit_copies(": """\
+from graphc.codegen.gpu.contract_fragments import commit_copies, copy, wait_for_groups
+""",
+    " products_": """\
+from graphc.codegen.gpu.contract_fragments import products_bf16, products_f16
+""",
+    " group_products_": """\
+from graphc.codegen.gpu.contract_wgmma import first_atom, group_products_bf16, group_products_f16
+from graphc.codegen.gpu.contract_wgmma import settled, show_copies, wait_for_products
+""",
 }
+
+Source = BlockSource | ThinSource
 
 Launches = tuple[tuple[Launch, ...], int]
 
@@ -94,7 +100,9 @@ class Contract:
         self.buffers: Buffers = tuple((b.dtype, b.size) for b in buffers_of(region))
         self.operands = operands_of(region)
 
-    def launches(self, tile: Tile | Matrix | None = None, splits: int | None = None) -> Launches:
+    def launches(
+        self, tile: Tile | Matrix | Group | None = None, splits: int | None = None
+    ) -> Launches:
         """The launches for a tile, or for what seems best."""
         made: Cut | None = None
         if tile is None:
@@ -105,11 +113,9 @@ class Contract:
         """The launches for a cut."""
         finish = Finish(self.region, self.form, made, self.strict, self.check)
         names = [repr(b) for b in finish.buffers]
-        threads = made.tile.threads
-        if made.splits == 1:
-            text = self.source(made, names).text(finish.text())
-            return (self.launch(text, self.buffers, self.operands, made.blocks, threads),), 0
-        return self.split_launches(made, finish, names)
+        if made.splits > 1:
+            return self.split_launches(made, finish, names)
+        return (self.tiles(made, names, finish.text(), self.buffers, self.operands),), 0
 
     def in_order(self) -> Launches | None:
         """Each sum in one thread, in the order of k; None where the last piece would be filled up
@@ -123,12 +129,12 @@ class Contract:
         size, count = made.batch * made.m * made.n, len(self.region.params)
         extra = self.accumulator, size * made.splits
         work: Operand = ("work", 0, 0)
-        first = self.launch(
-            self.source(made, [*names[:count], "work"]).text([]),
+        first = self.tiles(
+            made,
+            [*names[:count], "work"],
+            [],
             (*self.buffers[:count], extra),
             (*self.operands[:count], work),
-            made.blocks,
-            made.tile.threads,
         )
         threads = min(self.chip.threads, tuned.join_threads)
         blocks = max(1, min(tuned.join_blocks, -(-size // threads), self.chip.blocks))
@@ -136,18 +142,44 @@ class Contract:
         second = self.launch(text, (*self.buffers, extra), (*self.operands, work), blocks, threads)
         return (first, second), extra[1] * self.accumulator.itemsize
 
-    def source(self, made: Cut, names: list[str]) -> BlockSource | ThinSource:
+    def tiles(
+        self,
+        made: Cut,
+        names: list[str],
+        finish: list[str],
+        buffers: Buffers,
+        operands: tuple[Operand, ...],
+    ) -> Launch:
+        """The launch that multiplies."""
+        source = self.source(made, names)
+        launch = self.launch(
+            source.text(finish), buffers, operands, made.blocks, made.tile.threads, source
+        )
+        if not isinstance(made.tile, Group):
+            return launch
+        other = made._replace(tile=made.tile.twin)
+        twin = self.tiles(other, names, finish, buffers, operands)
+        return replace(launch, twin=replace(twin, resident=launch.resident))
+
+    def source(self, made: Cut, names: list[str]) -> Source:
         where = {param: k for k, param in enumerate(self.region.params)}
         a, b = (where[read.source] for read in self.form.reads)
-        return SOURCES[type(made.tile)](
+        return source_of(made.tile)(
             self.form, made, self.accumulator, (a, b), names, self.chip.simulated
         )
 
     def launch(
-        self, text: str, buffers: Buffers, operands: tuple[Operand, ...], blocks: int, threads: int
+        self,
+        text: str,
+        buffers: Buffers,
+        operands: tuple[Operand, ...],
+        blocks: int,
+        threads: int,
+        source: Source | None = None,
     ) -> Launch:
-        imports = IMPORTS + (MATRIX_IMPORTS if "= products_" in text else "")
-        whole = HEADER.replace("\nhelper =", imports + "\nhelper =", 1) + text
+        further = (names for call, names in FURTHER_IMPORTS.items() if call in text)
+        whole = HEADER.replace("\nhelper =", "".join([IMPORTS, *further, "\nhelper ="]), 1) + text
+        block = source if isinstance(source, BlockSource) else None
         return Launch(
             whole,
             maker(whole),
@@ -156,8 +188,31 @@ class Contract:
             blocks,
             threads,
             exact=self.strict,
-            resident=max(1, tuned.resident_threads // threads),
+            resident=resident(block, threads),
+            shared=block.shared if block else 0,
         )
+
+
+def resident(block: BlockSource | None, threads: int) -> int:
+    """Blocks that a processor is to have room for."""
+    many = block is not None and block.held > tuned.resident_sums
+    room = tuned.processor_shared // block.shared if block and block.shared else threads
+    return 1 if many else max(1, min(tuned.resident_threads // threads, room))
+
+
+def source_of(tile: Tile | Matrix | Group | Thin) -> type[Source]:
+    """What writes the kernels of a tile."""
+    match tile:
+        case Tile(stages=0):
+            return TileSource
+        case Tile():
+            return PipelinedTile
+        case Matrix():
+            return MatrixSource
+        case Group():
+            return GroupSource
+        case Thin():
+            return ThinSource
 
 
 def join_text(made: Cut, names: list[str], step: int) -> str:

@@ -17,16 +17,30 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from functools import partial
+from typing import NamedTuple
 
 from graphc.codegen.gpu.contract_copies import Copies
-from graphc.codegen.gpu.contract_plan import Cut, Side, sides_of
+from graphc.codegen.gpu.contract_plan import WIDEST, Cut, Side, sides_of
 from graphc.codegen.gpu.contract_text import Addresses, Lines, bare, deliver, plus, times, widened
 from graphc.codegen.gpu.tuning import tuned
 from graphc.codegen.lowering.contraction import Form
 from graphc.codegen.python.helpers import storage
 from graphc.ir.types import DType
 
+DECLARED = 40 << 10  # bytes of shared memory that kernels declare; tables come beside them
+TOGETHER = 4  # sums that a thread finishes one after another
 LINE = {"a": "row", "b": "column"}  # what the operands' outer dims are
+
+
+class Run(NamedTuple):
+    """What a thread reads at once: where it lies in memory and goes in shared memory; zeros where
+    it is not `inside`."""
+
+    side: Side
+    number: int
+    at: str
+    inside: str
+    where: str
 
 
 class BlockSource(ABC):
@@ -53,11 +67,27 @@ class BlockSource(ABC):
 
     @abstractmethod
     def allocate(self) -> None:
-        """Declare the shared memory: `memory` for pieces, `sums` for finished sums."""
+        """Name the shared memory: `memory` for pieces, `sums` for finished sums."""
 
     @abstractmethod
     def place_of_thread(self) -> None:
         """Name what the thread's sums are."""
+
+    @property
+    @abstractmethod
+    def needed(self) -> int:
+        """Bytes of shared memory, beside tables."""
+
+    @property
+    def shared(self) -> int:
+        """Those that are asked for at launch: what there is too much of to be declared."""
+        return self.needed if self.needed > DECLARED and not self.simulated else 0
+
+    def declare(self, name: str, dtype: DType) -> None:
+        """Name the shared memory as elements of a type."""
+        count = 0 if self.shared else self.needed // dtype.itemsize
+        aligned = "" if self.simulated else f", alignment={WIDEST}"
+        self.out.line(f"{name} = cuda.shared.array({count}, {storage(dtype)}{aligned})")
 
     @property
     @abstractmethod
@@ -82,7 +112,7 @@ class BlockSource(ABC):
         """Write a part's sums to shared memory, and turn to the next part's."""
 
     @abstractmethod
-    def row(self) -> str:
+    def row(self, e: str) -> str:
         """The row in the tile of number e of the part's sums."""
 
     def text(self, finish: list[str]) -> str:
@@ -158,6 +188,7 @@ class BlockSource(ABC):
         cut = self.cut
         ragged = cut.k % (cut.tile.depth) != 0
         self.out.line(f"k0 = {times(piece, cut.tile.depth)}")
+        runs = []
         for copies in (self.a, self.b):
             name = copies.side.name
             steps = self.steps(copies, ragged, piece)
@@ -167,7 +198,8 @@ class BlockSource(ABC):
                 index = plus(f"{LINE[name]}{rows[outer]}", offset)
                 inside = f"{k} < {cut.k}" if ragged else ""
                 where = copies.where(target, outer, step)
-                self.fetch_run(copies.side, number, index, inside, where)
+                runs.append(Run(copies.side, number, index, inside, where))
+        self.fetch_runs(runs)
 
     def steps(self, copies: Copies, ragged: bool, piece: str) -> dict[int, tuple[str, str]]:
         """Names for the steps of k that a thread reads at, and for their offsets."""
@@ -202,13 +234,14 @@ class BlockSource(ABC):
             loop = f"for e in range(thread, {depth}, {cut.tile.threads}):"
             self.out.block(f"if thread < {depth}:" if few else loop, partial(self.out.line, text))
 
-    def fetch_run(self, side: Side, number: int, index: str, inside: str, where: str) -> None:
-        """Read the elements of one place into registers; zeros if not `inside`."""
-        aligned = f"aligned_{side.name}" if side.width > 1 else "True"
-        value = f"load(a{side.buffer}, {index}, {side.width}, {aligned})"
-        if inside:
-            value = f"keep({inside}, {value})"
-        self.out.line(f"x_{side.name}{number} = {value}")
+    def fetch_runs(self, runs: list[Run]) -> None:
+        """Read the elements of places into registers."""
+        for side, number, at, inside, _ in runs:
+            aligned = f"aligned_{side.name}" if side.width > 1 else "True"
+            value = f"load(a{side.buffer}, {at}, {side.width}, {aligned})"
+            if inside:
+                value = f"keep({inside}, {value})"
+            self.out.line(f"x_{side.name}{number} = {value}")
 
     def store(self, target: str) -> None:
         """See that the piece is in shared memory, as sums need it."""
@@ -220,16 +253,25 @@ class BlockSource(ABC):
 
     # -- sums
 
-    def sums(self) -> None:
+    @property
+    def has_tables(self) -> bool:
+        return self.a.has_table or self.b.has_table
+
+    def span(self) -> tuple[str, str]:
+        """Names for the first piece of the block's sums and for the end of the last."""
         line, cut = self.out.line, self.cut
+        if cut.splits == 1:
+            return "0", str(cut.pieces)
+        share = -(-cut.pieces // cut.splits)
+        line(f"first = split * {share}")
+        line(f"last = min(first + {share}, {cut.pieces})")
+        return "first", "last"
+
+    def sums(self) -> None:
+        line = self.out.line
         line(f"total = repeat({storage(self.accumulator)}(0), {self.held})")
-        first, last = "0", str(cut.pieces)
-        if cut.splits > 1:
-            share = -(-cut.pieces // cut.splits)
-            line(f"first = split * {share}")
-            line(f"last = min(first + {share}, {cut.pieces})")
-            first, last = "first", "last"
-        if self.a.has_table or self.b.has_table:
+        first, last = self.span()
+        if self.has_tables:
             self.tables(first)
             self.tables(f"({plus(first, 1)})" if first != "0" else "1")
             line("cuda.syncthreads()")
@@ -270,24 +312,34 @@ class BlockSource(ABC):
         self.out.block(f"for part in range({self.parts}):", body)
 
     def finish_part(self) -> None:
-        """Exchange a part of every thread's sums, and finish them in the order of the result."""
-        line, cut = self.out.line, self.cut
-        tile = cut.tile
+        """Exchange a part of every thread's sums, and finish them in the order of the result.
+
+        A thread reads several before it finishes the first: reads do not pass writes of results.
+        """
+        line, tile = self.out.line, self.cut.tile
         self.exchange()
         line("cuda.syncthreads()")
-
-        def give() -> None:
-            line(deliver(cut, self.names, "sums[e]"))
-
-        def element() -> None:
-            line(f"i = i0 + {self.row()}")
-            line(f"j = j0 + e % {tile.columns}")
-            ends = (("i", cut.m, tile.rows), ("j", cut.n, tile.columns))
-            checks = [f"{x} < {n}" for x, n, extent in ends if n % extent]
-            if checks:
-                self.out.block(f"if {' and '.join(checks)}:", give)
-            else:
-                give()
-
         size = tile.rows // self.parts * tile.columns
-        self.out.block(f"for e in range(thread, {size}, {tile.threads}):", element)
+        together = next((n for n in (TOGETHER, 2) if size % (n * tile.threads) == 0), 1)
+
+        def elements() -> None:
+            for number in range(together):
+                line(f"e{number} = {plus('e', number * tile.threads)}")
+                line(f"x{number} = sums[{self.place(f'e{number}')}]")
+            for number in range(together):
+                self.finish_one(f"e{number}", f"x{number}")
+
+        self.out.block(f"for e in range(thread, {size}, {together * tile.threads}):", elements)
+
+    def place(self, e: str) -> str:
+        """Where number e of the part's sums lies in shared memory."""
+        return e
+
+    def finish_one(self, e: str, value: str) -> None:
+        line, cut, tile = self.out.line, self.cut, self.cut.tile
+        line(f"i = i0 + {self.row(e)}")
+        line(f"j = j0 + {e} % {tile.columns}")
+        ends = (("i", cut.m, tile.rows), ("j", cut.n, tile.columns))
+        checks = [f"{x} < {n}" for x, n, extent in ends if n % extent]
+        give = partial(line, deliver(cut, self.names, value))
+        self.out.block(f"if {' and '.join(checks)}:", give) if checks else give()

@@ -128,6 +128,19 @@ def load(context: Any, pointer: Any, index: Any, width: Any, aligned: Any) -> An
     return made(pointer, types.int64, width, types.boolean), emit
 
 
+@device(plain.fixed)
+def fixed(context: Any, pointer: Any, index: Any) -> Any:
+    """An element of memory that nothing writes while the kernel runs: writes to other memory do not
+    hold it up."""
+
+    def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        value = builder.load(builder.gep(args[0], [args[1]]))
+        value.set_metadata("invariant.load", builder.module.add_metadata([]))
+        return value
+
+    return pointer.dtype(pointer, types.int64), emit
+
+
 @device(plain.keep)
 def keep(context: Any, inside: Any, values: Any) -> Any:
     """The values, or zeros."""

@@ -23,7 +23,7 @@ from graphc.codegen.lowering.evaluate import (
     store_element,
     tensor_type,
 )
-from graphc.codegen.python.scalar import ATOM
+from graphc.codegen.python.scalar import ATOM, LOOSE, Text
 from graphc.ir.graph import Graph
 from graphc.ir.types import I32, I64, U32, DType
 from graphc.loops.nest import Buffer, Expr, Kernel, Scalars
@@ -50,6 +50,19 @@ def buffers_of(region: Graph) -> tuple[Buffer, ...]:
     return tuple(made)
 
 
+class FinishKernel(GpuKernel):
+    """Writes `finish`. What is not of the size of a result is read by several elements of it, so no
+    result lies there."""
+
+    def write(self, expr: Expr) -> Text:
+        if expr.op == "load":
+            sizes = {b.size for b in self.kernel.buffers if b.mode == "out"}
+            number = expr.data[0]
+            if self.kernel.buffers[number].size not in sizes:
+                return f"fixed(a{number}, {self.atom(expr.args[0], LOOSE)})", ATOM
+        return super().write(expr)
+
+
 class Finish:
     """Builds and writes `finish` for one region that was cut into tiles."""
 
@@ -71,7 +84,7 @@ class Finish:
         """The helpers that `finish` needs and the function itself."""
         self.fill()
         kernel = Kernel("finish", self.buffers, 0, self.b.body, strict=self.strict)
-        writer = GpuKernel(kernel, LANE)
+        writer = FinishKernel(kernel, LANE)
         writer.values[self.total] = ("total", ATOM)
         for place, extent in zip(self.places, self.extents.values(), strict=True):
             writer.ranges[place] = (0, max(0, extent - 1))

@@ -38,6 +38,7 @@ MULTIPLY = (
     "{{$0, $1, $2, $3}}, {{$4, $5, $6, $7}}, {{$8, $9}}, {{$10, $11, $12, $13}};"
 )
 COPY = "cp.async.{where}.shared.global [$0], [$1], {size}, $2;"
+LEAST = 4  # bytes of a copy in the background
 GLOBAL, SHARED = 1, 3  # address spaces
 
 
@@ -45,6 +46,12 @@ def address(builder: Any, place: Any) -> Any:
     """The 32-bit address of an element of shared memory."""
     inside = builder.addrspacecast(place, ir.PointerType(place.type.pointee, SHARED))
     return builder.ptrtoint(inside, ir.IntType(32))
+
+
+def volatile(builder: Any, text: str, constraints: str, result: Any, *given: Any) -> Any:
+    """Instructions that stay where they are."""
+    kind = ir.FunctionType(result, [x.type for x in given])
+    return builder.call(ir.InlineAsm(kind, text, constraints, side_effect=True), list(given))
 
 
 def load_four(builder: Any, place: Any, turned: bool) -> list[Any]:
@@ -76,27 +83,39 @@ def copy(
     aligned: Any,
     inside: Any,
 ) -> Any:
-    """Elements of memory to shared memory, in the background if aligned; zeros if not inside."""
+    """Elements of memory to shared memory, in the background if aligned; zeros if not inside.
+
+    Elements of 4 bytes or more go there in the background one by one if they are not aligned.
+    """
     if not literal(width):
         return None
-    count = width.literal_value
+    count, size = width.literal_value, bytes_of(pointer.dtype)
 
     def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         target = builder.gep(data_of(context, builder, memory, args[0]), [args[1]])
         source = builder.gep(args[2], [args[3]])
         if count == 1:
-            copy_now(builder, source, target, count, args[6])
+            copy_each(builder, source, target, count, size, args[6])
             return context.get_dummy_value()
         with builder.if_else(args[5]) as (then, otherwise):
             with then:
-                copy_later(builder, source, target, count * bytes_of(pointer.dtype), args[6])
+                copy_later(builder, source, target, count * size, args[6])
             with otherwise:
-                copy_now(builder, source, target, count, args[6])
+                copy_each(builder, source, target, count, size, args[6])
         return context.get_dummy_value()
 
     words = types.int64, types.boolean
     given = (memory, words[0], pointer, words[0], width, words[1], words[1])
     return types.void(*given), emit
+
+
+def copy_each(builder: Any, source: Any, target: Any, count: int, size: int, inside: Any) -> None:
+    if size < LEAST:
+        copy_now(builder, source, target, count, inside)
+        return
+    for k in range(count):
+        first, second = (builder.gep(place, [element(k)]) for place in (source, target))
+        copy_later(builder, first, second, size, inside)
 
 
 def copy_now(builder: Any, source: Any, target: Any, count: int, inside: Any) -> None:
@@ -127,6 +146,31 @@ def wait_for_copies(context: Any) -> Any:
         return context.get_dummy_value()
 
     return types.void(), emit
+
+
+@device(plain.commit_copies)
+def commit_copies(context: Any) -> Any:
+    """Make one group of the copies that the thread has started since the last one."""
+
+    def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        volatile(builder, "cp.async.commit_group;", "~{memory}", ir.VoidType())
+        return context.get_dummy_value()
+
+    return types.void(), emit
+
+
+@device(plain.wait_for_groups)
+def wait_for_groups(context: Any, left: Any) -> Any:
+    """Until no more than `left` groups of the thread's copies are under way."""
+    if not literal(left):
+        return None
+
+    def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        text = f"cp.async.wait_group {left.literal_value};"
+        volatile(builder, text, "~{memory}", ir.VoidType())
+        return context.get_dummy_value()
+
+    return types.void(left), emit
 
 
 class Lanes:

@@ -10,30 +10,21 @@ A warp multiplies fragments: 16 x 16 of A with 16 x 8 of B, four sums of each pr
 
 from __future__ import annotations
 
-from graphc.codegen.gpu.contract_block import BlockSource
 from graphc.codegen.gpu.contract_copies import Copies
-from graphc.codegen.gpu.contract_plan import WARP, WIDEST, Side
+from graphc.codegen.gpu.contract_pipeline import Pipeline
+from graphc.codegen.gpu.contract_plan import WARP, Side
 from graphc.codegen.gpu.contract_text import plus
 
 HIGH, WIDE, DEEP = 16, 8, 16  # a fragment of the result, and its products
 
 
-class MatrixSource(BlockSource):
+class MatrixSource(Pipeline):
     """Writes the kernel of a `Matrix`."""
 
     def copies(self, a: Side, b: Side) -> tuple[Copies, Copies]:
         self.element = a.element
         first = Copies(a, self.cut, 0, a.element, a.along == "k")
         return first, Copies(b, self.cut, first.elements, b.element, b.along == "k")
-
-    def fetch_run(self, side: Side, number: int, index: str, inside: str, where: str) -> None:
-        """Copy the elements of one place without passing through registers."""
-        aligned = f"aligned_{side.name}" if side.width > 1 else "False"
-        given = f"memory, {where}, a{side.buffer}, {index}, {side.width}, {aligned}"
-        self.out.line(f"copy({given}, {inside or True})")
-
-    def store(self, target: str) -> None:
-        self.out.line("wait_for_copies()")
 
     @property
     def fragments(self) -> tuple[int, int]:
@@ -49,12 +40,14 @@ class MatrixSource(BlockSource):
     def parts(self) -> int:
         return self.fragments[0]
 
-    def allocate(self) -> None:
+    @property
+    def needed(self) -> int:
         tile = self.cut.tile
-        pieces = 2 * self.piece * self.element.itemsize // self.accumulator.itemsize
-        size = max(pieces, tile.rows // self.parts * tile.columns)
-        aligned = "" if self.simulated else f", alignment={WIDEST}"
-        self.out.line(f"sums = cuda.shared.array({size}, np.float32{aligned})")
+        pieces = tile.stages * self.piece * self.element.itemsize
+        return int(max(pieces, tile.rows // self.parts * tile.columns * self.accumulator.itemsize))
+
+    def allocate(self) -> None:
+        self.declare("sums", self.accumulator)
         self.out.line("memory = sums.view(np.uint16)")
 
     def place_of_thread(self) -> None:
@@ -93,9 +86,9 @@ class MatrixSource(BlockSource):
         if self.parts > 1:
             line(f"total = total[{4 * across}:] + total[: {4 * across}]")
 
-    def row(self) -> str:
+    def row(self, e: str) -> str:
         tile = self.cut.tile
-        inside = f"e // {tile.columns}"
+        inside = f"{e} // {tile.columns}"
         part = f"part * {HIGH}" if self.parts > 1 else 0
         if tile.down == 1:
             return plus(part, inside)

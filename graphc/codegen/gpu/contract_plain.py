@@ -27,6 +27,10 @@ def load(pointer: Any, index: int, width: int, aligned: bool) -> Vector:
     return tuple(pointer[int(index) : int(index) + width])
 
 
+def fixed(pointer: Any, index: int) -> Any:
+    return pointer[index]
+
+
 def keep(inside: bool, values: Vector) -> Vector:
     return values if inside else tuple(type(x)(0) for x in values)
 
@@ -94,6 +98,30 @@ def wait_for_copies() -> None:
     pass
 
 
+def commit_copies() -> None:
+    pass
+
+
+def wait_for_groups(left: int) -> None:
+    pass
+
+
+def wait_for_products(left: int) -> None:
+    pass
+
+
+def show_copies() -> None:
+    pass
+
+
+def settled(total: Vector) -> Vector:
+    return total
+
+
+def first_atom(memory: Any) -> int:
+    return 0
+
+
 def products(
     widened: Any,
     total: Vector,
@@ -128,3 +156,38 @@ def products(
 
 products_bf16 = partial(products, widen_bf16)
 products_f16 = partial(products, widen_f16)
+
+
+def group_products(
+    widened: Any,
+    total: Vector,
+    memory: Any,
+    a: int,
+    b: int,
+    thread: int,
+    upright_a: int,
+    upright_b: int,
+) -> Vector:
+    """See `contract_wgmma` and `contract_swizzle`: 64 products for each sum."""
+
+    def line(start: int, outer: int, upright: int) -> np.ndarray:
+        k = np.arange(64)
+        if upright:
+            where = outer * 64 + (k // 8 ^ outer % 8) * 8 + k % 8
+        else:
+            place = (outer // 8 % 8 ^ k % 8) * 8 + outer % 8
+            where = outer // 64 * 64 * 64 + k * 64 + place
+        return np.array(widened(tuple(memory[start + where])))
+
+    made = []
+    for number, part in enumerate(total):
+        fragment, which = divmod(number, 4)
+        row = thread % 128 // 32 * 16 + thread % 32 // 4 + which // 2 * 8
+        column = fragment * 8 + thread % 4 * 2 + which % 2
+        sums = line(a, row, upright_a) * line(b, column, upright_b)
+        made.append(np.float32(part + sums.sum()))
+    return tuple(made)
+
+
+group_products_bf16 = partial(group_products, widen_bf16)
+group_products_f16 = partial(group_products, widen_f16)

@@ -21,6 +21,9 @@ from graphc.ir.types import BF16, F16, F32, DType
 
 WIDEST = 16  # bytes of one load
 WARP = 32
+GROUP_ROWS, GROUP_DEPTH = 64, 64  # of a group of four warps; a line of k fills 128 bytes
+LINE = 128  # bytes of a swizzled line
+ATOM = 8 * LINE  # the order of their 16 bytes repeats; it begins at a multiple of this
 
 Term = tuple[int, int]  # extent and stride of a dim
 
@@ -34,13 +37,18 @@ class Terms(NamedTuple):
 
 
 class Tile(NamedTuple):
-    """A block's share of the result: see above. `vector` sums are read and written at once."""
+    """A block's share of the result: see above. `vector` sums are read and written at once.
+
+    Of pieces that are copied in the background there are `stages` in shared memory; 0 where they
+    pass through registers.
+    """
 
     rows: int
     columns: int
     depth: int
     tall: int
     wide: int
+    stages: int = 0
 
     @property
     def across(self) -> int:
@@ -79,6 +87,7 @@ DOUBLE = (
     Tile(32, 32, 8, 4, 4),
     Tile(16, 16, 16, 2, 2),
 )
+STAGES = {8: 4, 16: 3}  # by depth: pieces in shared memory where they are copied to it
 SIMULATED = (Tile(8, 8, 4, 4, 4), Tile(4, 8, 4, 2, 4))
 
 
@@ -91,6 +100,7 @@ class Matrix(NamedTuple):
     depth: int
     high: int
     wide: int
+    stages: int = 2
 
     @property
     def across(self) -> int:
@@ -109,6 +119,34 @@ class Matrix(NamedTuple):
     def efficiency(self) -> float:
         """The share of time that multiplies: reads of shared memory cost the rest."""
         return self.high * self.wide / (self.high * self.wide + 8 * (self.high + self.wide))
+
+
+class Group(NamedTuple):
+    """A block's share of the result for `wgmma`: each four warps have 64 rows of it.
+
+    Products of `behind` pieces may go on while those of the next one begin.
+    """
+
+    rows: int
+    columns: int
+    depth: int
+    stages: int
+    behind: int
+
+    @property
+    def threads(self) -> int:
+        return 4 * WARP * self.rows // GROUP_ROWS
+
+    @property
+    def efficiency(self) -> float:
+        """See `Matrix`."""
+        return 0.8
+
+    @property
+    def twin(self) -> Matrix:
+        """The same share for `mma.sync`, with as many threads and less shared memory."""
+        high, wide = self.rows // 2, self.columns * 32 // self.rows
+        return Matrix(self.rows, self.columns, 32, high, wide, 3)
 
 
 class Thin(NamedTuple):
@@ -136,6 +174,12 @@ class Thin(NamedTuple):
         return self.lanes * self.run * self.unroll
 
 
+GROUPS = (
+    Group(128, 256, 64, 4, 1),
+    Group(128, 128, 64, 3, 0),
+    Group(64, 128, 64, 3, 0),
+    Group(64, 64, 64, 4, 0),
+)
 MATRICES = (
     Matrix(128, 128, 32, 64, 32),
     Matrix(64, 128, 32, 32, 32),
@@ -201,19 +245,26 @@ def has_matrices(form: Form, chip: Chip) -> bool:
     return half and not chip.simulated and chip.capability >= (8, 0)
 
 
-def tiles_for(form: Form, chip: Chip, strict: bool) -> tuple[Tile, ...] | tuple[Matrix, ...]:
-    accumulator = form.accumulator
-    if chip.simulated:
-        return SIMULATED
+def is_copied(form: Form, chip: Chip) -> bool:
+    """Can pieces be copied to shared memory in the background, as they are multiplied?"""
+    able = chip.simulated or chip.capability >= (8, 0)
+    return able and form.element is form.accumulator and form.element.itemsize >= 4
+
+
+def tiles_for(form: Form, chip: Chip, strict: bool) -> Sequence[Tile | Matrix | Group]:
     if has_matrices(form, chip) and not strict:
-        return MATRICES
-    return SINGLE if accumulator.itemsize <= 4 else DOUBLE
+        return (*GROUPS, *MATRICES) if chip.own is not chip else MATRICES
+    tiles: Sequence[Tile] = SINGLE if form.accumulator.itemsize <= 4 else DOUBLE
+    tiles = SIMULATED if chip.simulated else tiles
+    if not is_copied(form, chip):
+        return tiles
+    return [tile._replace(stages=STAGES.get(tile.depth, 3)) for tile in tiles]
 
 
 def cut(
     form: Form,
     chip: Chip,
-    tile: Tile | Matrix | None = None,
+    tile: Tile | Matrix | Group | None = None,
     splits: int | None = None,
     strict: bool = False,
 ) -> Cut:
@@ -238,12 +289,17 @@ def cut(
     return best[1]
 
 
-def has_room(form: Form, groups: Groups, tile: Tile | Matrix) -> bool:
-    """Are there registers for the addresses of all that a thread reads, beside its sums?"""
-    if isinstance(tile, Matrix) or tile.tall * tile.wide <= tuned.scattered_sums:
+def has_room(form: Form, groups: Groups, tile: Tile | Matrix | Group) -> bool:
+    """Are there registers for the addresses of all that a thread reads, beside its sums?  A group
+    has to read 16 bytes at once: they are what it moves about in shared memory.
+    """
+    if isinstance(tile, Matrix):
         return True
-    whole = Cut(groups, tile, 1, 1, 1, 1, 1)
-    return all(side.width > 1 for side in sides_of(form, (0, 1), whole))
+    sides = sides_of(form, (0, 1), Cut(groups, tile, 1, 1, 1, 1, 1))
+    if isinstance(tile, Group):
+        return all(side.width * side.element.itemsize == WIDEST for side in sides)
+    few = tile.tall * tile.wide <= tuned.scattered_sums
+    return few or all(side.width > 1 for side in sides)
 
 
 def filled(parts: int, k: int, depth: int) -> int:
@@ -253,7 +309,7 @@ def filled(parts: int, k: int, depth: int) -> int:
 
 
 def possible_splits(
-    tile: Tile | Matrix | Thin, sizes: tuple[int, ...], chip: Chip
+    tile: Tile | Matrix | Group | Thin, sizes: tuple[int, ...], chip: Chip
 ) -> Iterator[int]:
     """Into how many parts sums may be split; never where the tiles fill the machine."""
     batch, m, n, k = sizes
@@ -269,7 +325,7 @@ def cycles(made: Cut, accumulator: DType) -> float:
     tile, double = made.tile, accumulator.itemsize > 4
     pieces = ceiling(made.pieces, made.splits)
     each = tile.rows * tile.columns * (pieces * tile.depth + 8) / tile.efficiency
-    each /= tuned.tensor_lanes if isinstance(tile, Matrix) else tuned.processor_lanes
+    each /= tuned.tensor_lanes if isinstance(tile, Matrix | Group) else tuned.processor_lanes
     waves = ceiling(made.blocks, tuned.processors)
     busy = min(1.0, tile.threads * waves / tuned.busy_threads)
     spent = waves * each * (2 if double else 1) / busy

@@ -14,10 +14,10 @@ from __future__ import annotations
 
 from graphc.codegen.gpu.contract_block import BlockSource
 from graphc.codegen.gpu.contract_copies import Copies
-from graphc.codegen.gpu.contract_plan import WIDEST, Side, vector_of
+from graphc.codegen.gpu.contract_pipeline import Pipeline
+from graphc.codegen.gpu.contract_plan import Side, vector_of
 from graphc.codegen.gpu.contract_text import plus, times
 from graphc.codegen.gpu.tuning import tuned
-from graphc.codegen.python.helpers import storage
 
 WARP, WARP_DOWN, WARP_ACROSS = 32, 4, 8
 
@@ -53,12 +53,19 @@ class TileSource(BlockSource):
     def parts(self) -> int:
         return self.runs[0]
 
-    def allocate(self) -> None:
+    @property
+    def pieces(self) -> int:
+        """Those in shared memory."""
+        return 2
+
+    @property
+    def needed(self) -> int:
         tile = self.cut.tile
-        size = max(2 * self.piece, tile.rows // self.parts * tile.columns)
-        aligned = "" if self.simulated else f", alignment={WIDEST}"
-        kind = storage(self.accumulator)
-        self.out.line(f"memory = cuda.shared.array({size}, {kind}{aligned})")
+        size = max(self.pieces * self.piece, tile.rows // self.parts * tile.columns)
+        return int(size * self.accumulator.itemsize)
+
+    def allocate(self) -> None:
+        self.declare("memory", self.accumulator)
         self.out.line("sums = memory")
 
     def place_of_thread(self) -> None:
@@ -105,10 +112,10 @@ class TileSource(BlockSource):
             line(f"{name} = read(memory, {start}, {runs}, {extent // runs}, {run})")
         line("total = outer(total, x, y)")
 
-    def row(self) -> str:
+    def row(self, e: str) -> str:
         chunk = self.cut.tile.rows // self.parts
         part = f"part * {chunk}" if self.parts > 1 else 0
-        return plus(part, f"e // {self.cut.tile.columns}")
+        return plus(part, f"{e} // {self.cut.tile.columns}")
 
     def exchange(self) -> None:
         """A run of every thread's rows."""
@@ -126,3 +133,18 @@ class TileSource(BlockSource):
         if self.runs[0] > 1:
             used = high * tile.wide
             line(f"total = total[{used}:] + total[:{used}]")
+
+
+class PipelinedTile(Pipeline, TileSource):
+    """The same with pieces that are copied in the background: elements of the type of sums.
+
+    What lies along k in memory is turned on its way, element by element.
+    """
+
+    def copies(self, a: Side, b: Side) -> tuple[Copies, Copies]:
+        turned = (side._replace(width=1) if side.along == "k" else side for side in (a, b))
+        return super().copies(*turned)
+
+    @property
+    def pieces(self) -> int:
+        return int(self.cut.tile.stages)

@@ -20,7 +20,8 @@ class Launch:
     behind each pointer, `operands` where in the node's memory they lie, `params` int64 arguments.
     `exact` forbids the fusion of products with sums; `resident` is the number of blocks that a
     processor must have registers for; `shared` are bytes of shared memory that it asks for when it
-    is launched, beside what it declares.
+    is launched, beside what it declares.  What a chip alone has (`Chip.own`) can be in kernels that
+    have a `twin`, which does the same on other chips, as launched here.
     """
 
     text: str
@@ -33,6 +34,7 @@ class Launch:
     exact: bool = False
     resident: int = 1
     shared: int = 0
+    twin: Launch | None = None
 
 
 class Scratch:

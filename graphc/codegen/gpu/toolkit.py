@@ -111,7 +111,8 @@ def assemble(ptx: str, chip: Chip) -> tuple[bytes, dict[str, Report]]:
     check()
     library = binding("nvjitlink")
     _check_version(ptx, library)
-    options = [f"-arch={chip.name}", "-O3", "-verbose"]
+    target = chip.own.name if f".target {chip.own.name}" in ptx else chip.name
+    options = [f"-arch={target}", "-O3", "-verbose"]
     try:
         handle = library.create(len(options), options)
     except library.nvJitLinkError as error:

@@ -38,6 +38,10 @@ class GpuTuning(Tuning):
         "tiles against one thread for a sum")
     resident_threads = number(512, 32, 2048, "threads of a processor", "gpu",
         "registers per thread against threads")
+    resident_sums = number(64, 1, 256, "sums of a thread", "gpu",
+        "two blocks on a processor against all its registers for one")
+    processor_shared = number(227 << 10, 48 << 10, 1 << 20, "bytes of a processor", "gpu",
+        "registers per thread against blocks that it has no shared memory for")
     join_threads = number(256, 32, 1024, "threads", "gpu", "the launch that adds up parts of sums")
     join_blocks = number(1024, 1, 1 << 16, "blocks", "gpu", "the same")
     written_steps = number(512, 1, 1 << 14, "multiply-adds of a thread", "gpu",

@@ -18,7 +18,18 @@ from graphc.codegen.gpu import toolkit
 from graphc.codegen.gpu.arch import Chip
 from graphc.codegen.gpu.compile import compile_ptx
 from graphc.codegen.gpu.contract import Contract, Launches, contract_launches
-from graphc.codegen.gpu.contract_plan import DOUBLE, MATRICES, SINGLE, Matrix, Thin, Tile, cut
+from graphc.codegen.gpu.contract_plan import (
+    DOUBLE,
+    GROUPS,
+    MATRICES,
+    SINGLE,
+    Group,
+    Matrix,
+    Thin,
+    Tile,
+    cut,
+    tiles_for,
+)
 from graphc.codegen.gpu.contract_thin import thin_cut
 from graphc.codegen.gpu.launch import Launch
 from graphc.codegen.lowering.contraction import form_of
@@ -27,7 +38,14 @@ from graphc.ir.graph import Graph
 pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
 
 CHIPS = [Chip("sm_75"), Chip("sm_80"), Chip("sm_90")]
-MOST_REGISTERS = 128
+MOST_REGISTERS = 255  # of a thread, and those of a processor: blocks that share it have their parts
+REGISTERS = 1 << 16
+SHARED = {
+    "sm_75": 0,
+    "sm_80": 99 << 10,
+    "sm_90": 227 << 10,
+    "sm_120": 99 << 10,
+}  # bytes, that newer chips have, too
 
 
 def test_results_in_the_simulator() -> None:
@@ -95,8 +113,10 @@ def assemble(launches: dict[str, Launch], chips: list[Chip], source: Chip) -> st
         for name, report in reports.items():
             assert report.spills == 0, (name, chip)
             assert report.stack == 0, (name, chip)
-            assert report.registers <= MOST_REGISTERS, (name, chip)
+            blocks = launches[name].threads * launches[name].resident
+            assert report.registers <= min(MOST_REGISTERS, REGISTERS // blocks), (name, chip)
             assert report.shared <= 48 << 10, (name, chip)
+            assert launches[name].shared <= SHARED[chip.name], (name, chip)
 
     return ptx
 
@@ -126,9 +146,50 @@ def test_code_for_tensor_cores_keeps_all_sums_in_registers(turn: int, dtype: str
         assert "local" not in entry
 
 
+@pytest.mark.parametrize("turn", range(3))
+def test_code_that_copies_in_the_background_keeps_all_sums_in_registers(turn: int) -> None:
+    dtype = ("f32", "f64", "i32")[turn]
+    given = (
+        matrices(508, 500, 260, dtype),
+        region(dense_transposed, "f32", (511, 257), (509, 257), (509,)),
+    )
+    tiles = tiles_for(form_of(given[0]), CHIPS[1], strict=False)
+    cases = [(given[turn % 2], tile, 1) for tile in few(tiles, 2, turn)]
+    made = [contract(case[0], CHIPS[1], *case[1:]) for case in [*cases, (images("f32"),)]]
+    launches = {f"kernel{number}": launch for number, ((launch, *_), _) in enumerate(made)}
+    ptx = assemble(launches, few(CHIPS[1:], 1, turn), CHIPS[1])
+    for entry in ptx.split(".entry ")[1:]:
+        assert "cp.async.wait_group" in entry
+
+
+@pytest.mark.parametrize("turn", range(len(GROUPS)))
+def test_groups_of_warps_keep_all_sums_in_registers(turn: int) -> None:
+    chip, dtype = CHIPS[2], ("bf16", "f16")[turn % 2]
+    turned = region(dense_transposed, dtype, (504, 512), (1000, 512), (1000,))
+    given = turned if turn % 2 else matrices(504, 1000, 512, dtype)
+    ((launch, *rest), _) = contract(given, chip, GROUPS[turn], 1 + turn % 2)
+    assert all(each.twin is None for each in rest)
+    ptx = assemble({"kernel": launch}, [chip], chip)
+    assert f"wgmma.mma_async.sync.aligned.m64n{GROUPS[turn].columns}k16.f32.{dtype}" in ptx
+    assert ".target sm_90a" in ptx
+    twin = launch.twin
+    assert twin is not None
+    assert (twin.blocks, twin.threads, twin.operands) == (
+        launch.blocks,
+        launch.threads,
+        launch.operands,
+    )
+    assert twin.shared <= min(launch.shared, SHARED["sm_80"])
+    portable = assemble({"kernel": twin}, [Chip("sm_120")], chip)
+    assert "wgmma" not in portable
+    assert ".target sm_90\n" in portable
+
+
 def test_tensor_cores_are_used_where_they_are_and_may_be() -> None:
     form = form_of(matrices(1024, 1024, 1024, "bf16"))
     assert isinstance(cut(form, CHIPS[1]).tile, Matrix)
+    assert isinstance(cut(form, CHIPS[2]).tile, Group)
+    assert isinstance(cut(form_of(matrices(1024, 1001, 1024, "bf16")), CHIPS[2]).tile, Matrix)
     assert isinstance(cut(form, CHIPS[0]).tile, Tile)  # sm_75 knows no bf16
     assert isinstance(cut(form, CHIPS[1], strict=True).tile, Tile)
     assert isinstance(cut(form_of(matrices(1024, 1024, 1024)), CHIPS[1]).tile, Tile)
@@ -157,7 +218,8 @@ def test_tiles_fit_the_shape() -> None:
         made = cut(form_of(matrices(m, n, k)), CHIPS[2])
         return made.tile, made.splits
 
-    assert chosen(4096, 4096, 4096) == (SINGLE[0], 1)
+    largest, splits = chosen(4096, 4096, 4096)
+    assert largest._replace(stages=0) == SINGLE[0] and splits == 1
     small, splits = chosen(256, 256, 256)
     assert small.rows * small.columns < SINGLE[0].rows * SINGLE[0].columns
     assert splits <= 2
