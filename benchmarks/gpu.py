@@ -25,6 +25,7 @@ import numpy as np
 
 from benchmarks.gpu_cases import CASES, SMALL, Case, host_array
 from benchmarks.gpu_report import Machine, failures, line, table
+from graphc.runtime.cuda import cublas
 
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 GPU = ["gpu:0"]
@@ -456,7 +457,7 @@ def main(
         else:
             names.append(name)
     rates = machine()
-    print(rates, flush=True)
+    print(rates, cublas.described(), sep="\n", flush=True)
     results: dict[str, Any] = {}
     for case in cases:
         if limit and time.perf_counter() - started > limit:

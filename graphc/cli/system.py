@@ -99,6 +99,8 @@ def devices_command(calibrate: bool, model: Path | None, as_json: bool) -> None:
         return
     if model is not None:
         raise click.UsageError("--model belongs to --calibrate")
+    from graphc.runtime.cuda import cublas
+
     gpus, note = _gpus()
     rows = [_cpu(), *gpus]
     if as_json:
@@ -107,7 +109,7 @@ def devices_command(calibrate: bool, model: Path | None, as_json: bool) -> None:
         return
     print_table("devices", ["device", "model", "cores", "memory", "features"], rows)
     click.echo()
-    for line in filter(None, (note, _gpu_compiler())):
+    for line in filter(None, (note, _gpu_compiler(), cublas.described() if gpus else "")):
         click.echo(line)
     click.echo()
     titles = ["type", "runs on", "GFLOP/s", "GB/s", "call", "transfer", "GB/s"]

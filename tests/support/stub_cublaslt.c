@@ -1,7 +1,6 @@
 /* A libcublasLt.so.13 that makes products one element after another, beside stub_cuda.c.
 
-   It stands behind the real bindings of nvmath-python: what these make of our arguments is seen,
-   and answered with CUBLAS_STATUS_INVALID_VALUE where the library would be told nonsense. */
+   Nonsense is answered with CUBLAS_STATUS_INVALID_VALUE. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <math.h>

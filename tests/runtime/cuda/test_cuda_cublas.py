@@ -1,5 +1,5 @@
-"""The real bindings of nvmath-python between our calls and a stub of cuBLASLt, in a process of its
-own; and what there is where they are not installed."""
+"""Our calls of cuBLASLt answered by a stub of it, in a process of its own; and what there is where
+it is not installed."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ from graphc.errors import RunError
 from graphc.ops.reference.interpreter import interpret
 from graphc.runtime.cuda.autotune import Trial
 from graphc.runtime.call.execute import Executable
+from graphc.runtime.cuda.cublas import described
 from graphc.runtime.observe.profile import profile
 
 Trial.near = lambda *_: True  # the kernels of the stub do nothing
@@ -52,13 +53,13 @@ for name, (function, specs, _) in PRODUCTS.items():
         )
 image = image_of(lambda x, w: x @ w, X, f32(64, 13))
 assert Executable(image).part.products.routes[0].name == "kernel", "there is no way to make it"
-print("done", len(PRODUCTS))
+print("done", len(PRODUCTS), described())
 """
 
 
 @pytest.fixture(scope="module")
 def libraries(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    pytest.importorskip("nvmath", reason="nvmath-python is not installed")
+    pytest.importorskip("cuda.pathfinder", reason="cuda-pathfinder is not installed")
     compiler = shutil.which("cc")
     if compiler is None:
         pytest.skip("there is no C compiler")
@@ -80,22 +81,24 @@ def run(libraries: Path, *arguments: str, **variables: str) -> str:
     return done.stdout
 
 
-def test_our_calls_are_what_the_bindings_take(libraries: Path) -> None:
+def test_our_calls_are_what_the_library_takes(libraries: Path) -> None:
     output = run(libraries)
     assert "graph of" in output and "done" in output
+    assert "products of matrices: kernels, and cuBLASLt 13.1.0" in output
 
 
 def test_errors_name_status_and_line(libraries: Path) -> None:
     output = run(libraries, "failing", STUB_FAILS="1")
     first, *others = output.splitlines()
-    assert "refuses matmul: CUBLAS_STATUS_EXECUTION_FAILED" in first
+    assert "refuses Matmul: CUBLAS_STATUS_EXECUTION_FAILED" in first
     assert "f32[32,48]" in "".join(others), output
 
 
-def test_without_the_bindings(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "nvmath.bindings", None)
-    cublas.bindings.cache_clear()
+def test_without_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "cuda.pathfinder", None)
+    cublas.loaded.cache_clear()
     with pytest.raises(GraphError, match="cuBLASLt cannot be used") as caught:
-        cublas.bindings()
+        cublas.loaded()
     assert "graphc[cublas]" in str(caught.value)
-    cublas.bindings.cache_clear()
+    assert "kernels alone; cuBLASLt cannot be used; " in cublas.described()
+    cublas.loaded.cache_clear()
