@@ -24,9 +24,9 @@ import numpy as np
 from graphc.codegen.gpu.attention_device import added, mask_bf16, mask_bool, mask_f16, mask_f32
 from graphc.codegen.gpu.attention_device import narrow_bf16, narrow_f16, narrow_f32, or_zero, power
 from graphc.codegen.gpu.attention_device import powers, rescaled, row_maxima, row_sums, rows_of
-from graphc.codegen.gpu.attention_device import scores_bf16, scores_f16, shares, store_bf16
-from graphc.codegen.gpu.attention_device import store_f16, store_f32, times, up_to, weigh_bf16
-from graphc.codegen.gpu.attention_device import weigh_f16, zero_lines
+from graphc.codegen.gpu.attention_device import scaled_powers, scores_bf16, scores_f16, shares
+from graphc.codegen.gpu.attention_device import store_bf16, store_f16, store_f32, times, up_to
+from graphc.codegen.gpu.attention_device import weigh_bf16, weigh_f16, zero_lines
 from graphc.codegen.gpu.contract_device import dots, is_aligned, outer, read, repeat, write
 from graphc.codegen.gpu.contract_fragments import copy, wait_for_copies
 from graphc.gpu import cuda, device
@@ -69,5 +69,5 @@ def attention_launches(
         return (first,), 0
     threads = min(chip.threads, tuned.join_threads)
     blocks = min(ceiling(rows * made.depth, threads), tuned.join_blocks, chip.blocks)
-    text = joining(made, cut, names, blocks * threads, source.adds)
+    text = joining(made, cut, names, blocks * threads, source.exponent)
     return (first, launch(text, blocks, threads)), nbytes

@@ -3,9 +3,10 @@
 A tuple holds what a lane has of a tile of scores or of results.  `shape` says which part that is,
 `lanes` how many lanes share a row:
 
-    0    of 16 rows its own two, g = lane / 4 and g + 8, in fragments of 16 x 8 of tensor cores
+    64 n of 16 rows its own two, g = lane / 4 and g + 8, in fragments of 16 x 8 of tensor cores
          (PTX ISA, "Matrix Fragments for mma.m16n8k16"):
-         element e in row g + 8 * (e % 4 / 2), column e / 4 * 8 + 2 * (lane % 4) + e % 2
+         element e in row g + 8 * (e % 4 / 2), column e / 4 * 8 + 2 * (lane % 4) + e % 2;
+         and the same of the n - 1 squares of 16 rows below it
     n    scores of n rows below each other, column by column; its columns are `lanes` apart
     -n   results of n rows, row by row; its columns in runs of four, 4 * `lanes` apart
 
@@ -118,33 +119,46 @@ def scoring(name: str) -> Device:
     """The typing function of products with keys, which lie in lines of shared memory."""
 
     def typed(
-        context: Any, rows: Any, memory: Any, start: Any, lane: Any, across: Any, lead: Any
+        context: Any,
+        rows: Any,
+        memory: Any,
+        start: Any,
+        lane: Any,
+        across: Any,
+        lead: Any,
+        down: Any,
     ) -> Any:
-        if not literal(across, lead):
+        if not literal(across, lead, down):
             return None
-        wide, apart = across.literal_value, lead.literal_value
+        wide, apart, high = (v.literal_value for v in (across, lead, down))
 
         def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             left, lanes = unpacked(builder, args[0]), Lanes(builder, args[3])
             pointer = data_of(context, builder, memory, args[1])
             at = builder.add(args[2], lanes.offset(apart, 1, lanes.second, lanes.first))
-            sums = [ir.Constant(ir.FloatType(), 0.0)] * (4 * wide)
-            for k in range(0, len(left), 4):
+            sums = [ir.Constant(ir.FloatType(), 0.0)] * (4 * wide * high)
+            share = len(left) // high
+            for k in range(0, share, 4):
                 first = builder.add(at, long(4 * k))
                 found = read(builder, pointer, first, wide // 2, apart, turned=False)
-                fragments(builder, name, sums, left[k : k + 4], found)
+                rows = [left[n + k : n + k + 4] for n in range(0, len(left), share)]
+                fragments(builder, name, sums, rows, found)
             return cgutils.pack_array(builder, sums)
 
-        return UniTuple(REAL, 4 * wide)(rows, memory, INDEX, INDEX, across, lead), emit
+        made = UniTuple(REAL, 4 * wide * high)
+        return made(rows, memory, INDEX, INDEX, across, lead, down), emit
 
     return typed
 
 
-def fragments(builder: Any, name: str, sums: list[Any], left: list[Any], found: Any) -> None:
-    """Add the products of a left operand with the right ones of a row of squares."""
+def fragments(builder: Any, name: str, sums: list[Any], rows: list[Any], found: Any) -> None:
+    """Add the products of left operands below each other with the right ones of a row of
+    squares."""
     columns = [half for square in found for half in (square[:2], square[2:])]
     for n, column in enumerate(columns):
-        sums[4 * n : 4 * n + 4] = multiply(builder, name, left, column, sums[4 * n : 4 * n + 4])
+        for m, left in enumerate(rows):
+            at = 4 * (m * len(columns) + n)
+            sums[at : at + 4] = multiply(builder, name, left, column, sums[at : at + 4])
 
 
 scores_bf16 = device(plain.absent)(scoring("bf16"))
@@ -156,24 +170,36 @@ def weighing(name: str) -> Device:
     memory, one for each key."""
 
     def typed(
-        context: Any, total: Any, weights: Any, memory: Any, start: Any, lane: Any, lead: Any
+        context: Any,
+        total: Any,
+        weights: Any,
+        memory: Any,
+        start: Any,
+        lane: Any,
+        lead: Any,
+        down: Any,
     ) -> Any:
-        if not literal(lead):
+        if not literal(lead, down):
             return None
-        apart = lead.literal_value
+        apart, high = lead.literal_value, down.literal_value
 
         def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             sums, p = unpacked(builder, args[0]), unpacked(builder, args[1])
             pointer, lanes = data_of(context, builder, memory, args[2]), Lanes(builder, args[4])
             at = builder.add(args[3], lanes.offset(apart, 0, lanes.second, lanes.first))
-            for k in range(0, len(p), 8):
-                left = [packed(builder, name, *p[k + e : k + e + 2]) for e in (0, 2, 4, 6)]
+            share = len(p) // high
+            for k in range(0, share, 8):
+                rows = [
+                    [packed(builder, name, *p[n + k + e : n + k + e + 2]) for e in (0, 2, 4, 6)]
+                    for n in range(0, len(p), share)
+                ]
                 first = builder.add(at, long(2 * apart * k))
-                found = read(builder, pointer, first, len(sums) // 8, apart, turned=True)
-                fragments(builder, name, sums, left, found)
+                count = len(sums) // (8 * high)
+                found = read(builder, pointer, first, count, apart, turned=True)
+                fragments(builder, name, sums, rows, found)
             return cgutils.pack_array(builder, sums)
 
-        return total(total, weights, memory, INDEX, INDEX, lead), emit
+        return total(total, weights, memory, INDEX, INDEX, lead, down), emit
 
     return typed
 
@@ -291,25 +317,29 @@ mask_bf16 = device(plain.absent)(masking(added_bf16))
 
 
 @device(plain.row_maxima)
-def row_maxima(context: Any, scores: Any, tops: Any, shape: Any, lanes: Any) -> Any:
-    """The largest score of each of the lane's rows, over the lanes that share it, or what was the
-    largest so far."""
+def row_maxima(context: Any, scores: Any, tops: Any, factor: Any, shape: Any, lanes: Any) -> Any:
+    """The largest score of each of the lane's rows, over the lanes that share it, by a factor; or
+    what was the largest so far."""
     if not literal(shape, lanes):
         return None
     kind, near = shape.literal_value, lanes.literal_value
 
     def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        given, found = unpacked(builder, args[0]), unpacked(builder, args[1])
+        b, given, known = builder, unpacked(builder, args[0]), unpacked(builder, args[1])
+        found: list[Any] = [None for _ in known]
         for e, x in enumerate(given):
             row = row_of(e, len(given), kind)
-            found[row] = larger(builder, found[row], x)
+            found[row] = x if found[row] is None else larger(b, found[row], x)
         step = 1
         while step < near:
-            found = [larger(builder, x, exchanged(builder, x, step)) for x in found]
+            found = [larger(b, x, exchanged(b, x, step)) for x in found]
             step *= 2
-        return cgutils.pack_array(builder, found)
+        if not isinstance(factor, types.NoneType):
+            found = [b.fmul(x, args[2]) for x in found]
+        pairs = zip(found, known, strict=True)
+        return cgutils.pack_array(b, [larger(b, x, top) for x, top in pairs])
 
-    return tops(scores, tops, shape, lanes), emit
+    return tops(scores, tops, factor, shape, lanes), emit
 
 
 @device(plain.row_sums)
@@ -341,6 +371,10 @@ def or_zero(context: Any, tops: Any) -> Any:
     return tops(tops), emit
 
 
+def power_of(builder: Any, x: Any) -> Any:
+    return assembled(builder, "ex2.approx.ftz.f32 $0, $1;", x.type, [x], "=f,f")
+
+
 @device(plain.powers)
 def powers(context: Any, scores: Any, tops: Any, factor: Any, shape: Any) -> Any:
     """2 ** ((score - top of its row) * factor)."""
@@ -353,10 +387,27 @@ def powers(context: Any, scores: Any, tops: Any, factor: Any, shape: Any) -> Any
             x = builder.fsub(x, top[row_of(e, len(found), shape.literal_value)])
             if not isinstance(factor, types.NoneType):
                 x = builder.fmul(x, args[2])
-            made.append(assembled(builder, "ex2.approx.ftz.f32 $0, $1;", x.type, [x], "=f,f"))
+            made.append(power_of(builder, x))
         return cgutils.pack_array(builder, made)
 
     return scores(scores, tops, factor, shape), emit
+
+
+@device(plain.scaled_powers)
+def scaled_powers(context: Any, scores: Any, tops: Any, factor: Any, shape: Any) -> Any:
+    """2 ** (score * factor - top of its row)."""
+    if not literal(shape):
+        return None
+
+    def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        b, found, made = builder, unpacked(builder, args[0]), []
+        minus = [b.fmul(x, ir.Constant(ir.FloatType(), -1.0)) for x in unpacked(b, args[1])]
+        for e, x in enumerate(found):
+            x = b.fma(x, args[2], minus[row_of(e, len(found), shape.literal_value)])
+            made.append(power_of(b, x))
+        return cgutils.pack_array(b, made)
+
+    return scores(scores, tops, REAL, shape), emit
 
 
 @device(plain.added)
@@ -479,8 +530,7 @@ def power(context: Any, x: Any) -> Any:
     """2 ** x."""
 
     def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        text = "ex2.approx.ftz.f32 $0, $1;"
-        return assembled(builder, text, args[0].type, [args[0]], "=f,f")
+        return power_of(builder, args[0])
 
     return REAL(REAL), emit
 

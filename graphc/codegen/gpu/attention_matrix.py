@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from graphc.codegen.gpu.attention_plan import WARP_ROWS, padded
+from graphc.codegen.gpu.attention_plan import FRAGMENTS, WARP_ROWS, Attention, Cut, padded
 from graphc.codegen.gpu.attention_source import AttentionSource, Place
 from graphc.codegen.gpu.contract_plan import WARP
 from graphc.codegen.gpu.contract_text import plus, times
@@ -13,7 +13,13 @@ PAD = 8  # elements between lines, so that columns lie in many banks
 class MatrixAttention(AttentionSource):
     """Writes the kernel of a tile of fragments."""
 
-    near, far, lanes, held = 0, 0, 4, 2
+    lanes = 4
+
+    def __init__(self, made: Attention, cut: Cut, names: list[str], simulated: bool) -> None:
+        super().__init__(made, cut, names, simulated)
+        self.squares = cut.rows * WARP // (cut.threads * WARP_ROWS)
+        self.near = self.far = FRAGMENTS * self.squares
+        self.held = 2 * self.squares
 
     @property
     def places(self) -> dict[str, Place]:
@@ -33,26 +39,28 @@ class MatrixAttention(AttentionSource):
     def place_of_thread(self) -> None:
         line = self.out.line
         line(f"lane, warp = thread % {WARP}, thread // {WARP}")
-        line(f"i = i0 + warp * {WARP_ROWS} + lane // 4  # the other row is 8 below")
+        line(f"i = i0 + warp * {WARP_ROWS * self.squares} + lane // 4  # further ones 8 below")
         line("near = far = lane % 4 * 2")
 
     def queries(self) -> None:
-        made, side = self.made, self.made.q
-        rows = [f"min({plus('i', below)}, {made.queries - 1})" for below in (0, 8)]
-        starts = ", ".join(plus("q", times(row, side.row)) for row in rows)
-        given = f"a{side.buffer}, {starts}, {side.column}, lane, {made.width}"
-        self.out.line(f"rows = rows_of({given})")
+        made, side, parts = self.made, self.made.q, []
+        for below in range(0, 16 * self.squares, 16):
+            rows = [f"min({plus('i', n)}, {made.queries - 1})" for n in (below, below + 8)]
+            starts = ", ".join(plus("q", times(row, side.row)) for row in rows)
+            given = f"a{side.buffer}, {starts}, {side.column}, lane, {made.width}"
+            parts.append(f"rows_of({given})")
+        self.out.line(f"rows = {' + '.join(parts)}")
 
     @property
     def results(self) -> int:
-        return padded(self.made.depth) // 2
+        return padded(self.made.depth) // 2 * self.squares
 
     def products(self) -> None:
         begin, _, _, count, lead, _ = self.places["k"]
-        given = f"rows, memory, {begin}, lane, {count // 8}, {lead}"
+        given = f"rows, memory, {begin}, lane, {count // 8}, {lead}, {self.squares}"
         self.out.line(f"s = scores_{self.made.element}({given})")
 
     def weigh(self) -> None:
         begin, _, _, _, lead, _ = self.places["v"]
-        given = f"total, p, memory, {begin}, lane, {lead}"
+        given = f"total, p, memory, {begin}, lane, {lead}, {self.squares}"
         self.out.line(f"total = weigh_{self.made.element}({given})")

@@ -8,29 +8,37 @@ from typing import Any
 
 import numpy as np
 
-from graphc.gpu import exchange
+from graphc.codegen.gpu.attention_plan import FRAGMENTS
+from graphc.gpu import exchange, fma
 
 Vector = tuple[Any, ...]
 
 
+def squares_of(shape: int) -> int:
+    """Fragments below each other; 0 where there are none."""
+    return max(shape, 0) // FRAGMENTS
+
+
 def row_of(e: int, size: int, shape: int) -> int:
     """Which of the lane's rows."""
-    if size == 1 or (shape == 0 and size == 2):
+    squares = squares_of(shape)
+    if not squares:
+        return e % shape if shape > 0 else e // (size // -shape)
+    if size == 2 * squares:
         return e
-    if shape == 0:
-        return e % 4 // 2
-    return e % shape if shape > 0 else e // (size // -shape)
+    return e // (size // squares) * 2 + e % 4 // 2
 
 
 def rows_apart(shape: int) -> int:
     """How far below each other the lane's rows are."""
-    return 8 if shape == 0 else 1
+    return 8 if squares_of(shape) else 1
 
 
 def column_of(e: int, size: int, shape: int, lanes: int) -> int:
     """How far beyond the lane's first column."""
-    if shape == 0:
-        return e // 4 * 8 + e % 2
+    squares = squares_of(shape)
+    if squares:
+        return e % (size // squares) // 4 * 8 + e % 2
     if shape > 0:
         return lanes * (e // shape)
     inside = e % (size // -shape)
@@ -94,8 +102,8 @@ def _larger(x: Any, y: Any) -> Any:
     return np.fmax(x, y)
 
 
-def row_maxima(scores: Vector, tops: Vector, shape: int, lanes: int) -> Vector:
-    found = list(tops)
+def row_maxima(scores: Vector, tops: Vector, factor: Any, shape: int, lanes: int) -> Vector:
+    found = [np.float32(-np.inf)] * len(tops)
     for e, x in enumerate(scores):
         row = row_of(e, len(scores), shape)
         found[row] = _larger(found[row], x)
@@ -103,7 +111,9 @@ def row_maxima(scores: Vector, tops: Vector, shape: int, lanes: int) -> Vector:
     while step < lanes:
         found = [_larger(x, exchange(x, step, lanes)) for x in found]
         step *= 2
-    return tuple(found)
+    if factor is not None:
+        found = [x * factor for x in found]
+    return tuple(_larger(x, top) for x, top in zip(found, tops, strict=True))
 
 
 def row_sums(sums: Vector, lanes: int) -> Vector:
@@ -129,6 +139,14 @@ def powers(scores: Vector, tops: Vector, factor: Any, shape: int) -> Vector:
         for e, x in enumerate(scores):
             less = x - tops[row_of(e, len(scores), shape)]
             made.append(power(less if factor is None else less * factor))
+    return tuple(made)
+
+
+def scaled_powers(scores: Vector, tops: Vector, factor: Any, shape: int) -> Vector:
+    made = []
+    with np.errstate(invalid="ignore", over="ignore"):
+        for e, x in enumerate(scores):
+            made.append(power(fma(x, factor, -tops[row_of(e, len(scores), shape)])))
     return tuple(made)
 
 

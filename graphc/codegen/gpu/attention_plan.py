@@ -19,7 +19,8 @@ from graphc.ir.graph import Graph, Node
 from graphc.ir.types import BF16, F16, F32, DType, Type
 from graphc.ops.record.dims import row_major_strides
 
-WARP_ROWS = 16  # of a warp's fragments
+WARP_ROWS = 16  # of a fragment
+FRAGMENTS = 64  # a shape of so many rows and more is one of fragments
 WIDEST_MATRIX, WIDEST_TILE = 256, 128  # of heads that registers have room for
 
 

@@ -29,7 +29,7 @@ from graphc.ir.types import BOOL
 from graphc.ops.nn.attention_scores import HIDDEN
 
 LOG2E = 1.4426950408889634
-LOWEST, NOTHING = f"np.float32({HIDDEN!r})", "np.float32(-np.inf)"
+NOTHING = "np.float32(-np.inf)"
 
 
 class Place(NamedTuple):
@@ -90,6 +90,11 @@ class AttentionSource(ABC):
         # Scores are logarithms of base 2 where nothing is added to them.
         self.adds = made.mask is not None and made.mask.element is not BOOL
         self.factor = made.scale * (1 if self.adds else LOG2E)
+        # Products that are in the order of scores become scores in the exponent.
+        self.raw = not self.adds and 0 < self.factor <= 1
+        hidden = -(2.0**127) if self.raw else HIDDEN  # by any factor it is no rounded number
+        self.hidden = f"np.float32({hidden!r})"
+        self.lowest = f"np.float32({hidden * (self.factor if self.raw else 1)!r})"
 
     @abstractmethod
     def allocate(self) -> None:
@@ -119,6 +124,11 @@ class AttentionSource(ABC):
     @abstractmethod
     def results(self) -> int:
         """Results of a thread."""
+
+    @property
+    def exponent(self) -> float:
+        """What makes logarithms of base 2 of what tops are."""
+        return LOG2E if self.adds else 1.0
 
     def text(self) -> str:
         head = f"def kernel({', '.join([*self.names, 'status', 'row'])}):"
@@ -274,7 +284,9 @@ class AttentionSource(ABC):
 
     def piece(self) -> None:
         line, cut = self.out.line, self.cut
+        factor = f"np.float32({self.factor!r})" if self.raw else "None"
         power = f"np.float32({LOG2E})" if self.adds else "None"
+        weights = f"scaled_powers(s, least, {factor}" if self.raw else f"powers(s, least, {power}"
         line(f"j0 = piece * {cut.keys}")
         line("wait_for_copies()")
         line("cuda.syncthreads()")
@@ -282,9 +294,9 @@ class AttentionSource(ABC):
         self.products()
         self.scores()
         line("before = top")
-        line(f"top = row_maxima(s, top, {self.near}, {self.lanes})")
+        line(f"top = row_maxima(s, top, {factor}, {self.near}, {self.lanes})")
         line("least = or_zero(top)")
-        line(f"p = powers(s, least, {power}, {self.near})")
+        line(f"p = {weights}, {self.near})")
         line(f"change = powers(before, least, {power}, {self.near})")
         line(f"sums = added(rescaled(sums, change, {self.near}), p, {self.near})")
         line(f"total = rescaled(total, change, {self.far})")
@@ -300,7 +312,7 @@ class AttentionSource(ABC):
     def go_on(self) -> None:
         """To the end, where a row has seen nothing but what is hidden."""
         line = self.out.line
-        blind = " or ".join(f"top[{k}] <= {LOWEST}" for k in range(self.held))
+        blind = " or ".join(f"top[{k}] <= {self.lowest}" for k in range(self.held))
 
         def unseen() -> None:
             line(f"blind = {blind}")
@@ -315,18 +327,21 @@ class AttentionSource(ABC):
         """From products to scores: the factor, and what masks do."""
         line, made, cut = self.out.line, self.made, self.cut
         shape = f"{self.near}, {self.lanes}"
-        line(f"s = times(s, np.float32({self.factor!r}))")
+        if not self.raw:
+            line(f"s = times(s, np.float32({self.factor!r}))")
         line("j = j0 + near  # the thread's first column")
         if made.mask is not None:
             side = made.mask
             start = plus("mask", f"i * {side.row}", f"j * {side.column}")
             ends = f"{made.queries - 1} - i, {side.row}, {made.keys - 1} - j, {side.column}"
-            given = f"s, a{side.buffer}, {start}, {ends}, {LOWEST}, {shape}"
+            given = f"s, a{side.buffer}, {start}, {ends}, {self.hidden}, {shape}"
             line(f"s = mask_{side.element}({given})")
         if made.causal:
             self.out.block(
                 f"if j0 + {cut.keys - 1} > {plus('i0', self.shift)}:",
-                lambda: line(f"s = up_to(s, {plus('i', self.shift)} - j, 1, {LOWEST}, {shape})"),
+                lambda: line(
+                    f"s = up_to(s, {plus('i', self.shift)} - j, 1, {self.hidden}, {shape})"
+                ),
             )
         if made.keys % cut.keys:
             self.out.block(
@@ -363,12 +378,11 @@ class AttentionSource(ABC):
         self.out.block(f"if thread % {self.lanes} == 0:", one_number)
 
 
-def joining(made: Attention, cut: Cut, names: list[str], step: int, adds: bool) -> str:
+def joining(made: Attention, cut: Cut, names: list[str], step: int, factor: float) -> str:
     """The kernel that puts the parts of splits together."""
     out, rows = Lines(), made.heads * made.queries
     tops = cut.splits * rows * made.depth
     sums, side = tops + cut.splits * rows, made.result
-    factor = f" * np.float32({LOG2E})" if adds else ""
     addresses = Addresses()
     base = addresses.of("head_of_result", side.heads, f"(own // {made.queries})")
 
@@ -384,7 +398,7 @@ def joining(made: Attention, cut: Cut, names: list[str], step: int, adds: bool) 
         line("total, whole = np.float32(0), np.float32(0)")
 
         def add() -> None:
-            line(f"share = power((work[{tops} + part] - least){factor})")
+            line(f"share = power((work[{tops} + part] - least) * np.float32({factor!r}))")
             line(f"total += share * work[part * {made.depth} + c]")
             line(f"whole += share * work[{sums} + part]")
 

@@ -23,6 +23,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
+from graphc.codegen.lowering.operands import read_of
 from graphc.codegen.lowering.row_epilogue import covers_rows
 from graphc.errors import VerifyError
 from graphc.ir.graph import Graph, Node
@@ -259,7 +260,7 @@ def _written_problem(region: Graph, made: Node) -> str | None:
     lower = made.op.lower
     whole = isinstance(lower, Library) and lower.loops(made) is None
     for source in made.inputs:
-        if not source.op.traits.parameter and (whole or not is_beginning(source)):
+        if not source.op.traits.parameter and (whole or not is_readable(made, source)):
             return f"%{made.id} reads what is not stored"
     if isinstance(lower, Library) or isinstance(made.type, TupleType):
         alone = region.results == (made,) and region.nodes[-1] is made
@@ -278,6 +279,14 @@ def _written_problem(region: Graph, made: Node) -> str | None:
     if any(dims_of(r) != dims_of(made) or not (r in after or is_pulled(r)) for r in region.results):
         return f"a result has other dims than %{made.id}"
     return None
+
+
+def is_readable(made: Node, source: Node) -> bool:
+    """Can loops, or a template that reads by strides, read an operand that is not stored?"""
+    lower = made.op.lower
+    if isinstance(lower, Loops) and lower.template:
+        return read_of(source, lambda n: n.op.traits.parameter) is not None
+    return is_beginning(source)
 
 
 def is_beginning(node: Node) -> bool:

@@ -17,7 +17,7 @@ from graphc.ir.graph import Node
 from graphc.ir.op import Library, Loops
 from graphc.ir.sizes import hint_of
 from graphc.ir.types import Type, leaves
-from graphc.loops.nest import Expr
+from graphc.loops.nest import Expr, Scalars
 
 
 def loops_of(node: Node) -> Loops | None:
@@ -26,6 +26,15 @@ def loops_of(node: Node) -> Loops | None:
     if isinstance(lower, Library):
         return lower.loops(node)
     return lower if isinstance(lower, Loops) else None
+
+
+def index_of(b: Scalars, position: Expr, node: Node) -> tuple[Expr, ...]:
+    """The index of an element of a node, from its place in row-major order."""
+    made: list[Expr] = []
+    for extent in reversed(tensor_type(node).dims):
+        made.insert(0, position % extent)
+        position = position // extent
+    return tuple(made)
 
 
 class Written(Nest):
@@ -40,6 +49,8 @@ class Written(Nest):
 
         def read(operand: int, position: Expr) -> Element:
             source = node.inputs[operand]
+            if lower.template and source.id not in self.elements.buffers:
+                return self.elements.at(source, index_of(self.b, position, source))
             while source.id not in self.elements.buffers:
                 source = source.inputs[0]  # the first few images of an array: the same positions
             buffer = self.elements.buffers[source.id]

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from functools import cache
 from typing import Any
 
-from graphc.codegen.lowering.operands import can_fold_view
+from graphc.codegen.lowering.operands import can_fold_view, read_of
 from graphc.config import Config
 from graphc.ir.graph import Graph, Node
 from graphc.ir.liveness import last_reads, live_bytes
@@ -96,6 +96,11 @@ def changed_by(node: Node) -> tuple[Node, ...]:
     return node.inputs[: node.attrs["carries"]] if node.op.traits.loop else ()
 
 
+def has_template(node: Node) -> bool:
+    """Is there a kernel for the op, which reads by strides?"""
+    return isinstance(node.op.lower, Loops) and bool(node.op.lower.template)
+
+
 def nbytes(node: Node) -> int:
     return sum(hint_of(leaf.nbytes) for leaf in leaves(node.type))
 
@@ -160,7 +165,7 @@ class _Fuser:
                 continue
             if (
                 not grouped
-                or isinstance(lower, Library | Loops)
+                or (isinstance(lower, Library | Loops) and not self.strides(node, source))
                 or (isinstance(lower, Contraction) and not self.folds(node, position))
                 or (position and self.is_part_of_updated(node, source))
                 or self.is_outlived(source, issued)
@@ -191,6 +196,10 @@ class _Fuser:
         return behind_views(node.inputs[position]).id in self.inside or can_fold_view(
             node, position, self.kept
         )
+
+    def strides(self, node: Node, source: Node) -> bool:
+        """Does a kernel that reads by strides read an operand through its views?"""
+        return has_template(node) and read_of(source, self.kept) is not None
 
     def is_part_of_updated(self, node: Node, source: Node) -> bool:
         """Is a small operand of an update a view of the same array? Read before, the array may be
@@ -388,6 +397,7 @@ class _Region:
         # These kernels read arrays, so their scalar constants stay in memory.
         lower, copies = node.op.lower, self.fuser.groups.copies
         arrays, sums = isinstance(lower, Library | Loops), isinstance(lower, Contraction)
+        arrays = arrays and not has_template(node)
         inputs = [
             self.stored(n) if arrays or (sums and copies(n)) else self.operand(n)
             for n in node.inputs
