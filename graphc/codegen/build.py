@@ -408,6 +408,7 @@ def image_of(
         largest=largest_values(graph) if writer.config.backend == "cuda" else (),
         guarded=writer.config.check_finite,
         products=writer.products,
+        extents=writer.extents,
         hosts=writer.hosts,
     )
 

@@ -51,6 +51,13 @@ class RuntimeTuning(Tuning):
     stretches = number(64, 1, 1 << 16, "graphs of launches", "gpu",
         "launches at once against memory")
     prepared = number(1 << 15, 1, 1 << 30, "launches", "gpu", "launches kept packed against memory")
+    turn_acts = number(64, 1, 1 << 20, "launches", "gpu",
+        "rounds of a loop in one node against the price of a node's turn")
+    straight_acts = number(256, 0, 1 << 20, "launches", "gpu",
+        "loops without a node against memory, and time to make their graphs")
+    near_bytes = number(1 << 17, 0, 1 << 40, "bytes of a launch", "gpu",
+        "a node that repeats rounds against slices copied twice")
+    near_most = number(1 << 26, 0, 1 << 40, "bytes", "gpu", "the same, against memory")
     planned_steps = number(20_000, 0, 1 << 30, "steps", "gpu", "plans of runs against memory")
 
 

@@ -283,7 +283,7 @@ class FakeCuda:
 
     def cuModuleGetFunction(self, module, name):
         if b".entry" in module:
-            return OK, self.decide
+            return OK, getattr(self, name.decode())
         found = self.kernels.get(name.decode())
         return (OK, found) if found else (Status.CUDA_ERROR_NOT_FOUND,)
 
@@ -387,6 +387,22 @@ class FakeCuda:
             if cancelled.value and not failed.value:
                 failed.value = (row << 32) | 0xFFFFFFFF
         self.conditions[handle] = value
+
+    def begin(self, blocks, threads, state, row):
+        ctypes.c_int64.from_address(state).value = 0
+        ctypes.c_uint8.from_address(state + 8).value = 1
+
+    def advance(self, blocks, threads, state, total, row):
+        count = ctypes.c_int64.from_address(state)
+        count.value += 1
+        ctypes.c_uint8.from_address(state + 8).value = count.value < total
+
+    def move(self, blocks, threads, table, each, state, back, row):
+        entries = (ctypes.c_int64 * (4 * (blocks // each))).from_address(table)
+        for k in range(0, len(entries), 4):
+            near, far, move, nbytes = entries[k : k + 4]
+            far += ctypes.c_int64.from_address(state).value * move
+            ctypes.memmove(*((far, near) if back else (near, far)), nbytes)
 
     def cuGraphAddNode(self, graph, before, edges, count, node):
         assert list(before or ()) == graph[-1:] and count == len(graph[-1:])

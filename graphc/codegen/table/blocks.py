@@ -51,7 +51,7 @@ def block_rows(writer: TableWriter, node: Node) -> None:
             check_vectors(node, travel[register], writer.config)
     scope = {"r0": places[0], "arena": places[-1]}
     scope |= {f"p{k}": place for k, place in enumerate(places[1:])}
-    with writer.inside(scope):
+    with writer.inside(scope), writer.counting(False):
         loop_rows(writer, node, travel)
     writer.used = outer
 

@@ -194,7 +194,7 @@ def scan_rows(writer: TableWriter, node: Node) -> None:
         counter = loop.pointer((ABSENT, length if known else length + 1))
         skip = None if known else table.jump()  # it may be none: the loop is entered at its end
         top = table.position
-        with writer.inside(loop.scope):
+        with writer.inside(loop.scope), writer.counting(known):
             writer.graph_rows(node.regions[0])
         loop.advance()
         if skip is not None:

@@ -59,6 +59,8 @@ class TableWriter:
         self.origins: dict[int, Origin] = {}
         self.hosts: dict[str, HostCall] = {}
         self.products: dict[int, Product] = {}
+        self.extents: dict[int, tuple[tuple[int, bool], ...]] = {}
+        self.counted = False  # the rows are those of a loop of a known length
         self.registers = 0
         self.stacks = 0
         self.used = 0  # registers of the loops around the current row
@@ -135,6 +137,13 @@ class TableWriter:
         self.scope = {"c": (CONSTANTS, 0), **scope}
         yield
         self.scope, self.used, self.current = outer
+
+    @contextmanager
+    def counting(self, counted: bool) -> Iterator[None]:
+        """Rows of a loop of a known length, or of one whose operands are no slices."""
+        outer, self.counted = self.counted, counted
+        yield
+        self.counted = outer
 
     def base(self, region: Region, extra: int = 0) -> Operand:
         register, start = self.scope[region.base]
@@ -242,6 +251,13 @@ class TableWriter:
                 params=self.params(launch.params),
             )
             rows.append(row)
+            if self.counted:
+                self.extents[row] = tuple(
+                    (count * dtype.itemsize, kind != "in")
+                    for (dtype, count), (kind, *_) in zip(
+                        launch.buffers, launch.operands, strict=True
+                    )
+                )
         if spec.product is not None:
             self.products[rows[-1]] = spec.product
         return rows

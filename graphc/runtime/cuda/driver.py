@@ -19,6 +19,7 @@ import numpy as np
 from graphc.errors import GraphError
 from graphc.record import record
 from graphc.runtime.call.memory import address_of
+from graphc.runtime.cuda.device_code import CODE
 from graphc.runtime.cuda.graphs import Graph, Graphs
 from graphc.runtime.cuda.interface import CAPTURE, Acts, DeviceError, check_process
 
@@ -265,6 +266,9 @@ class Cuda:
 
     def function(self, module: Any, symbol: str) -> Any:
         return self.do("cuModuleGetFunction", module, symbol.encode())
+
+    def own(self, name: str) -> Any:
+        return self.function(self.load(CODE.encode() + b"\0", b""), name)
 
     def prepare(
         self, function: Any, shape: tuple[int, int, int], arguments: Sequence[int]

@@ -54,7 +54,25 @@ class Decision:
         return self.row, self.verdict, *ways
 
 
-Acts = Sequence[Act | Decision]
+@record(eq=False)
+class Turns:
+    """What happens `count` times, with operands that move from time to time: the first two times.
+
+    It is written down for the loop of a row, and becomes a decision before it is done.
+    """
+
+    row: int
+    count: int
+    first: Acts
+    second: Acts
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        turns = (tuple(act.key for act in acts) for acts in (self.first, self.second))
+        return self.row, self.count, *turns
+
+
+Acts = Sequence[Act | Decision | Turns]
 
 
 class DeviceError(RunError):
@@ -114,6 +132,9 @@ class Driver(Protocol):
 
     def function(self, module: Any, symbol: str) -> Any:
         """A kernel of a module."""
+
+    def own(self, name: str) -> Any:
+        """A kernel of the runtime itself (`device_code`)."""
 
     def prepare(self, function: Any, shape: tuple[int, int, int], arguments: Sequence[int]) -> Any:
         """A launch of blocks x threads, and bytes of shared memory for each block, with its packed

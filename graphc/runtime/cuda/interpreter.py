@@ -31,6 +31,12 @@ class Issue(Protocol):
     def branch(self, walk: Walk, row: int, verdict: int, following: int) -> int:
         """The row that a branch leads to, by the byte of device memory at `verdict`."""
 
+    def again(self, walk: Walk, row: int, following: int) -> int:
+        """The row that a loop which is not at its end leads to."""
+
+    def compare(self, apart: int) -> None:
+        """Two addresses are so far apart, and a row has been chosen by that."""
+
     def send(self, row: int, address: int) -> None:
         """Hand a value to the channel of a row."""
 
@@ -89,9 +95,9 @@ class Walk:
         return following
 
     def _loop(self, row: int, following: int) -> int:
-        register, target = self.words[row + 2 : row + 4]
+        register = self.words[row + 2]
         self.bases[register] -= 1
-        return target if self.bases[register] > 0 else following
+        return self.issue.again(self, row, following) if self.bases[register] > 0 else following
 
     def _copy(self, row: int, following: int) -> int:
         nbytes, target, source = self.words[row + 2], self.at(row + 3), self.at(row + 5)
@@ -102,8 +108,9 @@ class Walk:
         return following
 
     def _same(self, row: int, following: int) -> int:
-        same = self.at(row + 3) == self.at(row + 5)
-        return following if same else self.words[row + 2]
+        apart = self.at(row + 3) - self.at(row + 5)
+        self.issue.compare(apart)
+        return self.words[row + 2] if apart else following
 
     def _rotate(self, row: int, following: int) -> int:
         read, write, spare = self.words[row + 2 : row + 5]

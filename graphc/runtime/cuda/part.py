@@ -24,7 +24,7 @@ from graphc.runtime.cuda.gemm_choice import Products
 from graphc.runtime.cuda.interface import COMPUTE, Driver, Streamed, open_driver
 from graphc.runtime.cuda.memory import Memory
 from graphc.runtime.load.program import Image, Slot, numpy_dtype
-from graphc.runtime.load.table import BRANCH, SEND, WAIT, rows, stack_slots
+from graphc.runtime.load.table import BRANCH, JUMP, SEND, WAIT, rows, stack_slots
 
 
 class DevicePart(Part):
@@ -91,11 +91,13 @@ class DevicePart(Part):
 
     @cached_property
     def is_left(self) -> bool:  # type: ignore[override]
-        """Runs of straight programs that change nothing need not be waited for."""
-        image = self.image
-        waits = {self.table[row] for row in rows(self.table)} & {BRANCH, SEND, WAIT}
+        """Runs that change nothing, and end by themselves, need not be waited for."""
+        image, table = self.image, self.table
+        found = {table[row] for row in rows(table)}
+        waits = found & {SEND, WAIT} or (BRANCH in found and not self.driver.decides)
+        endless = any(table[row] == JUMP and table[row + 2] <= row for row in rows(table))
         keeps = image.variables or max(image.donated, default=-1) >= 0
-        return bool(image.results) and not waits and not keeps
+        return bool(image.results) and not (waits or endless or keeps)
 
     @cached_property
     def _kinds(self) -> list[tuple[np.dtype[Any], tuple[int, ...]]]:

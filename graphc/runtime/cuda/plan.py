@@ -20,7 +20,8 @@ import numpy as np
 from graphc.runtime.call.failure import CANCELLED
 from graphc.runtime.call.memory import address_of
 from graphc.runtime.cuda.decisions import NeedsHost, decided_there
-from graphc.runtime.cuda.interface import COMPUTE, Act, Acts, Decision, Driver, Streamed
+from graphc.runtime.cuda.interface import COMPUTE, Act, Acts, Decision, Driver, Turns
+from graphc.runtime.cuda.turns import on_device, take_turns
 from graphc.runtime.load.layouts import FrameWords
 from graphc.runtime.load.table import SEND, WAIT
 from graphc.runtime.tuning import tuned
@@ -61,9 +62,9 @@ class Direct:
         self.driver: Driver = frame.driver
         self.guarded = frame.guarded()
 
-    def do(self, step: Streamed, *key: object) -> None:
-        """Something that concerns the compute stream alone; what has the same key is the same."""
-        step(COMPUTE)
+    def do(self, act: Act) -> None:
+        """Something that concerns the compute stream alone."""
+        act.step(COMPUTE)
 
     def alone(self, step: Step) -> None:
         """Something that the host waits for, or that other streams take part in."""
@@ -76,17 +77,28 @@ class Direct:
 
     def call(self, row: int, addresses: tuple[int, ...]) -> None:
         if self.frame.table[row + 3]:
-            self.do(self.frame.step_of(row, addresses), row, *addresses)
+            self.frame.step_of(row, addresses)(COMPUTE)
 
     def copy(self, nbytes: int, target: int, source: int) -> None:
         if target in self.guarded:
             frame = weakref.proxy(self.frame)  # a plan belongs to its frame
             self.alone(lambda: frame.check())
             self.guarded = frozenset()
-        self.do(partial(self.driver.copy, target, source, nbytes), "copy", nbytes, target, source)
+        self.do(self.copying(nbytes, target, source))
+
+    def copying(self, nbytes: int, target: int, source: int) -> Act:
+        """A copy on the device."""
+        step = partial(self.driver.copy, target, source, nbytes)
+        return Act(("copy", nbytes, target, source), step)
 
     def branch(self, walk: Walk, row: int, verdict: int, following: int) -> int:
         return following if self.frame.check(extra=verdict) else walk.words[row + 2]
+
+    def again(self, walk: Walk, row: int, following: int) -> int:
+        return walk.words[row + 3]
+
+    def compare(self, apart: int) -> None:
+        """Nothing depends on it."""
 
     def send(self, row: int, address: int) -> None:
         self.alone(partial(self.frame.post.sends[self.frame.table[row + 3]].send, address))
@@ -100,21 +112,33 @@ class Recorder(Direct):
 
     def __init__(self, frame: DeviceFrame) -> None:
         super().__init__(frame)
-        self.pieces: list[list[Act | Decision] | Step] = []
+        self.owner = weakref.proxy(frame)  # a plan belongs to its frame
+        self.pieces: list[list[Act | Decision | Turns] | Step] = []
         self.size = 0
-        self.depth = 0  # of branches of the device
+        self.depth = 0  # of branches and loops of the device
+        self.plain: set[int] = set()  # rows of loops whose rounds are written down one by one
+        self.compared: list[int] = []  # how far apart addresses were that rows were chosen by
 
-    def do(self, step: Streamed, *key: object) -> None:
-        self.add(Act(key, step))
+    def do(self, act: Act) -> None:
+        self.extend((act,))
 
-    def add(self, act: Act | Decision) -> None:
-        """Write down something that happens after what is written."""
-        self._count()
-        last = self.pieces[-1] if self.pieces else None
-        if isinstance(last, list):
-            last.append(act)
-        else:
-            self.pieces.append([act])
+    def call(self, row: int, addresses: tuple[int, ...]) -> None:
+        if self.frame.table[row + 3]:
+            self.do(self.calling(row, addresses))
+
+    def calling(self, row: int, addresses: tuple[int, ...]) -> Act:
+        """The call of a row's kernel, which is made ready when it is done: it may be moved yet."""
+        return Act((row, *addresses), partial(_call, self.owner, row, addresses))
+
+    def extend(self, acts: Acts) -> None:
+        """Write down what happens after what is written."""
+        for act in acts if self.depth else on_device(self, acts):
+            self._count()
+            last = self.pieces[-1] if self.pieces else None
+            if isinstance(last, list):
+                last.append(act)
+            else:
+                self.pieces.append([act])
 
     def alone(self, step: Step) -> None:
         if self.depth:
@@ -134,8 +158,23 @@ class Recorder(Direct):
             walk.bases[:], self.guarded, self.size = kept
             self.begin(row)
             raise Reached(verdict) from None
-        self.add(act)
+        self.extend((act,))
         return go_on
+
+    def again(self, walk: Walk, row: int, following: int) -> int:
+        counter, target = walk.words[row + 2 : row + 4]
+        if not self.driver.decides or row in self.plain:
+            return target
+        kept = list(walk.bases), self.guarded, self.size
+        try:
+            take_turns(self, walk, row, target)
+        except NeedsHost:
+            self.plain.add(row)
+            walk.bases[:], self.guarded, self.size = kept
+        return target if walk.bases[counter] > 0 else following
+
+    def compare(self, apart: int) -> None:
+        self.compared.append(apart)
 
     def region(self, walk: Walk, row: int, until: int) -> Acts:
         """What happens from a row to another, by itself. Raises NeedsHost."""
@@ -156,6 +195,10 @@ class Recorder(Direct):
         self.size += 1
         if self.size > tuned.planned_steps:
             raise Unplanned
+
+
+def _call(frame: DeviceFrame, row: int, addresses: tuple[int, ...], stream: int) -> None:
+    frame.step_of(row, addresses)(stream)
 
 
 class Stretch:
@@ -181,7 +224,7 @@ class Stretch:
         if not self.known:
             self.known, self.steps = True, None
 
-    def _steps(self, piece: list[Act | Decision] | Step) -> Iterator[Step]:
+    def _steps(self, piece: list[Act | Decision | Turns] | Step) -> Iterator[Step]:
         if not isinstance(piece, list):
             yield piece
         elif not _all_steps(piece) or (self.known and self.driver.captures):

@@ -13,15 +13,17 @@ import time
 import weakref
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
 
 from graphc.errors import GraphError
 from graphc.record import record
+from graphc.runtime.call.failure import CANCELLED
 from graphc.runtime.call.memory import address_of, aligned_bytes
-from graphc.runtime.cuda.interface import Acts, Multiplier, check_process
+from graphc.runtime.cuda.device_code import WINDOW_BYTES
+from graphc.runtime.cuda.interface import Act, Acts, Decision, Multiplier, check_process
 
 GRANULE = 256  # device memory is aligned to this
 _C_FUNCTION = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
@@ -42,7 +44,7 @@ class _Launch:
 class Simulator:
     """`gpu:number` of the simulator."""
 
-    captures = decides = False
+    captures, decides = False, True
     kind = "simulator"
     dlpack = (1, 0)  # its memory is the host's
 
@@ -98,10 +100,30 @@ class Simulator:
             )
         return _simulated(found[0]), found[1]
 
+    def own(self, name: str) -> tuple[Any, Buffers]:
+        return _Own(getattr(self, f"_{name}")), ()
+
+    def _begin(self, state: int, row: int) -> None:
+        _word(state).value = 0
+        _byte(state + 8).value = 1
+
+    def _advance(self, state: int, total: int, row: int) -> None:
+        _word(state).value += 1
+        _byte(state + 8).value = _word(state).value < total
+
+    def _move(self, table: int, blocks: int, state: int, back: int, row: int, count: int) -> None:
+        for at in range(table, table + count // blocks * WINDOW_BYTES, WINDOW_BYTES):
+            near, far, move, nbytes = (_word(at + 8 * k).value for k in range(4))
+            far += _word(state).value * move
+            self._view("uint8", nbytes, near), self._view("uint8", nbytes, far)
+            ctypes.memmove(*((far, near) if back else (near, far)), nbytes)
+
     def prepare(
         self, function: tuple[Any, Buffers], shape: tuple[int, int, int], arguments: Sequence[int]
     ) -> _Launch:
         kernel, buffers = function
+        if isinstance(kernel, _Own):
+            return _Launch(kernel, shape[:2], tuple(arguments))
         views = [self._view(*b, at) for b, at in zip(buffers, arguments, strict=False)]
         *params, status, row = arguments[len(buffers) :]
         return _Launch(kernel, shape[:2], (*views, *params, self._view("int64", 1, status), row))
@@ -158,11 +180,40 @@ class Simulator:
     def synchronize(self, stream: int) -> None:
         """Everything has happened."""
 
-    def graph(self, acts: Acts) -> None:
-        raise GraphError("the simulator records no graphs")
+    def graph(self, acts: Acts) -> Acts:
+        return acts
 
-    def launch_graph(self, graph: None, stream: int) -> None:
-        raise GraphError("the simulator records no graphs")
+    def launch_graph(self, graph: Acts, stream: int) -> None:
+        for act in graph:
+            if isinstance(act, Decision):
+                self._decision(act, stream)
+            elif isinstance(act, Act):
+                act.step(stream)
+
+    def _decision(self, act: Decision, stream: int) -> None:
+        """What a conditional node does; it is seen at once that the run has to end."""
+        if not act.repeats:
+            self.launch_graph(act.ways[not _byte(act.verdict).value], stream)
+            return
+        _, cancel, status = map(_word, act.words)
+        while _byte(act.verdict).value and not cancel.value and not status.value:
+            self.launch_graph(act.ways[0], stream)
+        if cancel.value and not status.value:
+            status.value = (act.row << 32) | (CANCELLED & 0xFFFFFFFF)
+
+
+class _Own:
+    """A kernel of the runtime itself; `move` is told its blocks."""
+
+    def __init__(self, function: Callable[..., None]) -> None:
+        self.function = function
+
+    def __getitem__(self, shape: tuple[int, int]) -> Callable[..., None]:
+        moves = self.function.__name__ == "_move"
+        return partial(self.function, count=shape[0]) if moves else self.function
+
+
+_word, _byte = ctypes.c_int64.from_address, ctypes.c_uint8.from_address
 
 
 @cache

@@ -202,6 +202,10 @@ def _share(image: Image, values: list[int]) -> dict[str, Any]:
         "guarded": image.guarded,
         "stacks": image.stack_bytes,
         "products": [[row, product.listed] for row, product in image.products.items()],
+        "extents": [
+            [row, [-size if written else size for size, written in extents]]
+            for row, extents in image.extents.items()
+        ],
         "arena": image.arena_bytes,
         "holes": None if image.holes is None else listed(image.holes),
         "threads": image.threads,

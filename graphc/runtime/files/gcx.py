@@ -254,6 +254,7 @@ class File:
             guarded=share["guarded"] is True,
             stack_bytes=_number(share.get("stacks", UNLIMITED)),
             products=dict(_products(share["products"])),
+            extents=dict(_extents(share.get("extents", ()))),
             **code,
         )
 
@@ -335,6 +336,11 @@ def _products(rows: Any) -> Iterator[tuple[int, Product]]:
 
     for row, values in rows:
         yield _number(row), read(values)
+
+
+def _extents(rows: Any) -> Iterator[tuple[int, tuple[tuple[int, bool], ...]]]:
+    for row, values in rows:
+        yield _number(row), tuple((abs(_number(size)), size < 0) for size in values)
 
 
 def _channels(rows: Any) -> Iterator[Channel]:

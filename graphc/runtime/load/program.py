@@ -161,7 +161,8 @@ class Image:
     units and grain of a row that calls it are the blocks and the threads of its launch.  `largest`
     are the largest values in the arena at its fullest, with their bytes; `guarded` has variables
     written only when no kernel before has failed.  `products` says of rows what a library can do in
-    their place.
+    their place, `extents` of the rows of counted loops how many bytes each operand has, and whether
+    they are written.
     The stacks of a run grow to `stack_bytes` together.
     `hosts` are the kernels that are functions of this process.
     The image of a program for many sizes has `formulas`, and each device's `holes` for them.
@@ -197,6 +198,7 @@ class Image:
     guarded: bool = False
     stack_bytes: int = UNLIMITED
     products: Mapping[int, Product] = field(default_factory=dict)
+    extents: Mapping[int, tuple[tuple[int, bool], ...]] = field(default_factory=dict)
     hosts: Mapping[str, HostCall] = field(default_factory=dict)
     formulas: Formulas | None = None
     holes: Holes | None = None
@@ -284,6 +286,8 @@ class Image:
         )
         if self.products:
             self._check_products(sizes)
+        if self.extents:
+            self._check_extents()
 
     def _check_products(self, sizes: Sequence[int]) -> None:
         """`sizes` are the bytes of the bases, -1 where that is not known."""
@@ -299,6 +303,17 @@ class Image:
             if any(not set(step_table.operands_of(words, call)) <= set(operands) for call in calls):
                 raise GraphError(f"the calls before word {row} of the table have other operands")
             product.check([sizes[base] - at if sizes[base] >= 0 else -1 for base, at in operands])
+
+    def _check_extents(self) -> None:
+        words = self.table.tolist()
+        counts = {
+            row: words[row + 6] for row in step_table.rows(words) if words[row] == step_table.CALL
+        }
+        for row, extents in self.extents.items():
+            if counts.get(row) != len(extents) or any(size < 0 for size, _ in extents):
+                raise GraphError(
+                    f"word {row} of the table calls nothing on {len(extents)} operands"
+                )
 
     def _check_launches(self) -> None:
         if len(self.arity) != len(self.kernels) or min(self.arity, default=0) < 0:

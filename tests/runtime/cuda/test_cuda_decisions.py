@@ -13,7 +13,7 @@ from graphc.codegen.gpu import toolkit
 from graphc.codegen.gpu.arch import chip_of
 from graphc.errors import RunError
 from graphc.runtime.call.execute import Executable
-from graphc.runtime.cuda import graphs, interface
+from graphc.runtime.cuda import device_code, interface
 from graphc.runtime.load.program import Origin
 from graphc.runtime.load.table import ABSENT, ARENA, TableBuilder
 
@@ -154,11 +154,12 @@ def test_what_needs_the_host_is_left_to_it(fake: FakeCuda, monkeypatch: pytest.M
     assert fake.rounds == 0
 
 
-def test_the_kernel_is_one_for_every_chip() -> None:
+def test_the_kernels_are_code_for_every_chip() -> None:
     """The function it calls is the driver's own; a function that does nothing stands in for it."""
     pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
-    head, end = graphs.KERNEL.split(";\n\n.visible", 1)
+    head, end = device_code.CODE.split(";\n\n.visible", 1)
     text = f"{head.replace('.extern', '.visible')} {{ ret; }}\n.visible{end}"
     for chip in ("sm_75", "sm_80", "sm_90"):
-        report = toolkit.assemble(text, chip_of(f"cuda:{chip}"))[1]["decide"]
-        assert not report.spills
+        reports = toolkit.assemble(text, chip_of(f"cuda:{chip}"))[1]
+        assert set(reports) == {"decide", "begin", "advance", "move"}
+        assert not any(report.spills for report in reports.values())

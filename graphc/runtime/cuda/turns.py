@@ -1,0 +1,301 @@
+"""Loops of a known length that the device goes through by itself.
+
+    round  1  2 ... p | p+1 ... p+u | ... | ... n      the first ones as they come, then turns of u
+                        turn 1        2
+
+The second turn is walked, too, to see how far each operand moves from turn to turn; as registers
+move by sums alone, all later turns go on like that.  On the device a turn is the body of a node:
+what moves is copied near first, so that addresses stay, and what was written is copied back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from graphc.record import record
+from graphc.runtime.call.memory import address_of
+from graphc.runtime.cuda.decisions import NeedsHost
+from graphc.runtime.cuda.device_code import WINDOW_BYTES
+from graphc.runtime.cuda.interface import COMPUTE, Act, Acts, Decision, Turns
+from graphc.runtime.load.table import POP, PUSH, STACK, rows
+from graphc.runtime.tuning import tuned
+
+if TYPE_CHECKING:
+    from graphc.runtime.cuda.interpreter import Walk
+    from graphc.runtime.cuda.plan import Recorder
+
+_GRANULE = 256  # windows are as aligned near as they are far
+_LANES = 256
+_LANE_BYTES = 64  # that a thread copies, if there are so many
+_MOST_BLOCKS = 64  # for one window
+
+
+@record(frozen=True)
+class Span:
+    """Where an operand is, and what of the memory around it is read or written."""
+
+    address: int
+    low: int
+    high: int
+    written: bool
+
+
+@record
+class Window:
+    """Memory that moves from turn to turn: copied near before one, and back if it was written."""
+
+    low: int
+    high: int
+    move: int
+    written: bool
+    near: int = 0
+
+    def sweep(self, count: int) -> tuple[int, int]:
+        """The memory of all turns."""
+        reach = (count - 1) * self.move
+        return self.low + min(0, reach), self.high + max(0, reach)
+
+
+# ----------------------------------------------------------------------------- written down
+
+
+def take_turns(recorder: Recorder, walk: Walk, row: int, target: int) -> None:
+    """Write down the rounds that a loop row has left, or the next ones if they cannot be turns.
+
+    Raises NeedsHost for what is none of the device's.
+    """
+    counter = walk.words[row + 2]
+    if any(walk.words[at] in (STACK, PUSH, POP) for at in rows_between(walk.words, target, row)):
+        raise NeedsHost
+
+    def rounds(count: int) -> list[Act | Decision | Turns]:
+        made: list[Act | Decision | Turns] = []
+        for _ in range(count):
+            made += recorder.region(walk, target, row)
+            walk.bases[counter] -= 1
+        return made
+
+    recorder.extend(lead := rounds(1))
+    size, left = max(1, count_of(lead)), walk.bases[counter]
+    unrolled = max(2, tuned.turn_acts // size // 2 * 2)  # even: what changes places is back
+    if left * size <= tuned.straight_acts or left < 3 * unrolled:
+        recorder.extend(rounds(left))
+        return
+    recorder.extend(rounds(left % unrolled))
+
+    def turn() -> tuple[Acts, tuple[list[int], list[int]]]:
+        """What a turn does, and how registers move in it and addresses are compared."""
+        before, start = list(walk.bases), len(recorder.compared)
+        acts = rounds(unrolled)
+        moves = [b - a for a, b in zip(before, walk.bases, strict=True)]
+        return acts, (moves, recorder.compared[start:])
+
+    count = left // unrolled
+    (first, way), (second, again) = turn(), turn()
+    made = Turns(row, count, first, second)
+    if way == again and fits(recorder, made, left * size):
+        recorder.extend([made])
+        moved_on = zip(walk.bases, way[0], strict=True)
+        walk.bases[:] = [base + (count - 2) * move for base, move in moved_on]
+    else:
+        recorder.extend([*first, *second])
+        recorder.plain.add(row)
+
+
+def rows_between(words: Sequence[int], begin: int, end: int) -> Iterator[int]:
+    """The rows from one to another."""
+    return (begin + at for at in rows(words[begin:end]))
+
+
+def count_of(acts: Acts) -> int:
+    """How many nodes of a graph acts are, about."""
+    return sum(map(_nodes, acts))
+
+
+def _nodes(act: Act | Decision | Turns) -> int:
+    if isinstance(act, Decision):
+        return 2 + sum(map(count_of, act.ways))
+    return 4 + count_of(act.first) if isinstance(act, Turns) else 1
+
+
+def fits(recorder: Recorder, turns: Turns, size: int) -> bool:
+    """Whether copies near say the same, and are not too much beside what is done."""
+    try:
+        windows, _ = windows_of(recorder, turns)
+    except NeedsHost:
+        return False
+    near = sum(window.high - window.low for window in windows)
+    acts = max(1, count_of(turns.first))
+    large = near > tuned.near_bytes * acts
+    return near <= tuned.near_most and not (large and size <= tuned.planned_steps)
+
+
+# ----------------------------------------------------------------------------------- windows
+
+
+def spans_of(recorder: Recorder, acts: Acts) -> Iterator[Span]:
+    """The operands of acts. Raises NeedsHost where their sizes are not known."""
+    for act in acts:
+        if isinstance(act, Turns):
+            pairs = zip(spans_of(recorder, act.first), spans_of(recorder, act.second), strict=True)
+            both = list(pairs)
+            for k in range(2):
+                yield from (_swept(pair[k].address, *pair, act.count) for pair in both)
+        elif isinstance(act, Decision):
+            yield Span(act.verdict, act.verdict, act.verdict + 1, written=False)
+            for way in act.ways:
+                yield from spans_of(recorder, way)
+        else:
+            yield from _operands(recorder, act)
+
+
+def _swept(address: int, first: Span, second: Span, count: int) -> Span:
+    """What is read or written in all turns, by an operand of the first ones."""
+    reach = (count - 1) * (second.address - first.address)
+    return Span(address, first.low + min(0, reach), first.high + max(0, reach), first.written)
+
+
+def _operands(recorder: Recorder, act: Act) -> Iterator[Span]:
+    head, *numbers = act.key
+    if head == "copy":
+        nbytes, target, source = numbers
+        yield Span(target, target, target + nbytes, written=True)
+        yield Span(source, source, source + nbytes, written=False)
+        return
+    extents = recorder.frame.part.image.extents.get(head, ())
+    if len(extents) != len(numbers):
+        raise NeedsHost
+    for address, (nbytes, written) in zip(numbers, extents, strict=True):
+        yield Span(address, address, address + nbytes, written)
+
+
+def windows_of(recorder: Recorder, turns: Turns) -> tuple[list[Window], list[Window | None]]:
+    """The windows of turns, and that of every operand, or None for one that stays. Raises
+    NeedsHost where copies would change what is computed.
+    """
+    first, second = (list(spans_of(recorder, acts)) for acts in (turns.first, turns.second))
+    moves = [
+        b.address - a.address if a.low < a.high else 0 for a, b in zip(first, second, strict=True)
+    ]
+    if any(b.low - a.low != move for a, b, move in zip(first, second, moves, strict=True) if move):
+        raise NeedsHost
+    windows: list[Window] = []
+    pairs = [(move, span) for move, span in zip(moves, first, strict=True) if move]
+    for move, span in sorted(pairs, key=lambda pair: (pair[0], pair[1].low)):
+        last = windows[-1] if windows else None
+        if last is not None and last.move == move and span.low <= last.high:
+            last.high = max(last.high, span.high)
+            last.written |= span.written
+        else:
+            windows.append(Window(span.low, span.high, move, span.written))
+    still = [
+        Window(span.low, span.high, 0, span.written)
+        for span, move in zip(first, moves, strict=True)
+        if not move and span.low < span.high
+    ]
+    for k, window in enumerate(windows):
+        others = [*still, *(other for other in windows[:k] if other.move != window.move)]
+        if any(_meet(window, other, turns.count) for other in others):
+            raise NeedsHost
+    of = [_window_of(windows, span, move) for span, move in zip(first, moves, strict=True)]
+    return windows, of
+
+
+def _meet(one: Window, other: Window, count: int) -> bool:
+    """Whether one writes what the other reads or writes, in whatever turns."""
+    (low, high), (begin, end) = one.sweep(count), other.sweep(count)
+    return (one.written or other.written) and low < end and begin < high
+
+
+def _window_of(windows: Iterable[Window], span: Span, move: int) -> Window | None:
+    if not move:
+        return None
+    return next(w for w in windows if w.move == move and w.low <= span.low <= w.high)
+
+
+# --------------------------------------------------------------------------------- the device
+
+
+def on_device(recorder: Recorder, acts: Acts) -> Iterator[Act | Decision]:
+    """Acts with all turns as what the device does."""
+    for act in acts:
+        if isinstance(act, Turns):
+            yield from _as_loop(recorder, act)
+        elif isinstance(act, Decision):
+            ways = tuple(tuple(on_device(recorder, way)) for way in act.ways)
+            yield Decision(act.row, act.verdict, ways, act.words)
+        else:
+            yield act
+
+
+def _as_loop(recorder: Recorder, turns: Turns) -> Iterator[Act | Decision]:
+    windows, of = windows_of(recorder, turns)
+    size = 16 + 2 * WINDOW_BYTES * len(windows)
+    for window in windows:
+        window.near = -(-size // _GRANULE) * _GRANULE + window.low % _GRANULE
+        size = window.near + window.high - window.low
+    memory = recorder.frame.part.memory.block(size + _GRANULE)
+    start = -(-memory.address // _GRANULE) * _GRANULE
+    for window in windows:
+        window.near += start
+    spans = spans_of(recorder, turns.first)
+    places = (
+        span.address if window is None else window.near + span.address - window.low
+        for span, window in zip(spans, of, strict=True)
+    )
+    body = tuple(on_device(recorder, [moved(recorder, act, places) for act in turns.first]))
+    driver, row = recorder.driver, turns.row
+
+    def own(name: str, *words: int, blocks: int = 1, threads: int = 1) -> Act:
+        """A kernel of the runtime; it keeps the memory."""
+        shape = blocks, threads, 0
+        prepared = driver.prepare(driver.own(name), shape, (*words, row))
+        return Act((name, *words), partial(_kept, memory, partial(driver.launch, prepared)))
+
+    tables = windows, [window for window in windows if window.written]
+    moves, place = [], start + 16
+    for back, some in enumerate(tables):
+        words = [number for w in some for number in (w.near, w.low, w.move, w.high - w.low)]
+        if words:
+            listed = np.array(words, np.int64)
+            driver.copy(place, address_of(listed), listed.nbytes, COMPUTE)
+            driver.synchronize(COMPUTE)
+            most = max(window.high - window.low for window in some)
+            blocks = min(_MOST_BLOCKS, -(-most // (_LANES * _LANE_BYTES)))
+            shape = {"blocks": blocks * len(some), "threads": _LANES}
+            moves.append([own("move", place, blocks, start, back, **shape)])
+            place += listed.nbytes
+        else:
+            moves.append([])
+    way = (*moves[0], *body, *moves[1], own("advance", start, turns.count))
+    yield own("begin", start)
+    yield Decision(row, start + 8, (way,), recorder.frame.looks())
+
+
+def _kept(memory: object, step: partial[None], stream: int) -> None:
+    """A step that lives on memory of its own."""
+    step(stream)
+
+
+def moved(
+    recorder: Recorder, act: Act | Decision | Turns, places: Iterator[int]
+) -> Act | Decision | Turns:
+    """An act on operands that lie elsewhere, in the order of `spans_of`."""
+    if isinstance(act, Turns):
+        first, second = (
+            tuple(moved(recorder, each, places) for each in acts)
+            for acts in (act.first, act.second)
+        )
+        return Turns(act.row, act.count, first, second)
+    if isinstance(act, Decision):
+        verdict = next(places)
+        ways = tuple(tuple(moved(recorder, each, places) for each in way) for way in act.ways)
+        return Decision(act.row, verdict, ways, act.words)
+    head, *numbers = act.key
+    if head == "copy":
+        return recorder.copying(numbers[0], next(places), next(places))
+    return recorder.calling(head, tuple(next(places) for _ in numbers))
