@@ -50,12 +50,15 @@ class Array:
     __slots__ = ("__weakref__", "_host", "block", "dtype", "name", "pending", "shape")
 
     def __init__(self, slot: Slot, memory: np.ndarray[Any, Any] | Block) -> None:
-        self.name = slot.name
+        self.name, self.shape = slot.name, slot.shape
         self.dtype = numpy_dtype(slot.dtype)
-        self.shape = slot.shape
         self.pending: Run | None = None
-        self.block = None if isinstance(memory, np.ndarray) else memory
-        self._host = _frozen(memory) if isinstance(memory, np.ndarray) else None
+        self.block: Block | None = None
+        self._host: np.ndarray[Any, Any] | None = None
+        if isinstance(memory, np.ndarray):
+            self._host = _frozen(memory)
+        else:
+            self.block = memory
 
     def wait(self) -> Array:
         """Wait until it has been computed; the array itself. Raises RunError if that has failed."""

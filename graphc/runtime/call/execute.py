@@ -10,7 +10,9 @@ from __future__ import annotations
 import os
 import time
 import weakref
+from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -58,6 +60,8 @@ class Executable:
         self._result_dtypes = [numpy_dtype(slot.dtype) for slot in image.results]
         self._frames: tuple[Frame, ...] = ()
         self._extra: tuple[Frame, ...] = ()
+        self._left: deque[Pending] = deque()  # runs in order, those that nobody has waited for
+        self.ended: deque[Frame] = deque(maxlen=1)  # the frame of the latest that has ended
         self._lock = fork_safe_lock()
         room = tuned.kept_arenas // max(1, sum(i.arena_bytes for i in image.images))
         self._kept_frames = max(1, min(entry.MOST_FRAMES, room))
@@ -171,13 +175,14 @@ class Executable:
         if given is None:
             return None
         addresses, after = given
-        frame = self._take()
+        frame = self._frame_ahead()
         try:
             made: list[Array] = frame.own.launch(addresses)
-            run = frame.own.pending = Pending(self, frame, after)
+            run = Pending(self, frame, after)
         except BaseException:
             self.give(frame)
             raise
+        self._left.append(run)
         for array in made:
             array.pending = run
         if frame in self._extra:  # it goes with the run
@@ -297,26 +302,30 @@ class Executable:
             frame.cancel()
 
     def _take(self) -> Frame:
-        """A frame that nobody uses: that of a run which has been waited for, or a new one."""
+        """A frame that nobody uses: that of the oldest run that is left, or a new one."""
         while (found := self._free_frame()) is None:
-            enough = len(self._frames) >= min(self._kept_frames, tuned.pending)
-            oldest = min(self._pending(), key=lambda run: run.number, default=None)
-            if oldest is None or not enough:
+            try:
+                self._left.popleft().end()
+            except IndexError:
                 return self._new_frame()
-            oldest.end()
         return found
 
-    def _free_frame(self) -> Frame | None:
-        for frame in self._frames:
-            if self.support.acquire(frame.flag):
-                frame.words[FrameWords.cancel] = 0
-                return frame
-        return None
+    def _frame_ahead(self) -> Frame:
+        """As `_take`, for a run that is left: a new one before the oldest of few is waited for."""
+        most = min(self._kept_frames, tuned.pending)
+        while len(self._left) >= most:
+            with suppress(IndexError):  # another thread was here
+                self._left.popleft().end()
+        found = self._free_frame()
+        return found or (self._new_frame() if len(self._frames) < most else self._take())
 
-    def _pending(self) -> list[Pending]:
-        """Runs that nobody has waited for."""
-        found = (frame.own.pending for frame in self._frames if frame.own is not None)
-        return [run for run in found if run is not None]
+    def _free_frame(self) -> Frame | None:
+        for frames in (self.ended, self._frames):
+            for frame in frames:
+                if self.support.acquire(frame.flag):
+                    frame.words[FrameWords.cancel] = 0
+                    return frame
+        return None
 
     def _new_frame(self) -> Frame:
         frame = self._make_frame()

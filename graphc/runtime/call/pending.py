@@ -50,6 +50,9 @@ class Pending:
 
     def end(self) -> None:
         """Wait for its end, and for those of all before it; another run may have its frame then."""
+        if not self.after:
+            self._end()
+            return
         found, left = {self.number: self}, [self]
         while left:
             earlier = [run for run in left.pop().after if run.number not in found]
@@ -66,9 +69,9 @@ class Pending:
             if self._frame is None:  # another thread was here
                 return
             failure = frame.own.outcome()
-            failures = (run.failure for run in self.after)
-            self.failure = next(filter(None, failures), None) or failure
+            failures = [run.failure for run in self.after if run.failure is not None]
+            self.failure = failures[0] if failures else failure
             self.after = []
             self._frame = self._executable = None
-            frame.own.pending = None
             executable.give(frame)
+            executable.ended.append(frame)

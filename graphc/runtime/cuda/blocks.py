@@ -43,9 +43,9 @@ class Pool:
         return self._take(nbytes)
 
     def _take(self, nbytes: int) -> DeviceBlock:
-        size = max(1, -(-nbytes // GRANULE)) * GRANULE
+        size = -(-nbytes // GRANULE) * GRANULE or GRANULE
+        found = self.free[size]
         with self._lock:
-            found = self.free[size]
             if found:
                 self.kept -= size
                 return DeviceBlock(self, found.pop(), size)

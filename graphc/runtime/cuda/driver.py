@@ -142,7 +142,8 @@ class Cuda:
         # What every call asks for is found once.
         self._launch, self._graph_launch = self.api.cuLaunchKernel, self.api.cuGraphLaunch
         self._set_current, self._record = self.api.cuCtxSetCurrent, self.api.cuEventRecord
-        self._settle = self.api.cuEventSynchronize
+        self._settle, self._synchronize = self.api.cuEventSynchronize, self.api.cuStreamSynchronize
+        self._copy = self.api.cuMemcpyAsync
         self.device = self.do("cuDeviceGet", number)
         self.context = self.do("cuDevicePrimaryCtxRetain", self.device)
         self.enter()
@@ -160,7 +161,8 @@ class Cuda:
         self._multiplier: CublasLt | None = None
 
     def enter(self) -> None:
-        check_process(self.process)
+        if os.getpid() != self.process:
+            check_process(self.process)
         (status,) = self._set_current(self.context)
         if status:
             raise self._refused("cuCtxSetCurrent", status)
@@ -219,7 +221,9 @@ class Cuda:
         return np.ctypeslib.as_array(owner)
 
     def copy(self, target: int, source: int, nbytes: int, stream: int) -> None:
-        self.do("cuMemcpyAsync", target, source, nbytes, self.streams[stream])
+        (status,) = self._copy(target, source, nbytes, self.streams[stream])
+        if status:
+            raise self._refused("cuMemcpyAsync", status)
 
     def zero(self, address: int, nbytes: int, stream: int) -> None:
         self.do("cuMemsetD8Async", address, 0, nbytes, self.streams[stream])
@@ -340,7 +344,9 @@ class Cuda:
         self.do("cuCtxSynchronize")
 
     def synchronize(self, stream: int) -> None:
-        self.do("cuStreamSynchronize", self.streams[stream])
+        (status,) = self._synchronize(self.streams[stream])
+        if status:
+            raise self._refused("cuStreamSynchronize", status)
 
     def graph(self, acts: Acts) -> Graph:
         return self.graphs.graph(acts)

@@ -34,7 +34,6 @@ from graphc.runtime.load.table import BRANCH, FIRST_PARAM, TableBuilder, rows
 from graphc.runtime.tuning import tuned
 
 if TYPE_CHECKING:
-    from graphc.runtime.call.pending import Pending
     from graphc.runtime.cuda.part import DevicePart
 
 
@@ -58,14 +57,15 @@ class DeviceFrame:
         self.words = native.words
         self.native = weakref.proxy(native)
         self.row = 0
-        self.pending: Pending | None = None  # a run that nobody has waited for
-        self.end = part.driver.event()  # that of the latest one
+        self.end = part.driver.event()  # of the latest run that was launched
         self.lock = fork_safe_lock()
         image = part.image
         self.transfer = Transfer(part.memory, image)
         self.status = self.transfer.status
         self.bases = [self.transfer.arena, part.constants, *self.transfer.places]
         self.bases += [0] * (image.bases - len(self.bases))
+        self.given = slice(FIRST_PARAM, image.first_variable)  # params and results
+        self.placed = slice(FIRST_PARAM, image.first_register)  # params, results and variables
         native.stacks = np.zeros((part.stack_slots, 3), np.int64)
         self.stacks = Stacks(part.memory, native.stacks)
         self.workspace = 0
@@ -110,7 +110,7 @@ class DeviceFrame:
         self.driver.enter()
         image, made = self.part.image, self.part.results()
         places = *given, *[array.address for array in made]
-        self.bases[FIRST_PARAM : image.first_register] = places
+        self.bases[self.placed] = places
         try:
             self._work()
             self.driver.record(self.end, COMPUTE)
@@ -130,9 +130,9 @@ class DeviceFrame:
             self.driver.settle(self.end)
         except DeviceError as error:
             return partial(image.blamed, error, error.row)
-        row, code = self.transfer.failure
-        if not code:
+        if not self.transfer.word[0]:
             return None
+        row, code = self.transfer.failure
         self.transfer.forget_failure()
         return partial(explain, image, code, row)
 
@@ -153,12 +153,11 @@ class DeviceFrame:
     def _run(self) -> None:
         self.driver.enter()
         self.post.begin()
-        image, mirrors = self.part.image, self.part.mirrors
-        bases = self.words[FrameWords.bases :]
-        hosts = bases[FIRST_PARAM : image.first_variable].tolist()
+        mirrors = self.part.mirrors
+        hosts = self.native.bases[self.given].tolist()
         places = self._places(hosts)
         try:
-            self.bases[FIRST_PARAM : image.first_register] = [*places, *mirrors.begin()]
+            self.bases[self.placed] = [*places, *mirrors.begin()]
             self.transfer.upload(hosts, places)
             self._work()
             self._judge(*self.transfer.download(hosts, places))

@@ -13,9 +13,9 @@ reads it, so that nothing has to be fetched after a run that went well.
 
 from __future__ import annotations
 
-import ctypes
 import weakref
 from collections.abc import Sequence
+from ctypes import memmove
 from typing import Any
 
 import numpy as np
@@ -58,6 +58,7 @@ class Transfer:
         self.outward = [k for k in starts if k >= self.count and self.sizes[k]]
         self.first, self.inbox = self._box(self.inward)
         self.last, self.outbox = self._box(self.outward)
+        self.inbox_at, self.outbox_at = address_of(self.inbox), address_of(self.outbox)
         self.verdict = self.driver.pinned(1)
         together = {*self.inward, *self.outward}
         self.alone = [k for k, n in enumerate(self.sizes) if n and k not in together]
@@ -97,12 +98,11 @@ class Transfer:
 
     def upload(self, hosts: Sequence[int], places: Sequence[int]) -> None:
         """Copy the arguments to the device. `hosts` has their addresses, 0 where one is there."""
-        start = address_of(self.inbox) - self.first
         found = [k for k in self.inward if hosts[k]]
         for k in found:
-            ctypes.memmove(start + self.places[k], hosts[k], self.sizes[k])
+            memmove(self.inbox_at - self.first + self.places[k], hosts[k], self.sizes[k])
         if found:
-            self.driver.copy(self.first, address_of(self.inbox), self.inbox.nbytes, COMPUTE)
+            self.driver.copy(self.first, self.inbox_at, self.inbox.nbytes, COMPUTE)
         for k in self.alone:
             if k < self.count and hosts[k]:
                 self.driver.copy(places[k], hosts[k], self.sizes[k], COMPUTE)
@@ -113,13 +113,12 @@ class Transfer:
             if k >= self.count and hosts[k]:
                 self.driver.copy(hosts[k], places[k], self.sizes[k], COMPUTE)
         found = [k for k in self.outward if hosts[k]]
-        begin = address_of(self.outbox)
         if found:
-            self.driver.copy(begin, self.last, self.outbox.nbytes, COMPUTE)
+            self.driver.copy(self.outbox_at, self.last, self.outbox.nbytes, COMPUTE)
         self.driver.synchronize(COMPUTE)
         row, code = self.failure
         for k in found if not code else ():
-            ctypes.memmove(hosts[k], begin - self.last + self.places[k], self.sizes[k])
+            memmove(hosts[k], self.outbox_at - self.last + self.places[k], self.sizes[k])
         return row, code
 
     def look(self, address: int) -> tuple[int, int, int]:
