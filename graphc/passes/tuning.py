@@ -24,6 +24,10 @@ class PassesTuning(Tuning):
         "memory for all products against reading the matrix once")
     batched_dot_share = number(0.5, 0.0, 1e9, "third-level caches", "lstm",
         "products of all steps must be near when they are read")
+    batched_dot_rows_on_gpu = number(512, 0, 1 << 20, "rows", "gpu",
+        "one product over all steps: with more rows each fills the chip")
+    batched_dot_on_gpu = number(1 << 28, 0, 1 << 40, "bytes", "gpu",
+        "memory for all products against a launch in each step")
     merged_dot_rows = number(64, 0, 1 << 20, "rows of a slice", "train-lstm",
         "reading a matrix once for several products of few rows")
     merged_dot_share = number(9 / 16, 0.0, 1e9, "second-level caches", "train-lstm",

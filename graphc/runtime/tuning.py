@@ -57,7 +57,7 @@ class RuntimeTuning(Tuning):
         "loops without a node against memory, and time to make their graphs")
     near_bytes = number(1 << 17, 0, 1 << 40, "bytes of a launch", "gpu",
         "a node that repeats rounds against slices copied twice")
-    near_most = number(1 << 26, 0, 1 << 40, "bytes", "gpu", "the same, against memory")
+    near_most = number(1 << 24, 0, 1 << 40, "bytes", "gpu", "the same, against memory")
     planned_steps = number(20_000, 0, 1 << 30, "steps", "gpu", "plans of runs against memory")
 
 

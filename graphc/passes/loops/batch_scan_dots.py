@@ -2,10 +2,13 @@
 
     scan:  y[t] = x[t] w + ...           ->     z = x w;  scan:  y[t] = z[t] + ...
 
-A product of few rows reads the whole matrix for little work; that of all steps reads it once.
+A product of few rows reads the whole matrix for little work; that of all steps reads it once.  Most
+of a GPU is idle in a product of one step, and all of it busy in that of all.
 """
 
 from __future__ import annotations
+
+from functools import partial
 
 from graphc.codegen.gemm.hardware import host_target
 from graphc.config import Config
@@ -16,6 +19,7 @@ from graphc.ir.types import Type
 from graphc.ops.control.control import param_node
 from graphc.ops.linalg.einsum import LETTERS
 from graphc.passes.loops.hoist_transposes import letters
+from graphc.passes.normalise.rules import on_gpus_alone
 from graphc.passes.reasons import record
 from graphc.passes.tuning import tuned
 
@@ -24,10 +28,10 @@ def batch_scan_dots(graph: Graph, config: Config) -> Graph:
     """The graph with products of few rows in front of the scans that would make them."""
     if config.strict or not any(node.op.traits.counted for node in graph.nodes):
         return graph
-    return rebuild(graph, multiplied_ahead)
+    return rebuild(graph, partial(multiplied_ahead, config=config))
 
 
-def multiplied_ahead(loop: Node, r: Rewriter) -> Node | None:
+def multiplied_ahead(loop: Node, r: Rewriter, config: Config) -> Node | None:
     """The scan with the products of few rows among its scanned operands."""
     if not loop.op.traits.counted or loop.after:
         return None
@@ -38,7 +42,8 @@ def multiplied_ahead(loop: Node, r: Rewriter) -> Node | None:
     end = first + loop.attrs["scanned"]
     outside = dict(zip(body.params[first:], loop.inputs[first:], strict=True))
     slices = frozenset(body.params[first:end])
-    found = {n: t for n in body.nodes if (t := terms_of(n)) and is_worth(n, t, slices, outside)}
+    worth = partial(is_worth, slices=slices, outside=outside, config=config)
+    found = {n: t for n in body.nodes if (t := terms_of(n)) and worth(n, t)}
     if not found:
         return None
     ahead = [all_steps(node, terms, slices, outside, r) for node, terms in found.items()]
@@ -61,11 +66,12 @@ def terms_of(node: Node) -> list[str]:
 
 
 def is_worth(
-    node: Node, terms: list[str], slices: frozenset[Node], outside: dict[Node, Node]
+    node: Node, terms: list[str], slices: frozenset[Node], outside: dict[Node, Node], config: Config
 ) -> bool:
     """A slice of few rows times an invariant, whose products for all steps take little memory."""
     a, b = node.inputs
-    if node.after or not {a, b} <= outside.keys() or (a in slices) == (b in slices):
+    known = all(n in outside or n.op.traits.stored for n in (a, b))
+    if node.after or not known or (a in slices) == (b in slices):
         return False
     position = 0 if a in slices else 1
     kind, whole = node.inputs[position].type, outside[node.inputs[position]].type
@@ -75,7 +81,10 @@ def is_worth(
     for letter, extent in zip(terms[position], kind.dims, strict=True):
         rows *= extent if letter in terms[2] else 1
     nbytes: int = hint_of(node.type.nbytes * whole.dims[0])
-    few: bool = hint_of(rows) <= tuned.batched_dot_rows
+    if on_gpus_alone(config):
+        few: bool = hint_of(rows) <= tuned.batched_dot_rows_on_gpu
+        return few and nbytes <= tuned.batched_dot_on_gpu
+    few = hint_of(rows) <= tuned.batched_dot_rows
     return few and nbytes <= tuned.batched_dot_share * host_target().l3
 
 
@@ -86,7 +95,8 @@ def all_steps(
     step = next(letter for letter in LETTERS if letter not in "".join(terms))
     sides = [step + t if n in slices else t for n, t in zip(node.inputs, terms, strict=False)]
     attrs = {"equation": f"{','.join(sides)}->{step}{terms[2]}"}
-    return r.emit(OPS["einsum"], [outside[n] for n in node.inputs], attrs, loc=node.loc)
+    operands = [outside.get(n) or r.emit(n.op, (), n.attrs, loc=n.loc) for n in node.inputs]
+    return r.emit(OPS["einsum"], operands, attrs, loc=node.loc)
 
 
 def with_slices(body: Graph, products: list[Node], end: int) -> Graph:
