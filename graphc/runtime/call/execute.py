@@ -177,13 +177,14 @@ class Executable:
         addresses, after = given
         frame = self._frame_ahead()
         try:
-            made: list[Array] = frame.own.launch(addresses)
+            made: list[Array] = frame.own.launch(arrays, addresses)
             run = Pending(self, frame, after)
         except BaseException:
             self.give(frame)
             raise
         self._left.append(run)
         for array in made:
+            array.written()  # a donated one is
             array.pending = run
         if frame in self._extra:  # it goes with the run
             run.end()

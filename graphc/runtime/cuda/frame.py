@@ -102,24 +102,25 @@ class DeviceFrame:
 
     # -------------------------------------------------------------------------------------- runs
 
-    def launch(self, given: Sequence[int]) -> list[Array]:
+    def launch(self, arrays: Sequence[Array], addresses: Sequence[int]) -> list[Array]:
         """Have the device do a run on arguments there, and wait for nothing; its results.
 
         Raises RunError where that cannot be launched.
         """
         self.driver.enter()
-        image, made = self.part.image, self.part.results()
-        places = *given, *[array.address for array in made]
-        self.bases[self.placed] = places
+        made = self.part.results(arrays)
+        self.bases[self.placed] = *addresses, *[array.address for array in made]
         try:
             self._work()
             self.driver.record(self.end, COMPUTE)
-        except Stopped as stop:
+        except BaseException as error:
             self._rest()
-            raise explain(image, stop.status, self.row) from None
-        except DeviceError as error:
-            self._rest()
-            raise image.blamed(error, error.row) from None
+            image = self.part.image
+            if isinstance(error, Stopped):
+                raise explain(image, error.status, self.row) from None
+            if isinstance(error, DeviceError):
+                raise image.blamed(error, error.row) from None
+            raise
         return made
 
     def outcome(self) -> Callable[[], BaseException] | None:

@@ -40,7 +40,9 @@ class DevicePart(Part):
         self.driver.enter()
         self.functions = self._load()
         self.memory, self.pool = Memory(self.driver, image), pool_of(self.driver)
-        self._made = [(slot, slot.nbytes) for slot in image.results]
+        donated = image.donated or (-1,) * len(image.results)
+        self._donates = max(donated, default=-1) >= 0
+        self._made = [(s, s.nbytes, p) for s, p in zip(image.results, donated, strict=True)]
         self.products = Products(self)
         self.mirrors = Mirrors(image.variables, self.memory)
         self.constants = self.memory.allocate(image.constants.nbytes)
@@ -91,13 +93,12 @@ class DevicePart(Part):
 
     @cached_property
     def is_left(self) -> bool:  # type: ignore[override]
-        """Runs that change nothing, and end by themselves, need not be waited for."""
+        """Runs that change no variables, and end by themselves, need not be waited for."""
         image, table = self.image, self.table
         found = {table[row] for row in rows(table)}
         waits = found & {SEND, WAIT} or (BRANCH in found and not self.driver.decides)
         endless = any(table[row] == JUMP and table[row + 2] <= row for row in rows(table))
-        keeps = image.variables or max(image.donated, default=-1) >= 0
-        return bool(image.results) and not (waits or endless or keeps)
+        return bool(image.results) and not (waits or endless or image.variables)
 
     @cached_property
     def _kinds(self) -> list[tuple[np.dtype[Any], tuple[int, ...]]]:
@@ -121,14 +122,26 @@ class DevicePart(Part):
                 array.wait()
             else:
                 after.append(run)
+        if self._donates and len(set(addresses)) < len(addresses):
+            return None  # one may have to be copied
         return addresses, after
 
-    def results(self) -> list[Array]:
-        """New arrays for all results, in a thread that uses the device. Raises LimitError."""
+    def results(self, arrays: Sequence[Array]) -> list[Array]:
+        """The donated ones of arguments, and new arrays, in a thread that uses the device.
+
+        Raises LimitError.
+        """
+        take = self.pool.take
         try:
-            return [Array(slot, self.pool.take(nbytes)) for slot, nbytes in self._made]
+            return [
+                arrays[param] if param >= 0 else Array(slot, take(nbytes))
+                for slot, nbytes, param in self._made
+            ]
         except MemoryError:
-            return [self.result(slot) for slot in self.image.results]  # says what takes it
+            return [
+                arrays[param] if param >= 0 else self.result(slot)  # says what takes the memory
+                for slot, _, param in self._made
+            ]
 
     def go(self, frame: Frame) -> int:
         status: int = frame.own.run()

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fake_cuda import CHIP, FakeCuda, Status, fake, floats
+from fake_cuda import CHIP, KERNELS, FakeCuda, Status, fake, floats
 from gpu_programs import ALONE, DOUBLE, FAIL, INCREMENT, WHOLE, X, counter, image, twice, vector
 
 import graphc as gc
@@ -235,3 +235,44 @@ def test_a_forked_child_cannot_wait(fake: FakeCuda) -> None:
     os.waitpid(child, 0)
     assert b"a forked process cannot use the GPU of its parent" in os.read(reader, 4096)
     np.testing.assert_array_equal(y, 2 * X + 1)
+
+
+def donating(fake: FakeCuda) -> Executable:
+    """2 x in the place of x, and z + 1; a kernel fails where the first element of z is negative."""
+
+    def fail(blocks: int, threads: int, z: int, code: int, status: int, row: int) -> None:
+        if floats(z)[0] < 0:
+            KERNEL(blocks, threads, code, status, row)
+
+    KERNEL = KERNELS["fail"]
+    fake.kernels = {**fake.kernels, "fail": fail}
+    table = TableBuilder()
+    table.call(DOUBLE, [(2, 0), (2, 0)], **WHOLE)
+    table.call(INCREMENT, [(3, 0), (5, 0)], **WHOLE)
+    table.call(FAIL, [(3, 0)], params=0, **ALONE)
+    table.end()
+    pair = (vector("x"), vector("z"))
+    return Executable(image(CHIP, table, [1], donated=(0, -1), params=pair, results=pair))
+
+
+def test_donated_arrays_follow_from_run_to_run(fake: FakeCuda) -> None:
+    executable, x, z = donating(fake), there(), there(X + 5)
+    assert x[0] == 1
+    before = x.copied()
+    (sum_before,) = twice(CHIP).run_resident([x])  # reads it before it is written
+    for _ in range(6):
+        y, z = executable.run_resident([x, z])
+        assert y is x and not y.pending.is_over
+    np.testing.assert_array_equal(x, 64 * X)
+    np.testing.assert_array_equal(z, X + 11)
+    np.testing.assert_array_equal(sum_before, 2 * X + 1)
+    np.testing.assert_array_equal(before, X)
+    y, z = executable.run_resident([x, x])
+    assert y is not x, "it is an argument twice: a copy is written"
+    np.testing.assert_array_equal(z, 64 * X + 1)
+    np.testing.assert_array_equal(y, 128 * X)
+    y, _ = executable.run_resident([x, there(-X)])
+    y, z = executable.run_resident([y, there()])
+    for array in (x, y, z):
+        with pytest.raises(RunError, match="out of range"):
+            array.wait()
