@@ -12,6 +12,7 @@ import graphc.forks  # noqa: F401  (a fork waits for what the import of the comp
 from graphc.collector import collector_paused
 from graphc.errors import (
     CheckpointError,
+    EndOfData,
     FeedError,
     GraphError,
     GraphHint,
@@ -52,6 +53,8 @@ _HOMES = {
     "Program": "graphc.ir.graph",
     "SaveBest": "graphc.learn.callbacks",
     "Session": "graphc.frontend.session.session",
+    "Queue": "graphc.learn.inputs",
+    "Reader": "graphc.learn.inputs",
     "TensorBoard": "graphc.learn.callbacks",
     "Variable": "graphc.frontend.session.variable",
     "all_gather": "graphc.frontend.transforms.vmap",
@@ -113,6 +116,7 @@ _MODULES = ("cluster", "data", "linalg", "nn", "numpy", "optim", "parallel", "ra
 
 _ERRORS = (
     CheckpointError,
+    EndOfData,
     FeedError,
     GraphError,
     GraphHint,

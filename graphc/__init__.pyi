@@ -18,6 +18,7 @@ from graphc import parallel as parallel
 from graphc import random as random
 from graphc import summary as summary
 from graphc.errors import CheckpointError as CheckpointError
+from graphc.errors import EndOfData as EndOfData
 from graphc.errors import FeedError as FeedError
 from graphc.errors import GraphError as GraphError
 from graphc.errors import GraphHint as GraphHint
@@ -94,6 +95,8 @@ from graphc.learn.callbacks import TensorBoard as TensorBoard
 from graphc.learn.checkpoints import Checkpoints as Checkpoints
 from graphc.learn.checkpoints import load_checkpoint as load_checkpoint
 from graphc.learn.checkpoints import save_checkpoint as save_checkpoint
+from graphc.learn.inputs import Queue as Queue
+from graphc.learn.inputs import Reader as Reader
 from graphc.learn.model import Model as Model
 from graphc.learn.quantize import quantize as quantize
 from graphc.ops.control.custom import custom_op as custom_op

@@ -108,6 +108,10 @@ class OutOfRangeError(RunError, IndexError):
     """An index or a label that is not there: an IndexError, too, as NumPy raises one."""
 
 
+class EndOfData(RunError):
+    """A queue that is closed, or a reader behind its last epoch, was asked for more."""
+
+
 class CheckpointError(GraphError):
     """A checkpoint that cannot be written, is damaged, or does not fit what it is restored to."""
 

@@ -21,7 +21,7 @@ from graphc.ir.graph import Graph, Node, Program, Rewriter, map_regions, rebuild
 from graphc.ir.literal import Literal, literal
 from graphc.ir.op import Effect
 from graphc.ir.types import Type
-from graphc.ops.record.effects import HOST, OUTSIDE, Key, accesses
+from graphc.ops.record.effects import OUTSIDE, Key, accesses, is_token
 from graphc.runtime.call import variable as runtime
 from graphc.runtime.load.program import Slot, dtype_name
 
@@ -35,9 +35,7 @@ def keys_of(value: Graph | Program) -> list[Key]:
     for graph in graphs:
         for node in graph.nodes:
             found.update(dict.fromkeys(accesses(node.op, node.attrs, node.regions)))
-    for key in (OUTSIDE, HOST):
-        found.pop(key, None)
-    return list(found)
+    return [key for key in found if key != OUTSIDE and not is_token(key)]
 
 
 def with_containers(value: Graph | Program, names: Mapping[str, str]) -> Graph | Program:

@@ -50,7 +50,7 @@ THREADED = Attr("threaded", "bool", False)
 Arrays = Sequence[Any]
 
 
-def _operands(name: str, types: tuple[AnyType, ...], threaded: bool) -> list[Type]:
+def operands_of(name: str, types: tuple[AnyType, ...], threaded: bool) -> list[Type]:
     """The types of the values, without that of the token."""
     require_tensor(name, *types)
     if threaded:
@@ -59,12 +59,12 @@ def _operands(name: str, types: tuple[AnyType, ...], threaded: bool) -> list[Typ
     return [kind for kind in kept if isinstance(kind, Type)]
 
 
-def _result(kinds: Sequence[AnyType], threaded: bool) -> AnyType:
+def result_of(kinds: Sequence[AnyType], threaded: bool) -> AnyType:
     made = (*kinds, TOKEN) if threaded else tuple(kinds)
     return made[0] if len(made) == 1 else tuple_type(made)
 
 
-def _reference(run: Callable[..., Arrays]) -> Callable[..., Any]:
+def reference_of(run: Callable[..., Arrays]) -> Callable[..., Any]:
     def reference(*arrays: Array, threaded: bool, **attrs: object) -> Any:
         made = tuple(run(arrays[: len(arrays) - threaded], **attrs))
         made = (*made, np.zeros((), np.uint8)) if threaded else made
@@ -77,9 +77,9 @@ def _reference(run: Callable[..., Arrays]) -> Callable[..., Any]:
 
 
 def _infer_print(*types: AnyType, text: str, threaded: bool) -> AnyType:
-    kinds = _operands("print", types, threaded)
+    kinds = operands_of("print", types, threaded)
     _check_text("print", text, kinds, len(_fields("print", text)) == len(kinds))
-    return _result((), threaded)
+    return result_of((), threaded)
 
 
 def _check_text(name: str, text: str, kinds: Sequence[Type], enough: bool) -> None:
@@ -141,7 +141,7 @@ print_ = define(
     "print",
     batch=by_the_sweep,
     infer=_infer_print,
-    reference=_reference(_print),
+    reference=reference_of(_print),
     lower=Host(),
     attrs=(Attr("text", "str"), THREADED),
     effect=Effect.IO,
@@ -154,7 +154,7 @@ print_ = define(
 
 
 def _infer_assert(*types: AnyType, message: str, threaded: bool) -> AnyType:
-    kinds = _operands("assert", types, threaded)
+    kinds = operands_of("assert", types, threaded)
     require(bool(kinds), "assert needs a condition")
     require(
         kinds[0].dtype is BOOL,
@@ -162,7 +162,7 @@ def _infer_assert(*types: AnyType, message: str, threaded: bool) -> AnyType:
         hint="compare it with something",
     )
     _check_text("assert", message, kinds[1:], len(_fields("assert", message)) < len(kinds))
-    return _result((), threaded)
+    return result_of((), threaded)
 
 
 def _assert(arrays: Arrays, message: str) -> Arrays:
@@ -179,7 +179,7 @@ assert_ = define(
     "assert",
     batch=by_the_sweep,
     infer=_infer_assert,
-    reference=_reference(_assert),
+    reference=reference_of(_assert),
     lower=Host(),
     attrs=(Attr("message", "str", ""), THREADED),
     effect=Effect.IO,
@@ -212,7 +212,7 @@ MOST_TAG = 200  # characters of a name
 def _infer_summary(
     *types: AnyType, kind: str, tag: str, text: str, stepped: bool, threaded: bool
 ) -> AnyType:
-    kinds = _operands("summary", types, threaded)
+    kinds = operands_of("summary", types, threaded)
     require(0 < len(tag) <= MOST_TAG, f"the name of a summary has 1 to {MOST_TAG} characters")
     if stepped:
         require(bool(kinds), "summary: the step is missing")
@@ -222,10 +222,10 @@ def _infer_summary(
     if kind == "text":
         fits = len(_fields("summary", text)) == len(kinds)
         _check_text("summary", text, kinds, fits)
-        return _result((), threaded)
+        return result_of((), threaded)
     require(len(kinds) == 1 and not text, f"a {kind} is made of one value, got {len(kinds)}")
     _check_charted(kind, kinds[0])
-    return _result((), threaded)
+    return result_of((), threaded)
 
 
 def _check_charted(kind: str, value: Type) -> None:
@@ -254,7 +254,7 @@ summary = define(
     "summary",
     batch=by_the_sweep,
     infer=_infer_summary,
-    reference=_reference(_summary),
+    reference=reference_of(_summary),
     lower=Host(),
     attrs=(
         Attr("kind", "str", choices=tuple(CHARTED)),
@@ -291,7 +291,7 @@ def function_of(call: Callable[..., Any]) -> Function:
     return made
 
 
-def _kinds(dtypes: Sequence[str], ranks: Sequence[int], dims: Sequence[Dimension]) -> list[Type]:
+def kinds_of(dtypes: Sequence[str], ranks: Sequence[int], dims: Sequence[Dimension]) -> list[Type]:
     require(len(dtypes) == len(ranks), "callback: a rank for each dtype of its results")
     require(sum(ranks) == len(dims), "callback: as many dims as the ranks of its results say")
     rest = iter(dims)
@@ -309,13 +309,13 @@ def _infer_callback(
     dims: tuple[Dimension, ...],
     threaded: bool,
 ) -> AnyType:
-    _operands("callback", types, threaded)
+    operands_of("callback", types, threaded)
     require(
         function in _functions,
         f"callback: there is no function {function[:80]!r} in this process",
         hint="a graph from a file can only compute; gc.callback makes one while it is traced",
     )
-    return _result(_kinds(dtypes, ranks, dims), threaded)
+    return result_of(kinds_of(dtypes, ranks, dims), threaded)
 
 
 def _callback(arrays: Arrays, function: str, dtypes: Any, ranks: Any, dims: Any) -> Arrays:
@@ -327,7 +327,7 @@ def _callback(arrays: Arrays, function: str, dtypes: Any, ranks: Any, dims: Any)
         made = known.call(*arrays)
     except Exception as error:
         raise RunError(f"the callback {name} raised {type(error).__name__}: {error}") from error
-    kinds = _kinds(dtypes, ranks, dims)
+    kinds = kinds_of(dtypes, ranks, dims)
     if not kinds:
         return ()
     results = [np.asarray(array) for array in made]
@@ -345,7 +345,7 @@ callback = define(
     "callback",
     batch=by_the_sweep,
     infer=_infer_callback,
-    reference=_reference(_callback),
+    reference=reference_of(_callback),
     lower=Host(is_local=True),
     attrs=(
         Attr("function", "str"),

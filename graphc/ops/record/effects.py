@@ -19,6 +19,16 @@ OUTSIDE: Key = ("", "")
 HOST: Key = ("", "python")  # what calls Python, until the pass `state` has threaded it
 
 
+def token_of(attrs: Mapping[str, Any]) -> Key:
+    """What keeps a call of Python in line with others: with those of the same resource, or all."""
+    return ("", attrs["resource"]) if "resource" in attrs else HOST
+
+
+def is_token(key: Key) -> bool:
+    """Does the key stand for calls of Python?"""
+    return not key[0] and key != OUTSIDE
+
+
 def accesses(op: Op, attrs: Mapping[str, Any], regions: tuple[Graph, ...]) -> dict[Key, Effect]:
     """The variables that a node touches, regions included, each with READ or WRITE."""
     found: dict[Key, Effect] = {}
@@ -36,7 +46,7 @@ def _note(found: dict[Key, Effect], op: Op, attrs: Mapping[str, Any]) -> None:
         return
     if op.effect is Effect.IO:
         if not attrs.get("threaded"):
-            found[HOST] = Effect.WRITE
+            found[token_of(attrs)] = Effect.WRITE
         return
     state = op.effect <= Effect.WRITE
     key = (attrs["container"], attrs["name"]) if state else OUTSIDE

@@ -29,7 +29,7 @@ from graphc.ir.regions import choosers, holds_kernels
 from graphc.ir.types import TupleType, Type, leaves
 from graphc.ir.verify import broken, graphs_of
 from graphc.ops.control.outside import TOKEN, is_loose
-from graphc.ops.record.effects import HOST, OUTSIDE, Key, accesses
+from graphc.ops.record.effects import OUTSIDE, Key, accesses, is_token, token_of
 from graphc.passes.reasons import record as reason
 from graphc.record import record
 
@@ -111,7 +111,7 @@ def touched(node: Node) -> dict[Key, Touch]:
 
 
 def _type_of(regions: Iterable[Graph], key: Key) -> Type:
-    if key == HOST:
+    if is_token(key):
         return TOKEN
     pending = list(regions)
     while True:
@@ -213,7 +213,7 @@ class _Sweep(Rewriter):
         op = OPS["assign"]
         results = self.finish()
         for key, node in self.written.items():
-            if key == HOST:
+            if is_token(key):
                 continue
             value, first = self.values[key], self.reads.get(key)
             if value is first:
@@ -248,16 +248,17 @@ class _Sweep(Rewriter):
 
     def outside(self, node: Node) -> None:
         """What calls Python takes the token and returns one after its results."""
-        operands = (*map(self.new, node.inputs), self.value(HOST, TOKEN, node))
+        key = token_of(node.attrs)
+        operands = (*map(self.new, node.inputs), self.value(key, TOKEN, node))
         attrs = {**node.attrs, "threaded": True}
         made = self.emit(node.op, operands, attrs, loc=node.loc, place=node.place)
-        self.split(node, made, len(leaves(node.type)), [HOST])
+        self.split(node, made, len(leaves(node.type)), [key])
 
     def value(self, key: Key, kind: Type, node: Node) -> Node:
         """What the variable holds; read here if it has not been used yet."""
         found = self.values.get(key)
         if found is None:
-            if key == HOST:
+            if is_token(key):
                 found = self.emit(OPS["const"], (), {"value": literal(np.zeros((), np.uint8))})
             elif node.op.effect is Effect.READ:
                 found = node.replace(after=())

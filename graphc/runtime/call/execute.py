@@ -13,6 +13,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -43,6 +44,12 @@ def stop_all() -> None:
     """Cancel every run of the process that is in flight."""
     for executable in list(executables):
         executable.cancel()
+
+
+def _frames_of(this: weakref.ref[Executable], device: int) -> list[Frame]:
+    """The frames that a device has for the runs of an executable."""
+    found = this()
+    return [frame.frames[device] for frame in found.frames] if found is not None else []
 
 
 class Executable:
@@ -86,9 +93,15 @@ class Executable:
 
     def _tell_hosts(self, homes: Homes) -> None:
         """Tell the calls of Python which containers a run holds."""
-        for part in self.parts:
+        this = weakref.ref(self)
+        for number, part in enumerate(self.parts):
             for host in part.hosts.values():
-                host.homes = homes
+                host.homes, host.frames = homes, partial(_frames_of, this, number)
+
+    @property
+    def frames(self) -> tuple[Frame, ...]:
+        """The states of all its runs."""
+        return (*self._frames, *self._extra)
 
     def _make_entry(self) -> Callable[..., Any]:
         """The native entry: arrays in; an array or tuple out, None (use `run`), or a failure."""
@@ -295,11 +308,11 @@ class Executable:
     @property
     def stack_bytes(self) -> int:
         """The memory that stacks have grown to, over all runs so far."""
-        return sum(frame.stack_bytes for frame in (*self._frames, *self._extra))
+        return sum(frame.stack_bytes for frame in self.frames)
 
     def cancel(self) -> None:
         """Stop the runs that are in flight; each raises RunError before its next step."""
-        for frame in (*self._frames, *self._extra):
+        for frame in self.frames:
             frame.cancel()
 
     def _take(self) -> Frame:

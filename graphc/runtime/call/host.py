@@ -10,15 +10,21 @@ raised where the run was called.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from graphc.errors import GraphError
 from graphc.runtime.call.failure import keep
 from graphc.runtime.call.variable import Container, called_by_a_run
+from graphc.runtime.input.resources import stopping
+from graphc.runtime.load.layouts import FrameWords
 from graphc.runtime.load.program import HostCall, Slot, numpy_dtype
+from graphc.runtime.load.table import ARENA
+
+if TYPE_CHECKING:
+    from graphc.runtime.call.frame import Frame
 
 _Words = ctypes.POINTER(ctypes.c_void_p)
 _KERNEL = ctypes.CFUNCTYPE(
@@ -29,10 +35,12 @@ _KERNEL = ctypes.CFUNCTYPE(
 class Trampoline:
     """A native function that runs a host call; it is there as long as this object.
 
-    `homes` are the containers of variables that the run which calls it holds.
+    `homes` are the containers of variables that the run which calls it holds, `frames` gives those
+    of its runs: one is known by its memory, and what waits looks at its cancel flag.
     """
 
     homes: Sequence[tuple[Container, bool]] = ()
+    frames: Callable[[], Iterable[Frame]] = tuple
 
     def __init__(self, host: HostCall) -> None:
         self.host = host
@@ -55,11 +63,20 @@ class Trampoline:
         host = self.host
         count = len(host.operands)
         arrays = [_view(buffers[k], slot).copy() for k, slot in enumerate(host.operands)]
-        with called_by_a_run(self.homes):
+        with called_by_a_run(self.homes), stopping(self._flag(buffers)):
             made = host.call(*arrays)
         results = made if isinstance(made, tuple) else (made,)
         for k, (slot, result) in enumerate(zip(host.results, results, strict=True)):
             _view(buffers[count + k], slot)[...] = result
+
+    def _flag(self, buffers: Any) -> Callable[[], bool]:
+        """Whether the run is to stop that has the memory where the results go."""
+        places = buffers[: len(self.host.operands) + len(self.host.results)]
+        for frame in self.frames():
+            start = frame.bases[ARENA]
+            if any(start <= (at or 0) < start + frame.arena.nbytes for at in places):
+                return lambda: bool(frame.words[FrameWords.cancel])
+        return lambda: False
 
 
 def _view(address: int | None, slot: Slot) -> np.ndarray:

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from graphc.record import record, replace
+from graphc.runtime.call.frame import Frame
 from graphc.runtime.devices.multi_device import Cluster, TeamFrame
 from graphc.runtime.load.layouts import ChannelWords, FrameWords, LinkWords
 from graphc.runtime.load.program import ALIGNMENT, FAR, Channel, Image, Slot
@@ -92,6 +93,10 @@ class Share(Cluster):
                 part.agenda = None  # other processes cannot note there what has come
         self.sends = [number for number in links if image.channels[number].target == FAR]
         self.frame = TeamFrame(self)
+
+    @property
+    def frames(self) -> tuple[Frame, ...]:
+        return (self.frame,)
 
     def point(self, values: Sequence[int]) -> None:
         """Have runs use these addresses of parameters and results."""

@@ -40,6 +40,7 @@ WITHOUT_KERNEL = {
     "print": "none: it calls Python, and is placed on a CPU",
     "assert": "none: it calls Python, and is placed on a CPU",
     "callback": "none: it calls Python, and is placed on a CPU",
+    "resource": "none: it calls Python, and is placed on a CPU",
     "summary": "none: it calls Python, and is placed on a CPU",
     **dict.fromkeys(
         ("all_reduce", "reduce_to", "to_all", "all_gather", "reduce_scatter", "all_to_all"),

@@ -1,0 +1,189 @@
+"""`Queue`: items that wait for those who need them, in one of four orders.
+
+    fifo        first in, first out
+    shuffle     one of the first `window` items that are left, by the bits of `seed`: the order does
+                not depend on who was faster
+    priority    the smallest priority first, of equal ones the first
+    bucket      rows of `dequeue_many` are of one range of lengths: the range that has enough first
+
+An item is a tuple of arrays of fixed types.  Enqueuing waits for space, dequeuing for items.  After
+`close` nothing is added, and what is left is handed out; then the data is at its end.
+"""
+
+from __future__ import annotations
+
+import heapq
+import threading
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from graphc.errors import RunError
+from graphc.runtime.input.resources import Array, Arrays, columns_of, ended, makers, wait_for
+
+Item = tuple[Array, ...]
+
+
+class Fifo:
+    """The order of arrival."""
+
+    def __init__(self) -> None:
+        self.items: deque[Item] = deque()
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def add(self, item: Item, key: int) -> None:
+        self.items.append(item)
+
+    def ready(self, count: int, closed: bool) -> bool:
+        """Can so many items be taken?"""
+        return len(self.items) >= count
+
+    def take(self, count: int) -> list[Item]:
+        return [self.items.popleft() for _ in range(count)]
+
+
+class Shuffle(Fifo):
+    """One of the first `window` that are left, drawn by Philox counters: one number an item."""
+
+    def __init__(self, window: int, seed: int) -> None:
+        super().__init__()
+        self.window = window
+        self.bits = np.random.Philox(key=np.array([seed, 0], np.uint64))
+
+    def ready(self, count: int, closed: bool) -> bool:
+        return len(self.items) >= (count if closed else self.window + count - 1)
+
+    def take(self, count: int) -> list[Item]:
+        made = []
+        for _ in range(count):
+            k = int(self.bits.random_raw() % min(self.window, len(self.items)))
+            made.append(self.items[k])
+            del self.items[k]
+        return made
+
+
+class Priority(Fifo):
+    """The smallest key first."""
+
+    def __init__(self) -> None:
+        self.heap: list[tuple[int, int, Item]] = []
+        self.count = 0
+
+    def __len__(self) -> int:
+        return len(self.heap)
+
+    def add(self, item: Item, key: int) -> None:
+        heapq.heappush(self.heap, (key, self.count, item))
+        self.count += 1
+
+    def ready(self, count: int, closed: bool) -> bool:
+        return len(self.heap) >= count
+
+    def take(self, count: int) -> list[Item]:
+        return [heapq.heappop(self.heap)[2] for _ in range(count)]
+
+
+class Buckets(Fifo):
+    """Keys are lengths: what is taken together is of one range, which ends with a boundary."""
+
+    def __init__(self, boundaries: Sequence[int]) -> None:
+        self.boundaries = list(boundaries)
+        self.rows: list[deque[Item]] = [deque() for _ in boundaries]
+
+    def __len__(self) -> int:
+        return sum(map(len, self.rows))
+
+    def add(self, item: Item, key: int) -> None:
+        place = bisect_left(self.boundaries, key)
+        if place == len(self.rows) or key < 0:
+            raise RunError(
+                f"a length of {key} is in no bucket", hint=f"they end with {self.boundaries}"
+            )
+        self.rows[place].append(item)
+
+    def ready(self, count: int, closed: bool) -> bool:
+        return any(len(row) >= count for row in self.rows)
+
+    def take(self, count: int) -> list[Item]:
+        place = next(k for k, row in enumerate(self.rows) if len(row) >= count)
+        bound = np.array(self.boundaries[place], np.int64)
+        return [(*self.rows[place].popleft(), bound) for _ in range(count)]
+
+
+class Queue:
+    """Items in one of the orders above, and those who wait."""
+
+    def __init__(
+        self,
+        order: str,
+        capacity: int,
+        columns: Sequence[Sequence[Any]],
+        window: int = 1,
+        seed: int = 0,
+        boundaries: Sequence[int] = (),
+    ) -> None:
+        orders: dict[str, Callable[[], Fifo]] = {
+            "fifo": Fifo,
+            "shuffle": lambda: Shuffle(window, seed),
+            "priority": Priority,
+            "bucket": lambda: Buckets(boundaries),
+        }
+        self.columns = columns_of(columns)
+        self.order: Fifo = orders[order]()
+        self.has_key = order in ("priority", "bucket")
+        self.capacity = capacity
+        self.is_closed = self.is_cancelled = False
+        self.changed = threading.Condition()
+
+    def call(self, method: str, arrays: Arrays) -> Arrays:
+        if method == "enqueue":
+            key = int(arrays[-1]) if self.has_key else 0
+            self.enqueue(tuple(arrays[: len(self.columns)]), key)
+            return ()
+        if method == "size":
+            return (np.array(self.size, np.int64),)
+        if method == "close":
+            self.close()
+            return ()
+        count = int(arrays[0])
+        made = [np.stack(column) for column in zip(*self.dequeue(count))]
+        return [column[0] for column in made] if method == "dequeue" else made
+
+    @property
+    def size(self) -> int:
+        with self.changed:
+            return len(self.order)
+
+    def enqueue(self, item: Item, key: int = 0) -> None:
+        """Add an item when there is space. Raises RunError for a queue that is closed."""
+        with self.changed:
+            wait_for(self.changed, lambda: self.is_closed or len(self.order) < self.capacity)
+            if self.is_closed:
+                raise RunError("the queue is closed: nothing can be added")
+            self.order.add(item, key)
+            self.changed.notify_all()
+
+    def dequeue(self, count: int) -> list[Item]:
+        """Take items when there are so many. Raises EndOfData where there will not be."""
+        with self.changed:
+            wait_for(self.changed, lambda: self.is_closed or self.order.ready(count, False))
+            if self.is_cancelled or not self.order.ready(count, self.is_closed):
+                raise ended("the queue")
+            made = self.order.take(count)
+            self.changed.notify_all()
+            return made
+
+    def close(self, cancel: bool = False) -> None:
+        """Nothing is added from now on; with `cancel` nothing is handed out, either."""
+        with self.changed:
+            self.is_closed = True
+            self.is_cancelled |= cancel
+            self.changed.notify_all()
+
+
+makers["queue"] = Queue

@@ -1,0 +1,110 @@
+"""Resources: what lives beside programs of a process, and is called by them: queues and readers.
+
+A resource is known by a text that says all about it, so that any process makes its own when a
+program calls it first.  Calls may wait; who waits looks at `stopped` again and again, so that a run
+that is cancelled, or fails elsewhere, leaves nobody behind.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+import numpy as np
+
+from graphc.errors import EndOfData, RunError
+from graphc.record import record
+
+LOOK_SECONDS = 0.02  # between two looks at whether the run is to stop
+Array = np.ndarray[Any, Any]
+Arrays = Sequence[Array]
+_run = threading.local()
+
+
+class Resource(Protocol):
+    """What a program may call."""
+
+    def call(self, method: str, arrays: Arrays) -> Arrays: ...
+
+    def close(self) -> None: ...
+
+
+@record(frozen=True)
+class Column:
+    """One array of an item or a row: its name, dtype and shape."""
+
+    name: str
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+
+
+def columns_of(listed: Sequence[Sequence[Any]]) -> tuple[Column, ...]:
+    """The columns that a text lists as [name, dtype, shape]."""
+    return tuple(Column(name, np.dtype(kind), tuple(shape)) for name, kind, shape in listed)
+
+
+_table: dict[str, Resource] = {}
+_lock = threading.Lock()
+makers: dict[str, Callable[..., Resource]] = {}
+
+
+def find(text: str) -> Resource:
+    """The resource of a text, made when it is asked for first. Raises RunError for no such kind."""
+    from graphc.runtime.input import queues, readers  # noqa: F401  they add their makers
+
+    with _lock:
+        if text not in _table:
+            settings = json.loads(text)
+            settings.pop("name")
+            maker = makers.get(settings.pop("is"))
+            if maker is None:
+                raise RunError("a program calls a resource of a kind that there is not")
+            _table[text] = maker(**settings)
+        return _table[text]
+
+
+def drop(text: str) -> None:
+    """Close a resource and forget it."""
+    with _lock:
+        found = _table.pop(text, None)
+    if found is not None:
+        found.close()
+
+
+def call(text: str, method: str, arrays: Arrays) -> Arrays:
+    """Call a resource. Raises EndOfData, and RunError for what went wrong there."""
+    return find(text).call(method, arrays)
+
+
+# ------------------------------------------------------------------------------------------ waiting
+
+
+@contextmanager
+def stopping(stopped: Callable[[], bool]) -> Iterator[None]:
+    """What waits in this thread meanwhile looks whether it is to stop."""
+    before = getattr(_run, "stopped", None)
+    _run.stopped = stopped
+    try:
+        yield
+    finally:
+        _run.stopped = before
+
+
+def wait_for(changed: threading.Condition, is_there: Callable[[], bool]) -> None:
+    """Wait, with the lock of the condition, until something holds. Raises RunError when the run
+    that waits is to stop."""
+    stopped = getattr(_run, "stopped", None)
+    while not is_there():
+        if stopped is None:
+            changed.wait()
+            continue
+        if stopped():
+            raise RunError("the run was cancelled")
+        changed.wait(LOOK_SECONDS)
+
+
+def ended(what: str) -> EndOfData:
+    return EndOfData(f"{what} has no more data")

@@ -1,0 +1,262 @@
+"""Queues: every order against a model of it, waiting, closing, cancelling, programs and threads."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as some
+
+import graphc as gc
+from graphc.errors import EndOfData, GraphError, RunError
+from graphc.runtime.input.queues import Queue as Kept
+
+NUMBER = gc.spec((), "i64")
+
+
+def started(function: Callable[[], Any]) -> threading.Thread:
+    thread = threading.Thread(target=function, daemon=True)
+    thread.start()
+    return thread
+
+
+def test_programs_use_a_queue() -> None:
+    """Items of several arrays, one and several at once, in program order with its size."""
+    queue = gc.Queue({"x": gc.spec((3,), "f32"), "n": NUMBER}, capacity=4)
+
+    @gc.compile
+    def put(x: Any, n: Any) -> None:
+        queue.enqueue({"x": x * 2, "n": n})
+
+    @gc.compile
+    def take() -> Any:
+        first = queue.dequeue()
+        return first, queue.size(), queue.dequeue_many(2), queue.size()
+
+    for k in range(3):
+        put(np.full(3, k, "f4"), np.int64(k))
+    assert queue.size() == 3
+    first, two, rest, none = take()
+    assert (first["n"], two, none) == (0, 2, 0)
+    np.testing.assert_array_equal(rest["x"], [[2.0] * 3, [4.0] * 3])
+    np.testing.assert_array_equal(rest["n"], [1, 2])
+
+
+def test_loops_and_branches_use_a_queue() -> None:
+    queue = gc.Queue(NUMBER, capacity=9)
+
+    @gc.compile
+    def fill(n: Any) -> Any:
+        def body(k: Any, c: Any) -> Any:
+            gc.cond(k % 2 == 0, lambda k: queue.enqueue(k), lambda k: None, k)
+            return c
+
+        return gc.fori(0, n, body, n)
+
+    fill(np.int64(7))
+    np.testing.assert_array_equal(queue.dequeue_many(4), [0, 2, 4, 6])
+
+
+@given(
+    some.lists(some.integers(0, 5), max_size=20),
+    some.integers(1, 6),
+    some.integers(0, 3),
+    some.booleans(),
+)
+def test_shuffling_is_a_permutation_by_the_seed(
+    given_items: list[int], window: int, seed: int, late: bool
+) -> None:
+    """However the items come, between dequeues or all before: the order is that of the seed."""
+    columns = [["value", "int64", []]]
+
+    def order(early: bool) -> list[int]:
+        queue = Kept("shuffle", 100, columns, window=window, seed=seed)
+        made = []
+        for item in given_items:
+            queue.enqueue((np.array(item),))
+            while early and queue.order.ready(1, False):
+                made += [int(x) for (x,) in queue.dequeue(1)]
+        queue.close()
+        while queue.size:
+            made += [int(x) for (x,) in queue.dequeue(1)]
+        return made
+
+    assert order(late) == order(not late)
+    assert sorted(order(late)) == sorted(given_items)
+
+
+def test_shuffling_has_other_orders_for_other_seeds() -> None:
+    def order(seed: int) -> list[int]:
+        queue = gc.Queue(NUMBER, capacity=32, order="shuffle", seed=seed)
+        for k in range(32):
+            queue.enqueue(k)
+        queue.close()
+        return [int(queue.dequeue()) for _ in range(32)]
+
+    assert order(1) == order(1) != order(2)
+    assert order(1) != sorted(order(1))
+
+
+def test_priorities() -> None:
+    queue = gc.Queue(NUMBER, capacity=9, order="priority")
+    for item, priority in enumerate([3, 1, 2, 1]):
+        queue.enqueue(item, priority)
+    assert [int(queue.dequeue()) for _ in range(4)] == [1, 3, 2, 0]
+
+
+def test_buckets_hold_lengths_of_one_range() -> None:
+    queue = gc.Queue(gc.spec((8,), "f32"), capacity=9, order="bucket", boundaries=(2, 4, 8))
+    for length in (7, 1, 5, 2, 3):
+        queue.enqueue(np.arange(8) < length, length)
+    short, bounds = queue.dequeue_many(2)
+    np.testing.assert_array_equal(bounds, [2, 2])
+    np.testing.assert_array_equal(short.sum(axis=1), [1, 2])
+    long, bounds = queue.dequeue_many(2)
+    np.testing.assert_array_equal(bounds, [8, 8])
+    np.testing.assert_array_equal(long.sum(axis=1), [7, 5])
+    with pytest.raises(RunError, match="in no bucket"):
+        queue.enqueue(np.zeros(8), 9)
+
+
+def test_waiting_for_items_and_for_space() -> None:
+    queue = gc.Queue(NUMBER, capacity=2)
+    put = gc.compile(lambda k: queue.enqueue(k))
+    take = gc.compile(lambda: queue.dequeue_many(2))
+    producer = started(lambda: [put(np.int64(k)) for k in range(10)])
+    found = [int(x) for _ in range(5) for x in take()]
+    producer.join(20)
+    assert found == list(range(10))
+
+
+def test_closing_drains_and_ends() -> None:
+    queue = gc.Queue(NUMBER, capacity=4)
+    take, three = gc.compile(queue.dequeue), gc.compile(lambda: queue.dequeue_many(3))
+    for k in range(2):
+        queue.enqueue(k)
+    gc.compile(queue.close)()
+    with pytest.raises(RunError, match="closed"):
+        queue.enqueue(5)
+    with pytest.raises(EndOfData, match=r"(?s)no more data.*test_queues.py"):
+        three()
+    assert [int(take()) for _ in range(2)] == [0, 1]
+    with pytest.raises(EndOfData):
+        take()
+    waiting = gc.Queue(NUMBER)
+    ends: list[Exception] = []
+
+    def wait() -> None:
+        try:
+            waiting.dequeue()
+        except EndOfData as error:
+            ends.append(error)
+
+    threads = [started(wait) for _ in range(3)]
+    waiting.close()
+    for thread in threads:
+        thread.join(20)
+    assert len(ends) == 3
+    cancelled = gc.Queue(NUMBER)
+    cancelled.enqueue(1)
+    cancelled.cancel()
+    with pytest.raises(EndOfData):
+        cancelled.dequeue()
+
+
+@pytest.mark.parametrize("devices", [["cpu:0"], ["cpu:0", "cpu:1"]])
+def test_a_cancelled_run_leaves_no_thread(devices: list[str]) -> None:
+    queue = gc.Queue(NUMBER, capacity=1)
+
+    @gc.compile(devices=devices)
+    def wait() -> Any:
+        with gc.device(devices[-1]):
+            return queue.dequeue() + 1
+
+    errors: list[str] = []
+
+    def run() -> None:
+        try:
+            wait()
+        except RunError as error:
+            errors.append(str(error))
+
+    run_of = wait.executable()
+    thread = started(run)
+    while thread.is_alive():
+        run_of.cancel()
+        thread.join(0.01)
+    assert "cancelled" in errors[0]
+    queue.enqueue(41)
+    assert wait() == 42
+
+
+def test_an_error_elsewhere_ends_a_wait() -> None:
+    queue = gc.Queue(NUMBER)
+
+    @gc.compile(devices=["cpu:0", "cpu:1"])
+    def step(i: Any) -> Any:
+        with gc.device("cpu:1"):
+            taken = queue.dequeue()
+        with gc.device("cpu:0"):
+            gc.assert_(i < 3, "too large")  # noqa: PT009
+        return taken
+
+    with pytest.raises(RunError, match="too large"):
+        step(np.int64(9))
+    queue.enqueue(7)
+    assert step(np.int64(1)) == 7
+
+
+def test_calls_of_two_queues_do_not_wait_for_each_other() -> None:
+    """On two devices each has its own token: what one waits for, the other brings."""
+    one, two = gc.Queue(NUMBER), gc.Queue(NUMBER)
+
+    @gc.compile(devices=["cpu:0", "cpu:1"])
+    def step() -> Any:
+        with gc.device("cpu:1"):
+            made = one.dequeue()
+            two.enqueue(made + 1)
+        with gc.device("cpu:0"):
+            one.enqueue(np.int64(4))
+            return two.dequeue()
+
+    # Calls of one queue are in line: `one` is asked first, so its item has to be there.
+    one.enqueue(3)
+    assert step() == 4
+    assert one.size() == 1
+
+
+def test_queues_are_of_this_process(tmp_path: Any) -> None:
+    queue = gc.Queue(NUMBER)
+    step = gc.compile(queue.dequeue)
+    with pytest.raises(GraphError):
+        step.save(tmp_path / "q.gir")
+    with pytest.raises(GraphError):
+        step.save(tmp_path / "q.gcx")
+
+
+def test_bad_arguments() -> None:
+    for arguments, problem in (
+        ({"order": "lifo"}, "not 'lifo'"),
+        ({"capacity": 0}, "one item or more"),
+        ({"capacity": 2, "window": 3}, "a window in it"),
+        ({"order": "bucket"}, "rising boundaries"),
+        ({"order": "bucket", "boundaries": (4, 2)}, "rising boundaries"),
+        ({"boundaries": (2,)}, "rising boundaries"),
+    ):
+        with pytest.raises(GraphError, match=problem):
+            gc.Queue(NUMBER, **arguments)
+    with pytest.raises(GraphError, match="specs of known shapes"):
+        gc.Queue(np.zeros(3))
+    queue = gc.Queue(gc.spec((2,), "f32"), capacity=3)
+    with pytest.raises(GraphError, match="never has 4"):
+        queue.dequeue_many(4)
+    with pytest.raises(GraphError, match="has no key"):
+        queue.enqueue(np.zeros(2), 1)
+    with pytest.raises(GraphError, match=r"shape \(2,\), not \(3,\)"):
+        queue.enqueue(np.zeros(3))
+    with pytest.raises(GraphError, match="a key, its priority"):
+        gc.Queue(NUMBER, order="priority").enqueue(1)
