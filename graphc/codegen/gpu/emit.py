@@ -24,23 +24,17 @@ from collections.abc import Callable
 
 from graphc.codegen.gpu.arch import Chip
 from graphc.codegen.gpu.block_reduce import group_function
+from graphc.codegen.gpu.held_rows import key_of
 from graphc.codegen.gpu.launch import Launch, Operand, Scratch
 from graphc.codegen.gpu.multi_pass import phases
-from graphc.codegen.gpu.thread_map import (
-    Shape,
-    exact_trips,
-    rewritten,
-    shape_of,
-    shared_sums,
-    stores_to,
-)
+from graphc.codegen.gpu.thread_map import Shape, rewritten, shape_of, shared_sums, stores_to
 from graphc.codegen.gpu.tuning import tuned
-from graphc.codegen.gpu.vectors import WIDTH, Vectors, depends, vectors_of
+from graphc.codegen.gpu.vectors import WIDTH, Vectors, depends, exact_trips, vectors_of
 from graphc.codegen.numba.route import execute
 from graphc.codegen.python.helpers import number, storage
 from graphc.codegen.python.scalar import ADD, ATOM, LOOSE, Text
 from graphc.codegen.python.source import KernelSource, Library, Source
-from graphc.ir.types import BOOL, F64, I32, DType
+from graphc.ir.types import BOOL, DTYPES, F64, I32, DType
 from graphc.loops.facts import loop_range, work_stride
 from graphc.loops.nest import (
     Assign,
@@ -149,7 +143,12 @@ class GpuKernel(KernelSource):
     def __init__(self, kernel: Kernel, shape: Shape) -> None:
         super().__init__(Library(None, GpuScalars), kernel)
         self.shape = shape
-        self.rewritten = rewritten(kernel) if shape.lanes > 1 else set()
+        self.rows = shape.held
+        own = self.rows.own if self.rows is not None else set()
+        self.rewritten = rewritten(kernel) - own if shape.lanes > 1 else set()
+        self.place = ""  # in what lanes keep of a row
+        self.filled: set[int] = set()  # what of that has been read
+        self.arriving: set[int] = set()  # by this pass
         self.shared = False  # inside a loop whose iterations the lanes share
         self.split: For | None = None  # that loop
         self.initial: dict[str, str] = {}  # what registers hold that were only declared
@@ -159,6 +158,7 @@ class GpuKernel(KernelSource):
 
     def text(self) -> str:
         self.block(self.kernel.body)
+        self.filled |= self.arriving
         body, self.lines = self.lines, []
         for note in self.kernel.notes:
             self.line("# " + "".join(c if " " <= c <= "~" else "?" for c in note))
@@ -184,11 +184,22 @@ class GpuKernel(KernelSource):
         for buffer in self.kernel.buffers:
             if buffer.mode != "work":
                 continue
-            if buffer.index in self.shape.near:
+            if self.rows is not None and buffer.index in self.rows.own:
+                self.keep(repr(buffer), buffer.dtype)
+            elif buffer.index in self.shape.near:
                 kind = "local" if lanes == 1 else "shared"
                 self.line(f"{buffer} = cuda.{kind}.array({buffer.size}, {storage(buffer.dtype)})")
             else:
                 self.line(f"{buffer} = offset({buffer}, group * {stride_of(buffer)})")
+
+        for key, slot in self.rows.loads.items() if self.rows is not None else ():
+            if slot in self.filled:
+                self.keep(f"h{slot}", DTYPES[key[1]])
+
+    def keep(self, name: str, dtype: DType) -> None:
+        """Elements of a row in registers."""
+        assert self.rows is not None
+        self.line(f"{name} = cuda.local.array({self.rows.turns * WIDTH}, {storage(dtype)})")
 
     def signature(self) -> list[str]:
         return [f"{b}: {b.mode} {b.dtype}[{b.size}]" for b in self.kernel.buffers]
@@ -205,6 +216,8 @@ class GpuKernel(KernelSource):
             self.reading.add(load.data[0])
 
     def element(self, buffer: int, index: Expr) -> str:
+        if self.rows is not None and buffer in self.rows.own:
+            return f"a{buffer}[{self.place}]"
         return f"a{buffer}[{self.atom(index, LOOSE)}]"
 
     # -- statements
@@ -320,6 +333,7 @@ class GpuKernel(KernelSource):
     def vector_loop(self, statement: For, vectors: Vectors) -> None:
         """A loop of which every lane takes four iterations at a time."""
         self.forget(statement)
+        self.filled |= self.arriving
         variable = statement.variable
         self.ranges[variable] = loop_range(statement, self.ranges)
         start, stop = self.atom(statement.start, LOOSE), self.atom(statement.stop, LOOSE)
@@ -330,8 +344,7 @@ class GpuKernel(KernelSource):
         self.scopes.append([])
         for place, load in enumerate(vectors.loads):
             self.reads(load)
-            parts = ", ".join(f"v{place}_{k}" for k in range(WIDTH))
-            self.line(f"{parts} = load4(a{load.data[0]}, {self.atom(load.args[0], LOOSE)})")
+            self.load_vector(place, load, vectors.guards.get(load), variable)
         for k in range(WIDTH):
             self.one_of_four(statement, vectors, k)
         for place, store in enumerate(vectors.stores):
@@ -341,13 +354,36 @@ class GpuKernel(KernelSource):
             self.values.pop(expr, None)
         self.indent = self.indent[:-4]
 
+    def load_vector(self, place: int, load: Expr, guard: Expr | None, variable: Expr) -> None:
+        """Four neighbours by name, or zeros where they are not needed."""
+        names = [f"v{place}_{k}" for k in range(WIDTH)]
+        number = None
+        if self.rows is not None and variable in self.rows.passes:
+            number = self.rows.loads.get(key_of(load, variable))
+        kept = [f"h{number}[k{variable.data} * {WIDTH} + {k}]" for k in range(WIDTH)]
+        if number in self.filled:
+            self.line(f"{', '.join(names)} = {', '.join(kept)}")
+            return
+        read = f"{', '.join(names)} = load4(a{load.data[0]}, {self.atom(load.args[0], LOOSE)})"
+        if guard is None:
+            self.line(read)
+            if number is not None:
+                self.line(f"{', '.join(kept)} = {', '.join(names)}")
+                self.arriving.add(number)
+            return
+        condition = self.atom(guard, LOOSE)
+        self.line(f"{' = '.join(names)} = {storage(load.dtype)}(0)")
+        self.line(f"if {condition}:")
+        self.line(f"    {read}")
+
     def one_of_four(self, statement: For, vectors: Vectors, k: int) -> None:
         """The body for one of the four iterations; what it stores in vectors gets names."""
-        outer = dict(self.values)
+        outer, variable = dict(self.values), statement.variable
         self.scopes.append([])
-        name = f"i{statement.variable.data}"
-        self.values = {e: v for e, v in outer.items() if not depends(e, statement.variable)}
-        self.values[statement.variable] = (f"{name} + {k}", ADD) if k else (name, ATOM)
+        name = f"i{variable.data}"
+        self.place = f"k{variable.data} * {WIDTH} + {k}"
+        self.values = {e: v for e, v in outer.items() if not depends(e, variable)}
+        self.values[variable] = (f"{name} + {k}", ADD) if k else (name, ATOM)
         for place, load in enumerate(vectors.loads):
             self.values[load] = f"v{place}_{k}", ATOM
         for inner in statement.body:
@@ -355,7 +391,7 @@ class GpuKernel(KernelSource):
                 assert isinstance(inner, Store)
                 place = vectors.stores.index(inner)
                 self.line(f"w{place}_{k} = {self.atom(inner.value, LOOSE)}")
-            else:
+            elif not (k and isinstance(inner, Fail) and not depends(inner.condition, variable)):
                 self.statement(inner)
             self.forget(inner)
         self.scopes.pop()

@@ -13,8 +13,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from graphc.codegen.gpu.arch import Chip
-from graphc.codegen.gpu.thread_map import loaded, shared_sums, trips
+from graphc.codegen.gpu.thread_map import loaded, shared_sums
 from graphc.codegen.gpu.tuning import tuned
+from graphc.codegen.gpu.vectors import trips
 from graphc.ir.types import I64, DType
 from graphc.loops.facts import trip_count
 from graphc.loops.nest import (

@@ -13,8 +13,9 @@ of one lane, which is always right.
 from __future__ import annotations
 
 from graphc.codegen.gpu.arch import Chip
+from graphc.codegen.gpu.held_rows import Held, held_rows
 from graphc.codegen.gpu.tuning import tuned
-from graphc.loops.facts import trip_count
+from graphc.codegen.gpu.vectors import WIDTH, trips, vectors_of
 from graphc.loops.nest import (
     Assign,
     Buffer,
@@ -35,8 +36,9 @@ from graphc.record import record
 
 @record(frozen=True)
 class Shape:
-    """Lanes per group (a power of two), threads per block and blocks, and the scratch buffers that
-    lie in shared memory or in the lane's own; the others are `work` operands, a part per group."""
+    """Lanes per group (a power of two), threads per block and blocks, the scratch buffers that lie
+    in shared memory or in the lane's own (the others are `work` operands, a part per group), and
+    what lanes keep of a row."""
 
     lanes: int
     threads: int
@@ -44,6 +46,7 @@ class Shape:
     near: frozenset[int]
     barriers: bool
     warp: int
+    held: Held | None = None
 
     @property
     def groups(self) -> int:
@@ -53,13 +56,18 @@ class Shape:
 def shape_of(kernel: Kernel, chip: Chip) -> Shape:
     """How a kernel is launched on a chip."""
     lanes = lanes_of(kernel, chip)
-    scratch = [b for b in kernel.buffers if b.mode == "work"]
-    barriers = lanes > 1 and (bool(rewritten(kernel)) or lanes > chip.warp)
+    held = held_rows(kernel, lanes)
+    own = held.own if held is not None else frozenset()
+    scratch = [b for b in kernel.buffers if b.mode == "work" and b.index not in own]
+    folds = any(isinstance(s, Update) for s in walk(kernel.body))
+    barriers = lanes > 1 and (bool(rewritten(kernel) - own) or (folds and lanes > chip.warp))
     threads = lanes if barriers or kernel.units <= 1 else chip.threads
     if lanes == 1:
         threads = min(chip.threads, power_of_two(kernel.units))
-    blocks = max(1, min(chip.blocks, -(-kernel.units // (threads // lanes))))
-    return Shape(lanes, threads, blocks, near_buffers(scratch, lanes, chip), barriers, chip.warp)
+    most = chip.blocks * chip.threads // threads
+    blocks = max(1, min(most, -(-kernel.units // (threads // lanes))))
+    near = near_buffers(scratch, lanes, chip) | own
+    return Shape(lanes, threads, blocks, near, barriers, chip.warp, held)
 
 
 def rewritten(kernel: Kernel) -> set[int]:
@@ -89,35 +97,23 @@ def power_of_two(count: int) -> int:
 
 
 def lanes_of(kernel: Kernel, chip: Chip) -> int:
-    """Lanes that share a unit: as many as the longest vector loop can use."""
+    """Lanes that share a unit: as many as the longest vector loop can use.
+
+    Where they take four iterations at a time a quarter of them does as much; and a row that a warp
+    can fold in a few turns needs no barriers.
+    """
     loops = outermost_vectors(kernel.body)
     longest = max((trips(loop) for loop in loops), default=1)
     if longest < tuned.lane_iterations or not may_share(kernel):
         return 1
+    work = frozenset(b.index for b in kernel.buffers if b.mode == "work")
+    longest_loops = [loop for loop in loops if trips(loop) == longest]
+    if longest > WIDTH and all(vectors_of(loop, kernel, work) for loop in longest_loops):
+        lanes = power_of_two(-(-longest // WIDTH))
+        folds = any(shared_sums(loop) for loop in loops)
+        most = chip.warp if folds and lanes <= chip.warp * tuned.written_turns else chip.threads
+        return min(lanes, most)
     return min(power_of_two(longest), chip.threads)
-
-
-def trips(loop: For) -> int:
-    """Iterations at most; many where only the run knows."""
-    count = exact_trips(loop)
-    if count is not None:
-        return count
-    if loop.stop.op == "min":  # a block of a longer loop: its length, or that added to the start
-        ends = [a for a in loop.stop.args if a.op == "add"] or [loop.stop]
-        lengths = [int(x.data) for a in ends for x in a.args if x.op == "const"]
-        if lengths:
-            return max(lengths)
-    return 1 << 10
-
-
-def exact_trips(loop: For) -> int | None:
-    """Iterations of a loop that has the same number of them wherever it starts."""
-    count = trip_count(loop)
-    if count is None and loop.stop.op == "add":
-        for start, length in (loop.stop.args, loop.stop.args[::-1]):
-            if start is loop.start and length.op == "const":
-                return int(length.data)
-    return count
 
 
 def outermost_vectors(body: list[Statement]) -> list[For]:

@@ -29,6 +29,8 @@ class GpuTuning(Tuning):
 
     written_turns = number(8, 1, 64, "turns of a lane", "gpu",
         "reads that are on their way at once against registers")
+    held_elements = number(48, 0, 128, "elements of a lane", "gpu",
+        "rows that passes read once against blocks on a processor")
     turned_side = number(32, 4, 64, "elements of a tile's side, of 4 bytes or more", "gpu",
         "whole sectors of rows and columns against blocks on a processor")
     turned_bytes = number(24 << 10, 0, 48 << 10, "bytes of tiles", "gpu", "the same")
