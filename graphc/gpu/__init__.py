@@ -132,3 +132,11 @@ def _from_lane(x: Any, lane: int) -> Any:
 
 
 from_lane = device(_from_lane)
+
+
+def _alike(value: int) -> Any:
+    """The lanes of the warp that have the same value, as bits. All of them call it together."""
+    return np.uint32(cuda.match_any_sync(FULL_MASK, np.int32(value)))
+
+
+alike = device(_alike)

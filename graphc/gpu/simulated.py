@@ -109,6 +109,7 @@ class Atomic:
     """No other thread comes between, for threads take turns."""
 
     def add(self, array: Any, place: Any, value: Any) -> Any:
+        array = array.array if isinstance(array, Watched) else array  # several may add to it
         old = array[place]
         array[place] += value
         return old
@@ -231,6 +232,18 @@ class Simulated:
         if not 0 <= lane < WARP:
             raise RuntimeError(f"a warp has no lane {lane}")
         return self._passed(value, self.threadIdx.x // WARP * WARP + lane)
+
+    def match_any_sync(self, mask: int, value: Any) -> int:
+        """The lanes of the warp that have the same value, as bits."""
+        found = [self.shfl_sync(mask, value, lane) == value for lane in range(WARP)]
+        return sum(1 << lane for lane, same in enumerate(found) if same)
+
+    def popc(self, bits: Any) -> int:
+        return int(bits).bit_count()
+
+    def ffs(self, bits: Any) -> int:
+        """The number of the lowest bit that is set, from 1."""
+        return (int(bits) & -int(bits)).bit_length()
 
     def _passed(self, value: Any, partner: int) -> Any:
         """What a thread passes in the call that is as many-th for it. Raises RuntimeError if it has

@@ -37,6 +37,8 @@ SMALL = Machine(
     eliminators=4,
     warp=4,
     scanners=8,
+    digit=4,
+    rounds=2,
     run=2,
     chunk=3,
     chunk_above=2,
@@ -95,7 +97,7 @@ def keys(name: str, shape: tuple[int, ...], ties: bool) -> Any:
 
 
 def test_sorting() -> None:
-    shapes = ((3, 5), (1, 8), (2, 9), (1, 17), (1, 41), (3, 1))
+    shapes = ((3, 5), (1, 8), (2, 9), (1, 17), (1, 41), (3, 1), (2, 75), (1, 64), (1, 200))
     for number, dims in enumerate(shapes):
         x = keys(("u8", "u16", "u32", "u64")[number % 4], dims, ties=number % 2 == 0)
         check(lambda n: sort_code(n, True, SMALL), "sort_keys", (x,))

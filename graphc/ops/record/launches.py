@@ -25,6 +25,7 @@ class Machine:
     many_rows          rows that need no more threads than one for each
     few                positions among which equal ones are found by looking at all
     warp, scanners     threads that pass values to each other, and those that walk along a row
+    digit, rounds      bits of a digit that long rows are sorted by, and keys of a thread meanwhile
     """
 
     threads: int = 256
@@ -40,11 +41,13 @@ class Machine:
     few: int = 64
     warp: int = 32
     scanners: int = 256
+    digit: int = 8
+    rounds: int = 8
 
 
 GPU = Machine()
 # Every simulated thread is run by Python.
-SIMULATOR = Machine(4, 2, 8, 4, 2, 4, 2, 3, 2, 6, 4, 4, 8)
+SIMULATOR = Machine(4, 2, 8, 4, 2, 4, 2, 3, 2, 6, 4, 4, 8, 4, 2)
 
 
 def kernel(module: str, name: str, *arguments: object, part: object = None) -> str:

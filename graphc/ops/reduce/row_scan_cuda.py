@@ -67,7 +67,7 @@ def _fours(name: str, kept: str, element: str) -> tuple[Kernel, Kernel]:
 
 
 @functools.cache
-def _passing(name: str, kept: str, element: str, lanes: int) -> Kernel:
+def passing_totals(name: str, kept: str, element: str, lanes: int) -> Kernel:
     """Device code, run by all lanes of a group: (total of the lanes before, of all), going on from
     what was before.  `turn` is 0 and 1 in turns.
     """
@@ -109,7 +109,7 @@ def _walk(name: str, kept: str, element: str, lanes: int) -> Kernel:
     a row, going on from `before`.  Elements of the next stretch are on their way meanwhile.
     """
     read, write = _fours(name, kept, element)
-    combine, passing = device(FUNCTIONS[COMBINE[name]]), _passing(name, kept, element, lanes)
+    combine, passing = device(FUNCTIONS[COMBINE[name]]), passing_totals(name, kept, element, lanes)
 
     def walk(
         x: Array, out: Array, base: int, first: int, stop: int, last: int, whole: int, before: Any
@@ -143,7 +143,7 @@ def row_kernels(name: str, element: str, lanes: int) -> tuple[Kernel, Kernel, Ke
     kept_type, start = carried(name, DTYPES[element])
     kept, kind = kept_type.name, kept_type.numpy.type
     read, combine = _fours(name, kept, element)[0], device(FUNCTIONS[COMBINE[name]])
-    passing = _passing(name, kept, element, lanes)
+    passing = passing_totals(name, kept, element, lanes)
     walk, walk_totals = _walk(name, kept, element, lanes), _walk(name, kept, kept, lanes)
 
     def fold_parts(

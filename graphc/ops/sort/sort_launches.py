@@ -1,4 +1,5 @@
-"""Launches that sort, see `sort_cuda.py`: tiles of rows, then merges of runs."""
+"""Launches that sort: tiles of rows and merges of runs (`sort_cuda.py`), long rows by digits
+(`radix_cuda.py`)."""
 
 from __future__ import annotations
 
@@ -6,7 +7,7 @@ import math
 from typing import Any
 
 from graphc.ir.op import CudaCall, CudaCode
-from graphc.ir.types import I64
+from graphc.ir.types import DTYPES, I64
 from graphc.ops.record.arguments import Applied
 from graphc.ops.record.launches import Machine, kernel
 from graphc.record import record
@@ -69,6 +70,45 @@ def _spare(node: Applied, made: list[Pass]) -> int:
     return node.inputs[0].type.size if len(made) > 1 else 0
 
 
+# ------------------------------------------------------------------------------------ by digits
+
+
+def by_digits(node: Applied, machine: Machine) -> bool:
+    """Whether rows are so long that moving all keys once for each digit costs less than merging."""
+    extent = _rows(node)[1]
+    return 4 * machine.tile < extent < 1 << 32 and node.inputs[0].type.dtype.itemsize > 1
+
+
+def _digit_calls(
+    node: Applied, machine: Machine, function: str
+) -> tuple[list[CudaCall], list[tuple[Any, int]]]:
+    """The launches that sort rows by digits, and the scratch that all of them share."""
+    element, (rows, extent) = node.inputs[0].type.dtype, _rows(node)
+    named = function == "argsort_kernels"
+    threads = machine.scanners if named else machine.sorters  # positions take shared memory, too
+    rounds = max(1, machine.rounds * 4 // max(4, element.itemsize))
+    shape = element.name, machine.digit, threads, rounds
+    count, run, move, *last = (
+        kernel("sort.radix_cuda", function, *shape, part=k) for k in range(4 if named else 3)
+    )
+    tiles = -(-extent // (threads * rounds))
+    digits, passes = 1 << machine.digit, element.bits // machine.digit
+    blocks, lines = min(rows * tiles, machine.blocks), min(rows * digits, machine.blocks)
+    calls = []
+    for number in range(passes):
+        level, sizes = passes - 1 - number, (number * machine.digit, extent, tiles, rows)
+        params = (*sizes, int(number == 0), level)
+        calls += [
+            CudaCall(count, blocks, threads, params),
+            CudaCall(run, lines, threads, (tiles, rows)),
+        ]
+        if named and not level:
+            calls.append(CudaCall(last[0], blocks, threads, sizes))
+        else:
+            calls.append(CudaCall(move, blocks, threads, params))
+    return calls, [(DTYPES["u32"], rows * digits * tiles), (I64, rows * digits)]
+
+
 # ------------------------------------------------------------------------------------ sort_keys
 
 
@@ -76,6 +116,9 @@ def sort_code(node: Applied, strict: bool, machine: Machine) -> CudaCode:
     """Device code of sort_keys."""
     if not node.type.size:
         return CudaCode(())
+    if by_digits(node, machine):
+        calls, work = _digit_calls(node, machine, "sort_kernels")
+        return CudaCode(tuple(calls), ((node.type.dtype, node.type.size), *work))
     element, made = node.type.dtype, passes(*_rows(node), machine)
     calls = pass_calls(made, machine, *_kernels("key_kernels", element, 2, machine))
     return CudaCode(calls, ((element, _spare(node, made)),))
@@ -88,6 +131,10 @@ def argsort_code(node: Applied, strict: bool, machine: Machine) -> CudaCode:
     """Device code of argsort_keys."""
     if not node.type.size:
         return CudaCode(())
+    if by_digits(node, machine):
+        calls, work = _digit_calls(node, machine, "argsort_kernels")
+        own = [(kind, node.type.size) for kind in (node.inputs[0].type.dtype, DTYPES["u32"])]
+        return CudaCode(tuple(calls), (own[0], own[0], own[1], own[1], *work))
     element, made = node.inputs[0].type.dtype, passes(*_rows(node), machine)
     calls = pass_calls(made, machine, *_kernels("place_kernels", element, 2, machine))
     count = _spare(node, made)
