@@ -35,7 +35,7 @@ from graphc.codegen.python.helpers import number, storage
 from graphc.codegen.python.scalar import ADD, ATOM, LOOSE, Text
 from graphc.codegen.python.source import KernelSource, Library, Source
 from graphc.ir.types import BOOL, DTYPES, F64, I32, DType
-from graphc.loops.facts import loop_range, work_stride
+from graphc.loops.facts import index_range, loop_range, work_stride
 from graphc.loops.nest import (
     Assign,
     Buffer,
@@ -209,7 +209,17 @@ class GpuKernel(KernelSource):
     def write(self, expr: Expr) -> Text:
         if expr.op == "load":
             self.reads(expr)
-        return gpu_spelling(self, expr) or super().write(expr)
+        return self.division(expr) or gpu_spelling(self, expr) or super().write(expr)
+
+    def division(self, expr: Expr) -> Text | None:
+        """A quotient or rest of indices that 32 bits hold: a GPU divides 64 bits step by step."""
+        if expr.op not in ("idiv", "irem") or expr.args[1].op != "const":
+            return None
+        known, divisor = index_range(expr.args[0], self.ranges), int(expr.args[1].data)
+        if known is None or known[0] < 0 or known[1] >> 32 or not 0 < divisor < 1 << 32:
+            return None
+        sign, index = "//" if expr.op == "idiv" else "%", self.atom(expr.args[0], LOOSE)
+        return f"np.int64(np.uint32({index}) {sign} np.uint32({divisor}))", ATOM
 
     def reads(self, load: Expr) -> None:
         if load.data[0] in self.rewritten:

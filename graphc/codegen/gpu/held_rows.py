@@ -93,7 +93,9 @@ def repeated_loads(kernel: Kernel, loops: list[For]) -> list[Any]:
     counts: dict[Any, int] = {}
     for loop in loops:
         found = vectors_of(loop, kernel, work)
-        for load in found.loads if found is not None else ():
+        if found is None:
+            continue
+        for load in found.loads:
             if load.data[0] in only_read and load not in found.guards:
                 key = key_of(load, loop.variable)
                 counts[key] = counts.get(key, 0) + 1

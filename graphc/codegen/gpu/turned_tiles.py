@@ -39,48 +39,50 @@ class TurnedTiles(Columns):
         """Write the loops, if tiles serve: where nothing is read under a condition."""
         space, b = self.space, self.b
         itemsize = max(buffer.dtype.itemsize for buffer in self.buffers)
-        side = tuned.turned_side * max(1, min(2, WORD // itemsize))
+        low, wide = tuned.turned_side, tuned.turned_side * max(1, min(2, WORD // itemsize))
+        sides = {across.place: wide, last.place: low}
         outer = [loop for loop in space.loops if loop not in (across, last)]
         extents = [loop.extent for loop in outer]
-        extents += [-(-loop.extent // side) for loop in (across, last)]
+        extents += [-(-loop.extent // sides[loop.place]) for loop in (across, last)]
         self.units = math.prod(extents)
         with b.loop(self.units, "parallel") as unit:
             *parts, row, column = split_index(b, unit, tuple(extents))
-            starts = {across.place: row * side, last.place: column * side}
+            starts = {across.place: row * wide, last.place: column * low}
             around = {loop.place: p for loop, p in zip(outer, parts, strict=True)}
-            with self.sweep_tile((across, last), starts, side) as (spot, here):
+            with self.sweep_tile((across, last), starts, sides) as (spot, here):
                 self.store_full(around | here, self.region.results)
             writing = b.body.pop()
             assert isinstance(writing, For)
             loads = crossing_loads(writing, here[across.place], here[last.place])
-            pitches = [side + max(1, WORD // load.dtype.itemsize) for load in loads]
-            room = [side * p * x.dtype.itemsize for p, x in zip(pitches, loads, strict=True)]
+            pitches = [wide + max(1, WORD // load.dtype.itemsize) for load in loads]
+            room = [low * p * x.dtype.itemsize for p, x in zip(pitches, loads, strict=True)]
             if not loads or sum(room) > tuned.turned_bytes:
                 return False
             moved: dict[Expr, Expr] = {}
-            with self.sweep_tile((last, across), starts, side) as (place, there):
+            with self.sweep_tile((last, across), starts, sides) as (place, there):
                 mapping = {here[p]: there[p] for p in here}
                 for load, pitch in zip(loads, pitches, strict=True):
-                    tile = self.buffer(load.dtype, side * pitch, "work")
-                    b.store(tile, place // side * pitch + place % side, rebuilt(load, mapping))
-                    moved[load] = b.load(tile, spot % side * pitch + spot // side)
+                    tile = self.buffer(load.dtype, low * pitch, "work")
+                    b.store(tile, place // wide * pitch + place % wide, rebuilt(load, mapping))
+                    moved[load] = b.load(tile, spot % low * pitch + spot // low)
             body = substituted(writing.body, moved)
             b.body.append(For(writing.variable, writing.start, writing.stop, "vector", body))
         return True
 
     @contextmanager
     def sweep_tile(
-        self, loops: tuple[Axes, Axes], starts: dict[int, Expr], side: int
+        self, loops: tuple[Axes, Axes], starts: dict[int, Expr], sides: dict[int, int]
     ) -> Iterator[tuple[Expr, dict[int, Expr]]]:
         """A loop over the elements of a tile, neighbours along the second of two loops: the number
         of the element, and where it lies."""
         b, (slow, fast) = self.b, loops
-        with b.loop(side * side, "vector") as spot:
+        row = sides[fast.place]
+        with b.loop(sides[slow.place] * row, "vector") as spot:
             here = {
-                slow.place: b.read(b.register(starts[slow.place] + spot // side)),
-                fast.place: b.read(b.register(starts[fast.place] + spot % side)),
+                slow.place: b.read(b.register(starts[slow.place] + spot // row)),
+                fast.place: b.read(b.register(starts[fast.place] + spot % row)),
             }
-            ragged = [loop for loop in loops if loop.extent % side]
+            ragged = [loop for loop in loops if loop.extent % sides[loop.place]]
             if not ragged:
                 yield spot, here
                 return

@@ -40,8 +40,8 @@ def _counter(key: str, bits: int, threads: int, tile: int) -> Kernel:
             cuda.syncthreads()
             first = number * tile
             for at in range(first + cuda.threadIdx.x, min(first + tile, extent), threads):
-                digit = INT(keys[row * extent + at] >> kind(shift)) & (digits - 1)
-                cuda.atomic.add(held, digit, np.int32(1))
+                found = INT(keys[row * extent + at] >> kind(shift)) & (digits - 1)
+                cuda.atomic.add(held, found, np.int32(1))
             cuda.syncthreads()
             for digit in range(cuda.threadIdx.x, digits, threads):
                 counts[(row * digits + digit) * tiles + number] = held[digit]

@@ -117,8 +117,8 @@ def sort_code(node: Applied, strict: bool, machine: Machine) -> CudaCode:
     if not node.type.size:
         return CudaCode(())
     if by_digits(node, machine):
-        calls, work = _digit_calls(node, machine, "sort_kernels")
-        return CudaCode(tuple(calls), ((node.type.dtype, node.type.size), *work))
+        digits, work = _digit_calls(node, machine, "sort_kernels")
+        return CudaCode(tuple(digits), ((node.type.dtype, node.type.size), *work))
     element, made = node.type.dtype, passes(*_rows(node), machine)
     calls = pass_calls(made, machine, *_kernels("key_kernels", element, 2, machine))
     return CudaCode(calls, ((element, _spare(node, made)),))
@@ -132,9 +132,9 @@ def argsort_code(node: Applied, strict: bool, machine: Machine) -> CudaCode:
     if not node.type.size:
         return CudaCode(())
     if by_digits(node, machine):
-        calls, work = _digit_calls(node, machine, "argsort_kernels")
+        digits, work = _digit_calls(node, machine, "argsort_kernels")
         own = [(kind, node.type.size) for kind in (node.inputs[0].type.dtype, DTYPES["u32"])]
-        return CudaCode(tuple(calls), (own[0], own[0], own[1], own[1], *work))
+        return CudaCode(tuple(digits), (own[0], own[0], own[1], own[1], *work))
     element, made = node.inputs[0].type.dtype, passes(*_rows(node), machine)
     calls = pass_calls(made, machine, *_kernels("place_kernels", element, 2, machine))
     count = _spare(node, made)
