@@ -73,15 +73,54 @@ def _starter(bits: int, threads: int) -> Kernel:
 
 
 @functools.cache
+def _beginner(bits: int, threads: int) -> Kernel:
+    """Device code that turns what warps have seen of each digit into what those before have, and
+    finds where the digit starts in the tile, and where its first key goes, less that.
+    """
+    digits, counters = 1 << bits, (threads // WARP) << bits
+    each = (digits + threads - 1) // threads  # digits of a thread
+    passing = passing_totals("cumsum", "i64", "i64", threads)
+
+    def begin(
+        seen: Array,
+        starts: Array,
+        goals: Array,
+        counts: Array,
+        totals: Array,
+        row: int,
+        number: int,
+        tiles: int,
+    ) -> None:
+        start, goal = INT(0), INT(0)
+        for k in range(each):
+            digit = k * threads + cuda.threadIdx.x
+            total, there = INT(0), INT(0)
+            if digit < digits:
+                there = INT(totals[row * digits + digit])
+                for spot in range(digit, counters, digits):
+                    before = seen[spot]
+                    seen[spot] = total
+                    total += before
+            here, start = passing(total, start, 0)
+            cuda.syncthreads()
+            there, goal = passing(there, goal, 1)
+            if digit < digits:
+                starts[digit] = here
+                there += INT(counts[(row * digits + digit) * tiles + number])
+                goals[digit] = there - here
+
+    return device(begin)
+
+
+@functools.cache
 def _mover(key: str, named: bool, bits: int, threads: int, rounds: int) -> Kernel:
     """Device code that moves the keys of tiles to where their digits belong.
 
     If `named`, positions travel along: read from `places` if `listed`, else counted.
     """
     kind, digits, warps, tile = DTYPES[key].numpy.type, 1 << bits, threads // WARP, threads * rounds
-    passing = passing_totals("cumsum", "i64", "i64", threads)
     counters, names_room = warps * digits, tile if named else 1
-    each = (digits + threads - 1) // threads  # digits of a thread
+    begin = _beginner(bits, threads)
     greatest = kind(np.iinfo(kind).max)  # pads the last tile, behind its keys
 
     def move(
@@ -126,23 +165,7 @@ def _mover(key: str, named: bool, bits: int, threads: int, rounds: int) -> Kerne
                     before = cuda.atomic.add(seen, warp * digits + digit, np.int32(cuda.popc(same)))
                 ranks[turn] = from_lane(before, leader) + cuda.popc(same & ((1 << lane) - 1))
             cuda.syncthreads()
-            start, goal = INT(0), INT(0)
-            for k in range(each):
-                digit = k * threads + thread
-                total, there = INT(0), INT(0)
-                if digit < digits:
-                    there = INT(totals[row * digits + digit])
-                    for spot in range(digit, counters, digits):
-                        before = seen[spot]
-                        seen[spot] = total
-                        total += before
-                here, start = passing(total, start, 0)
-                cuda.syncthreads()
-                there, goal = passing(there, goal, 1)
-                if digit < digits:
-                    starts[digit] = here
-                    there += INT(counts[(row * digits + digit) * tiles + number])
-                    goals[digit] = there - here
+            begin(seen, starts, goals, counts, totals, row, number, tiles)
             cuda.syncthreads()
             for turn in range(rounds):
                 digit = INT(mine[turn] >> kind(shift)) & (digits - 1)
