@@ -203,7 +203,9 @@ class TableWriter:
         slots = [_slots(kind) for kind in (*(n.type for n in node.inputs), node.type)]
         operands = tuple(slot for each in slots[:-1] for slot in each)
         symbol = f"python{len(self.hosts)}"
-        self.hosts[symbol] = HostCall(call, operands, slots[-1], origin_of(node))
+        attrs = node.attrs
+        resource = (attrs["resource"], attrs["method"]) if "resource" in attrs else None
+        self.hosts[symbol] = HostCall(call, operands, slots[-1], origin_of(node), resource)
         places = [self.place(n) for n in node.inputs]
         places += [self.base(region) for region in buffer_of(node).regions]
         row = self.table.call(self.kernels.setdefault(symbol, len(self.kernels)), places)

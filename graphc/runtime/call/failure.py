@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from itertools import count
 
-from graphc.errors import INDEX, GraphError, LimitError, OutOfRangeError, RunError
+from graphc.errors import INDEX, EndOfData, GraphError, LimitError, OutOfRangeError, RunError
 from graphc.runtime.load.program import Image
 
 # Statuses of native code itself: a stack is EMPTY, or all stacks have taken what they may (FULL).
-CANCELLED, BAD_ROW, NO_MEMORY, EMPTY, NO_WORKER, GONE, FULL = range(-1, -8, -1)
+CANCELLED, BAD_ROW, NO_MEMORY, EMPTY, NO_WORKER, GONE, FULL, ENDED, FAILED = range(-1, -10, -1)
 _WALKER_REASONS = {
     CANCELLED: "the run was cancelled",
     NO_MEMORY: "no memory for a stack to grow",
     EMPTY: "pop from an empty stack",
+    ENDED: "there is no more data",
+    FAILED: "a queue or reader failed",
 }
 _FIRST_RAISED = 1 << 20
 _MOST_RAISED = 256
@@ -38,7 +40,7 @@ def explain(image: Image, status: int, row: int) -> GraphError:
         return RunError(f"the step table is damaged at word {row}", details=details)
     if reason is None:
         reason = image.reasons.get(status, f"a kernel failed with status {status}")
-    kind = OutOfRangeError if status == INDEX else RunError
+    kind = {INDEX: OutOfRangeError, ENDED: EndOfData}.get(status, RunError)
     return kind(reason, details=details, location=location)
 
 
@@ -49,6 +51,15 @@ def keep(error: BaseException) -> int:
     while len(_raised) > _MOST_RAISED:  # nobody asks for that of a run which had failed before
         _raised.pop(next(iter(_raised)), None)
     return status
+
+
+def in_words(status: int) -> tuple[int, str]:
+    """A status that other processes know, and the reason, for one that stands for an error here."""
+    error = kept(status)
+    if error is None:
+        return status, ""
+    reason = error.message if isinstance(error, GraphError) else f"{type(error).__name__}: {error}"
+    return ENDED if isinstance(error, EndOfData) else FAILED, reason
 
 
 def kept(status: int) -> BaseException | None:

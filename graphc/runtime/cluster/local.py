@@ -82,6 +82,7 @@ class Worker:
         self.descriptor = os.pidfd_open(self.process.pid)
         self.features: list[str] = []
         self.address = ""  # where its carrier is reached, if it has one
+        self.reason = ""  # why its latest step failed
 
     def __repr__(self) -> str:
         return f"worker {self.name} (process {self.process.pid})"
@@ -152,6 +153,11 @@ class Worker:
         descriptors = [block.descriptor for block in blocks.values()]
         self.tell(support, Kind.OPEN, {**fields, **told}, descriptors)
 
+    def why(self, support: pool.Support) -> str:
+        """Why the latest step failed there, where a queue or reader did."""
+        self.tell(support, Kind.WHY, {})
+        return self.reason
+
     def ring(self, support: pool.Support, program: int, step: int) -> None:
         """Ask for something without waiting for it."""
         self.words[BellWords.program], self.words[BellWords.step] = program, step
@@ -192,7 +198,7 @@ class Worker:
                 f"{self}: {answer.get('message', str)}", hint=answer.get("hint", str) or None
             )
         self.is_armed = True
-        self.address = answer.get("address", str)
+        self.address, self.reason = answer.get("address", str), answer.get("reason", str)
 
     def _receive(self) -> Message:
         while not self.lost:

@@ -25,7 +25,7 @@ from graphc.runtime.call import pool
 from graphc.runtime.call.array import Array
 from graphc.runtime.call.binding import Binding
 from graphc.runtime.call.execute import Executable, Value, executables, fit, no_entry, stop_all
-from graphc.runtime.call.failure import CANCELLED, explain, kept
+from graphc.runtime.call.failure import CANCELLED, ENDED, FAILED, explain, kept
 from graphc.runtime.call.frame import Frame
 from graphc.runtime.call.interrupt import stop_on_interrupt
 from graphc.runtime.call.memory import address_of
@@ -293,6 +293,8 @@ class ClusterExecutable(Executable):
         number = min(bisect_right(starts, row), len(images)) - 1
         image = images[number]
         error = kept(status) or explain(image, status, row - starts[number])
+        if status in (ENDED, FAILED) and task != HERE and isinstance(error, GraphError):
+            error.message = self.cluster.workers[task].why(self.support) or error.message
         if isinstance(error, GraphError):
             error.message += f" (on {image.device})"
         return error
@@ -395,15 +397,15 @@ class ClusterExecutable(Executable):
         """Give a worker its share of the program."""
         share = share_of(self.image, devices)
         for image in share.images:
-            if image.hosts:
-                host = next(iter(image.hosts.values()))
+            host = next((h for h in image.hosts.values() if h.resource is None), None)
+            if host is not None:
                 raise GraphError(
                     f"{worker.name} calls no Python, and this program does there",
                     details=(host.origin.node,),
                     location=host.origin.location,
                     hint='have "cpu:0" among the devices, too, and gc.device("cpu:0") around it',
                 )
-        worker.load(self.support, self.number, pieces(share, no_values(share)))
+        worker.load(self.support, self.number, pieces(share, no_values(share), resources=True))
 
     def _drop_others(self) -> None:
         """Have workers forget programs that are not there any more."""

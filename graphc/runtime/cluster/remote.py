@@ -223,7 +223,11 @@ class RemoteWorker:
         self.sent = found.get("sent", int)
         if trouble := found.get("trouble", str):
             self.cluster.trouble = f"{self}: {trouble}"
+        self.reason = found.get("reason", str)
         return found.get("status", int), found.get("row", int)
+
+    def why(self, support: pool.Support) -> str:
+        return self.reason
 
     def cancel(self, step: int) -> None:
         """Have it stop this step."""

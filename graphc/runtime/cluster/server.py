@@ -162,7 +162,8 @@ class Server(Worker):
         self.step(program)
         status, row = int(self.words[BellWords.status]), int(self.words[BellWords.row])
         sent = int(self.words[BellWords.sent])
-        fields = {"status": status, "row": row, "sent": sent, "trouble": self.trouble}
+        told = {"trouble": self.trouble, "reason": self.reason if status else ""}
+        fields = {"status": status, "row": row, "sent": sent, **told}
         pairs = zip(image.results, places[len(image.params) :])
         results = [memory.bytes[at : at + slot.nbytes].tobytes() for slot, at in pairs]
         return fields, [] if status else results

@@ -24,6 +24,7 @@ import numpy as np
 
 from graphc.errors import GraphError
 from graphc.runtime.call import pool
+from graphc.runtime.call.failure import in_words
 from graphc.runtime.call.memory import address_of
 from graphc.runtime.cluster import wire
 from graphc.runtime.cluster.memory import Block
@@ -57,6 +58,7 @@ class Worker:
         self.running: Share | None = None
         self.lock = threading.Lock()  # of what runs
         self.trouble = ""  # why it cannot end
+        self.reason = ""  # why the latest step failed that called a queue or reader
         self.carrier: Carrier | None = None  # where links do not lie in shared memory
         self.never = np.zeros(1, np.int64)
 
@@ -120,6 +122,7 @@ class Worker:
         self.words[BellWords.sent] = sum(each.sent() for each in self.shares.values())
         if status:
             self.kept[program][0].words(0, 1)[0] = 1
+            status, self.reason = in_words(status)
         self.words[BellWords.status], self.words[BellWords.row] = status, row
 
     def read(self) -> None:
@@ -134,13 +137,13 @@ class Worker:
             wire.send(self.way, Kind.ERROR, told(error))
         else:
             address = self.carrier.address if self.carrier is not None else ""
-            wire.send(self.way, Kind.DONE, {"address": address})
+            wire.send(self.way, Kind.DONE, {"address": address, "reason": self.reason})
 
     def load(self, message: Message) -> None:
         """Take the image of a program over."""
         (descriptor,) = message.descriptors
         try:
-            image = File(Path(f"/proc/self/fd/{descriptor}")).image()
+            image = File(Path(f"/proc/self/fd/{descriptor}")).image(resources=True)
         finally:
             os.close(descriptor)
         for each in image.images:
@@ -194,6 +197,9 @@ class Worker:
         made = self.blocks[number] = Block(size, number, descriptor)
         return made
 
+    def why(self, message: Message) -> None:
+        """Every answer says why the latest step failed."""
+
     def drop(self, message: Message) -> None:
         """Forget a program."""
         program = message.get("program", int)
@@ -213,7 +219,12 @@ def told(error: Exception) -> dict[str, str]:
     return {"message": f"the message does not fit ({type(error).__name__}: {error})", "hint": ""}
 
 
-_DOES = {Kind.LOAD: Worker.load, Kind.OPEN: Worker.open, Kind.DROP: Worker.drop}
+_DOES = {
+    Kind.LOAD: Worker.load,
+    Kind.OPEN: Worker.open,
+    Kind.DROP: Worker.drop,
+    Kind.WHY: Worker.why,
+}
 
 
 def main() -> None:

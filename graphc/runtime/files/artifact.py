@@ -39,7 +39,7 @@ from graphc.runtime.devices.multi_device import executable
 from graphc.runtime.files.files import write_atomically
 from graphc.runtime.files.gcx import FORMAT, File, contents, digest, named, signature
 from graphc.runtime.load.formulas import listed
-from graphc.runtime.load.program import ALIGNMENT, UNLIMITED, Image
+from graphc.runtime.load.program import ALIGNMENT, UNLIMITED, HostCall, Image
 
 
 def save(image: Image, path: str | Path, *, key: bytes | None = None) -> None:
@@ -51,18 +51,24 @@ def save(image: Image, path: str | Path, *, key: bytes | None = None) -> None:
 
 
 def pieces(
-    image: Image, values: tuple[np.ndarray, list[list[int]]], key: bytes | None = None
+    image: Image,
+    values: tuple[np.ndarray, list[list[int]]],
+    key: bytes | None = None,
+    *,
+    resources: bool = False,
 ) -> list[Any]:
     """The bytes of a file, in order. Raises GraphError for a program that no file can hold.
 
     `values` are those of the variables, and for each device where those of its variables begin.
+    With `resources` the program may call queues and readers of the process that gets it.
     """
     if any(each.simulated for each in image.images):
         raise GraphError(
             "a program for the simulator of GPUs cannot be saved",
             hint="compile it for a chip: --target cuda:sm_90",
         )
-    if found := [host for each in image.images for host in each.hosts.values()]:
+    hosts = [host for each in image.images for host in each.hosts.values()]
+    if found := [host for host in hosts if not (resources and host.resource)]:
         raise GraphError(
             "a .gcx file calls no Python, and this program does",
             details=(found[0].origin.node,),
@@ -211,11 +217,20 @@ def _share(image: Image, values: list[int]) -> dict[str, Any]:
         "threads": image.threads,
         "registers": image.registers,
         "donated": list(image.donated),
+        "hosts": [_host(symbol, host) for symbol, host in image.hosts.items()],
         "variables": [
             [v.slot.name, v.slot.dtype, list(v.slot.shape), v.container, v.read, v.written, place]
             for v, place in zip(image.variables, values, strict=True)
         ],
     }
+
+
+def _host(symbol: str, host: HostCall) -> list[Any]:
+    slots = (
+        [[s.name, s.dtype, list(s.shape)] for s in each] for each in (host.operands, host.results)
+    )
+    origin = host.origin
+    return [symbol, *(host.resource or ()), *slots, [origin.node, origin.file, origin.line]]
 
 
 def load(path: str | Path, *, threads: int | None = None) -> Executable | OpenExecutable:

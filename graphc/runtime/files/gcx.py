@@ -26,6 +26,7 @@ from graphc.runtime.load.formulas import Reader, check_holes, check_sources, hol
 from graphc.runtime.load.program import (
     UNLIMITED,
     Channel,
+    HostCall,
     Image,
     Origin,
     Slot,
@@ -152,14 +153,16 @@ class File:
             raise self.damaged(f"tensor {name!r} is not what was saved")
         return raw.view(_DTYPES[dtype])
 
-    def image(self) -> Image:
-        """The checked image."""
+    def image(self, resources: bool = False) -> Image:
+        """The checked image; only with `resources` it may call queues and readers."""
         if self.format != FORMAT:
             raise GraphError(
                 f"{self.name} has format {self.format!r}; this graphc reads format {FORMAT}",
                 hint="--rebuild compiles the graph that the file holds",
             )
         try:
+            if not resources and any(share.get("hosts") for share in self.shares()):
+                raise self.damaged("a file calls no Python")
             image = self._image()
         except (LookupError, TypeError, ValueError, AttributeError, OverflowError, RecursionError):
             raise self.damaged("its metadata is incomplete") from None
@@ -254,6 +257,7 @@ class File:
             guarded=share["guarded"] is True,
             stack_bytes=_number(share.get("stacks", UNLIMITED)),
             products=dict(_products(share["products"])),
+            hosts=dict(_hosts(share.get("hosts", ()))),
             extents=dict(_extents(share.get("extents", ()))),
             **code,
         )
@@ -348,6 +352,26 @@ def _channels(rows: Any) -> Iterator[Channel]:
         if type(buffered) is not bool:
             raise TypeError(buffered)
         yield Channel(_text(name), _number(nbytes), _number(source), _number(target), buffered)
+
+
+def _hosts(rows: Any) -> Iterator[tuple[str, HostCall]]:
+    for symbol, resource, method, operands, results, (node, file, line) in rows:
+        kept = tuple(_slots(operands)), tuple(_slots(results))
+        origin = Origin(_text(node), _text(file), _number(line))
+        yield _text(symbol), HostCall(_Call(resource, method), *kept, origin)
+
+
+class _Call:
+    """A call of a queue or reader of this process; the last operand and result are its token."""
+
+    def __init__(self, resource: Any, method: Any) -> None:
+        self.resource, self.method = _text(resource), _text(method)
+
+    def __call__(self, *arrays: np.ndarray) -> tuple[Any, ...]:
+        from graphc.runtime.input import resources
+
+        made = resources.call(self.resource, self.method, arrays[:-1])
+        return (*made, np.zeros((), np.uint8))
 
 
 def _text(value: Any) -> str:

@@ -124,12 +124,16 @@ class Origin:
 class HostCall:
     """A kernel that is a Python function: it maps arrays like the operands to those like the
     results (one array, or a tuple of several or none).
+
+    `resource` is the text of the queue or reader that it calls, and the method, if it does that:
+    then any process may call its own.
     """
 
     call: Callable[..., Any]
     operands: tuple[Slot, ...]
     results: tuple[Slot, ...]
     origin: Origin
+    resource: tuple[str, str] | None = None
 
 
 UNLIMITED = 1 << 62

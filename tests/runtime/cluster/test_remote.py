@@ -169,6 +169,33 @@ def test_errors_and_cancelled_runs_leave_the_workers_as_they_were(workers: Remot
     endless(X, np.int64(2))
 
 
+def test_readers_read_where_they_run(workers: RemoteCluster, tmp_path: Path) -> None:
+    """Rows are read by another process, with the place that this one has set; errors are told."""
+    np.savez(tmp_path / "a.npz", x=np.arange(10.0))
+    reader = gc.Reader(tmp_path / "a.npz", {"x": gc.spec((), "f64")}, batch=4)
+
+    @gc.compile(devices=workers.devices)
+    def step() -> Any:
+        with gc.device("/task:1"):
+            return reader.next()["x"].sum()
+
+    assert [float(step()), float(step())] == [6, 22]
+    with pytest.raises(gc.EndOfData, match="the reader has no more data"):
+        step()
+    reader.place.assign(np.array([0, 0, 2]))
+    assert float(step()) == 14
+    missing = gc.Reader([tmp_path / "b.npz"], {"x": gc.spec((), "f64")}, batch=4)
+
+    @gc.compile(devices=workers.devices)
+    def fails() -> Any:
+        with gc.device("/task:1"):
+            return missing.next()["x"]
+
+    with pytest.raises(RunError, match="No such file"):
+        fails()
+    assert float(step()) == 30
+
+
 def test_a_lost_worker_is_seen_and_its_successor_goes_on() -> None:
     with ranks(pytest.MonkeyPatch(), patience=0.6, retries=3) as (found, processes, address):
         total, steps = counter("lost_far")
