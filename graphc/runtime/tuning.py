@@ -48,6 +48,10 @@ class RuntimeTuning(Tuning):
     algorithms = number(4, 1, 64, "algorithms", "gpu", "the best of so many against the first run")
     workspace = number(32 << 20, 0, 1 << 40, "bytes", "gpu", "faster products against memory")
     pending = number(4, 1, 8, "runs", "gpu", "runs launched ahead against memory")
+    unknown_places = number(8, 1, 1 << 20, "runs", "gpu",
+        "runs on arrays where they lie against copies of those that always lie elsewhere")
+    moved_bytes = number(1 << 24, 0, 1 << 40, "bytes", "gpu",
+        "a copy within the device against writing down launches anew")
     stretches = number(64, 1, 1 << 16, "graphs of launches", "gpu",
         "launches at once against memory")
     prepared = number(1 << 15, 1, 1 << 30, "launches", "gpu", "launches kept packed against memory")

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from graphc.errors import LimitError
 from graphc.forks import fork_safe_lock
 from graphc.runtime.call.array import Array
 from graphc.runtime.call.failure import BAD_ROW, CANCELLED, EMPTY, explain, keep
@@ -47,6 +48,10 @@ def _one_call() -> np.ndarray[Any, Any]:
 _ONE_CALL = _one_call()
 
 
+# What runs on arrays in place is tried again, should few addresses come back by now.
+RETRY = 64
+
+
 class DeviceFrame:
     """The memory of a run and what it launches. `native` is the frame that native code knows."""
 
@@ -59,6 +64,8 @@ class DeviceFrame:
         self.row = 0
         self.end = part.driver.event()  # of the latest run that was launched
         self.lock = fork_safe_lock()
+        self.latest: list[int] = []  # where its params and results lay
+        self.unknown = 0  # how often they lay where no run had met them
         image = part.image
         self.transfer = Transfer(part.memory, image)
         self.status = self.transfer.status
@@ -109,9 +116,14 @@ class DeviceFrame:
         """
         self.driver.enter()
         made = self.part.results(arrays)
-        self.bases[self.placed] = *addresses, *[array.address for array in made]
+        places = [*addresses, *[array.address for array in made]]
+        moved = self._moved(places)
         try:
-            self._work()
+            if moved:
+                self._work_aside(places, moved)
+            else:
+                self.bases[self.placed] = places
+                self._work()
             self.driver.record(self.end, COMPUTE)
         except BaseException as error:
             self._rest()
@@ -122,6 +134,41 @@ class DeviceFrame:
                 raise image.blamed(error, error.row) from None
             raise
         return made
+
+    def _moved(self, places: list[int]) -> list[int]:
+        """Which params and results a run had better have in memory of the frame.
+
+        Those that lie elsewhere than in the run before, where runs keep meeting addresses for which
+        nothing is written down, as they do if all results are kept.
+        """
+        latest, self.latest = self.latest, places
+        if (0, *places, *self.bases[self.placed.stop :]) in self.stretches:
+            return []
+        self.unknown = (self.unknown + 1) % (RETRY * tuned.unknown_places)
+        if self.unknown <= tuned.unknown_places or not self.plannable or self.transfer.taken:
+            return []
+        moved = [k for k, place in enumerate(places) if place != latest[k]]
+        if sum(self.transfer.sizes[k] for k in moved) > tuned.moved_bytes:
+            return []
+        try:
+            self.transfer.own_of(moved)
+        except LimitError:
+            return []
+        return moved
+
+    def _work_aside(self, places: list[int], moved: list[int]) -> None:
+        """The rows of the table, with copies of what has moved."""
+        transfer, copy = self.transfer, self.driver.copy
+        own, there = transfer.places, list(places)
+        for k in moved:
+            there[k] = own[k]
+            if k < transfer.count and transfer.sizes[k]:
+                copy(own[k], places[k], transfer.sizes[k], COMPUTE)
+        self.bases[self.placed] = there
+        self._work()
+        for k in moved:
+            if k >= transfer.count and transfer.sizes[k]:
+                copy(places[k], own[k], transfer.sizes[k], COMPUTE)
 
     def outcome(self) -> Callable[[], BaseException] | None:
         """Wait for what was launched: what makes its error, if it has failed."""

@@ -89,8 +89,12 @@ class Transfer:
 
         Raises LimitError.
         """
-        for k in self.alone:
-            if hosts[k] and not self.places[k]:
+        return self.own_of([k for k in self.alone if hosts[k]])
+
+    def own_of(self, values: Sequence[int]) -> list[int]:
+        """The places of this frame, among them those of some params and results."""
+        for k in values:
+            if self.sizes[k] and not self.places[k]:
                 self.blocks.append(self.memory.block(self.sizes[k]))
                 self.places[k] = self.blocks[-1].address
                 self._share()

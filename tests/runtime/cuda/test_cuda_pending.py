@@ -14,8 +14,9 @@ from gpu_programs import ALONE, DOUBLE, FAIL, INCREMENT, WHOLE, X, counter, imag
 import graphc as gc
 from graphc.errors import GraphError, RunError
 from graphc.runtime.call.execute import Executable
+from graphc.runtime.cuda.frame import RETRY
 from graphc.runtime.load.program import Origin
-from graphc.runtime.load.table import TableBuilder
+from graphc.runtime.load.table import ARENA, TableBuilder
 from graphc.runtime.tuning import tuned
 
 __all__ = ["fake"]
@@ -276,3 +277,35 @@ def test_donated_arrays_follow_from_run_to_run(fake: FakeCuda) -> None:
     for array in (x, y, z):
         with pytest.raises(RunError, match="out of range"):
             array.wait()
+
+
+@pytest.mark.parametrize("count", [4, 1 << 14])
+def test_results_that_are_all_kept_have_a_graph(
+    fake: FakeCuda, monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    """Each lies elsewhere: after some runs it is a copy of what the frame has."""
+    table = TableBuilder()
+    units = {"units": count // 4, "grain": 4}
+    table.call(DOUBLE, [(2, 0), (ARENA, 0)], **units)
+    table.call(INCREMENT, [(ARENA, 0), (3, 0)], **units)
+    table.end()
+    slots = {"params": (vector("x", count),), "results": (vector("y", count),)}
+    executable = Executable(image(CHIP, table, arena_bytes=4 * count, **slots))
+    start = np.arange(count, dtype=np.float32)
+    made, given = [], [there(start + k) for k in range(3)]
+    for k in range(80):
+        if k == 60:
+            fake.calls.clear()
+        made.extend(executable.run_resident([given[k % 3]]))
+    assert fake.count("cuLaunchKernel") == fake.count("cuGraphInstantiate") == 0
+    assert fake.count("cuGraphLaunch") == 20 and fake.count("cuMemcpyAsync") <= 40
+    for k, y in enumerate(made):
+        np.testing.assert_array_equal(y, 2 * (start + k % 3) + 1)
+    monkeypatch.setattr(tuned, "unknown_places", 1)  # few addresses again, which are tried again
+    for _ in range(2 * RETRY):
+        fake.calls.clear()
+        executable.run_resident([given[0]])[0].wait()
+        (y,) = executable.run_resident([given[1]])
+        y.wait()
+    assert fake.count("cuMemcpyAsync") == 0
+    np.testing.assert_array_equal(y, 2 * start + 3)
