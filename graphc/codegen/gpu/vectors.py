@@ -96,7 +96,7 @@ def loads_of(loop: For) -> dict[Expr, Expr | None] | None:
         roots = [e for each in inner for e in expressions(each)]
         for expr in postorder(roots if guard is None else [*roots, guard]):
             if expr.op == "load" and found.setdefault(expr, guard) is not guard:
-                if None not in (guard, found[expr]):
+                if guard is not None and found[expr] is not None:
                     return None
                 found[expr] = None
     return found
