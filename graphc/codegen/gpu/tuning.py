@@ -35,6 +35,12 @@ class GpuTuning(Tuning):
         "whole sectors of rows and columns against blocks on a processor")
     turned_bytes = number(24 << 10, 0, 48 << 10, "bytes of tiles", "gpu", "the same")
 
+    kernel_rounds = number(1 << 22, 0, 1 << 40, "rounds", "gpu",
+        "a scan as one kernel, which nothing stops, against a launch in each round")
+    rounds_ahead = number(8, 1, 64, "rounds", "gpu",
+        "slices loaded ahead against registers")
+    round_nodes = number(128, 1, 1 << 14, "operations", "gpu", "the same against code to compile")
+
     # Contractions on a GPU.
     tiled_sum = number(5, 1, 1 << 20, "products of a sum", "gpu",
         "tiles against one thread for a sum")

@@ -186,6 +186,12 @@ def while_rows(writer: TableWriter, node: Node) -> None:
 
 def scan_rows(writer: TableWriter, node: Node) -> None:
     """The body for each slice; the registers of slices move, also backwards."""
+    if writer.config.backend == "cuda":
+        from graphc.codegen.gpu.recurrence import recurrence
+
+        if (found := recurrence(node, writer.config)) is not None:
+            writer.whole_rows(node, *found)
+            return
     length, table, used = node.attrs["length"], writer.table, writer.used
     loop, known = Loop(writer, node), not isinstance(length, Size)
     loop.enter(odd=known and length % 2 == 1)

@@ -190,6 +190,15 @@ class TableWriter:
                 self.note(row, node)
             step = step.then
 
+    def whole_rows(self, node: Node, spec: Spec, constants: Iterable[Node]) -> None:
+        """The kernel of a node with regions, on its operands and then constants of its body."""
+        given = [self.place(n) for n in node.inputs]
+        given += [self.base(buffer_of(n).regions[0]) for n in constants]
+        places = {"in": given, "out": [self.base(region) for region in buffer_of(node).regions]}
+        operands = [places[kind][index] for kind, index, _ in spec.operands]
+        for row in self.rows_of(spec, operands):
+            self.note(row, node)
+
     def host_row(self, node: Node) -> None:
         """A call of Python: a kernel by an address that each process gives it."""
         if self.config.backend == "cuda":

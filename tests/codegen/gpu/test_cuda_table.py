@@ -31,7 +31,7 @@ WITHOUT_KERNEL = {
     "grad": "expanded before placement",
     "cond": "rows that are taken or skipped, by a byte of device memory",
     "while": "rows that are repeated, by a byte of device memory",
-    "scan": "rows that the walker repeats, with moving base addresses",
+    "scan": "one kernel, or rows that are repeated, with moving base addresses",
     "stack": "blocks of device memory that the walker knows",
     "push": "a copy within the device",
     "pop": "an address",
