@@ -195,7 +195,8 @@ class Contract:
 
 def resident(block: BlockSource | None, threads: int) -> int:
     """Blocks that a processor is to have room for."""
-    many = block is not None and block.held > tuned.resident_sums
+    most = tuned.copied_sums if isinstance(block, PipelinedTile) else tuned.resident_sums
+    many = block is not None and block.held > most
     room = tuned.processor_shared // block.shared if block and block.shared else threads
     return 1 if many else max(1, min(tuned.resident_threads // threads, room))
 

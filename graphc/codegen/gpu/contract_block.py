@@ -168,7 +168,9 @@ class BlockSource(ABC):
         for number, (shift, _) in self.distinct(copies, 0):
             where = plus("i0" if name == "a" else "j0", f"outer_{name}", shift)
             if copies.count % copies.extent:
-                where = f"min({where}, {copies.count - copies.reach('outer')})"
+                last = copies.count - copies.reach("outer")
+                line(f"in_{name}{number} = {where} <= {last}")
+                where = f"min({where}, {last})"
             else:
                 where = f"({where})"
             made = self.addresses.of(f"outer_of_{name}", side.terms.outer, where)
@@ -197,9 +199,14 @@ class BlockSource(ABC):
                 k, offset = steps[step]
                 index = plus(f"{LINE[name]}{rows[outer]}", offset)
                 inside = f"{k} < {cut.k}" if ragged else ""
+                inside = self.inside(copies, rows[outer], inside)
                 where = copies.where(target, outer, step)
                 runs.append(Run(copies.side, number, index, inside, where))
         self.fetch_runs(runs)
+
+    def inside(self, copies: Copies, number: int, inside: str) -> str:
+        """Which elements are not zeros: those beyond the last row or column may be anything."""
+        return inside
 
     def steps(self, copies: Copies, ragged: bool, piece: str) -> dict[int, tuple[str, str]]:
         """Names for the steps of k that a thread reads at, and for their offsets."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 from functools import partial
 
 from graphc.codegen.gpu.contract_block import BlockSource, Run
+from graphc.codegen.gpu.contract_copies import Copies
 from graphc.codegen.gpu.contract_text import plus
 from graphc.codegen.python.helpers import storage
 
@@ -39,6 +40,13 @@ class Pipeline(BlockSource):
             return
         self.out.block("if aligned:", partial(self.copies_of, runs, aligned=True))
         self.out.block("else:", partial(self.copies_of, runs, aligned=False))
+
+    def inside(self, copies: Copies, number: int, inside: str) -> str:
+        """Those beyond the last row or column are not read: all blocks would wait for that one."""
+        if copies.count % copies.extent == 0:
+            return inside
+        row = f"in_{copies.side.name}{number}"
+        return f"({row} and {inside})" if inside else row
 
     def copies_of(self, runs: list[Run], aligned: bool) -> None:
         for side, _, at, inside, where in runs:

@@ -65,9 +65,10 @@ class Tile(NamedTuple):
 
     @property
     def efficiency(self) -> float:
-        """The share of instructions that multiply and add: reads of shared memory cost the rest."""
+        """The share of time that multiplies and adds: reads of shared memory and what a step costs
+        besides take the rest, as measured."""
         sums = self.tall * self.wide
-        return sums / (sums + 1.25 * (self.tall + self.wide))
+        return sums / (sums + 2 * (self.tall + self.wide) + 4)
 
 
 SINGLE = (
@@ -87,7 +88,15 @@ DOUBLE = (
     Tile(32, 32, 8, 4, 4),
     Tile(16, 16, 16, 2, 2),
 )
-STAGES = {8: 4, 16: 3}  # by depth: pieces in shared memory where they are copied to it
+COPIED = (  # where elements are copied to shared memory as they are multiplied
+    Tile(128, 256, 16, 8, 16, 3),
+    Tile(256, 128, 16, 16, 8, 3),
+    Tile(128, 128, 16, 8, 8, 3),
+    Tile(64, 256, 16, 8, 8, 3),
+    Tile(256, 64, 16, 8, 8, 3),
+    Tile(64, 64, 16, 4, 4, 3),
+    *(tile._replace(stages=4 if tile.depth < 16 else 3) for tile in SINGLE[1:]),
+)
 SIMULATED = (Tile(8, 8, 4, 4, 4), Tile(4, 8, 4, 2, 4))
 
 
@@ -124,7 +133,8 @@ class Matrix(NamedTuple):
 class Group(NamedTuple):
     """A block's share of the result for `wgmma`: each four warps have 64 rows of it.
 
-    Products of `behind` pieces may go on while those of the next one begin.
+    Products of `behind` pieces may go on while those of the next one begin.  `efficiency` is the
+    share of the time between the first and the last product that multiplies, as measured.
     """
 
     rows: int
@@ -132,15 +142,17 @@ class Group(NamedTuple):
     depth: int
     stages: int
     behind: int
+    efficiency: float = 1.0
 
     @property
     def threads(self) -> int:
         return 4 * WARP * self.rows // GROUP_ROWS
 
     @property
-    def efficiency(self) -> float:
-        """See `Matrix`."""
-        return 0.8
+    def resident(self) -> int:
+        """Blocks that share a processor."""
+        pieces = self.stages * (self.rows + self.columns) * LINE + ATOM
+        return min(tuned.processor_shared // pieces, tuned.resident_threads // self.threads)
 
     @property
     def twin(self) -> Matrix:
@@ -175,10 +187,10 @@ class Thin(NamedTuple):
 
 
 GROUPS = (
-    Group(128, 256, 64, 4, 1),
-    Group(128, 128, 64, 3, 0),
-    Group(64, 128, 64, 3, 0),
-    Group(64, 64, 64, 4, 0),
+    Group(128, 256, 64, 4, 1, 0.91),
+    Group(128, 128, 64, 3, 0, 0.6),
+    Group(64, 128, 64, 3, 0, 0.5),
+    Group(64, 64, 64, 4, 0, 0.36),
 )
 MATRICES = (
     Matrix(128, 128, 32, 64, 32),
@@ -245,6 +257,11 @@ def has_matrices(form: Form, chip: Chip) -> bool:
     return half and not chip.simulated and chip.capability >= (8, 0)
 
 
+def has_groups(form: Form, chip: Chip) -> bool:
+    """Do groups of four warps multiply such elements?"""
+    return has_matrices(form, chip) and chip.own is not chip
+
+
 def is_copied(form: Form, chip: Chip) -> bool:
     """Can pieces be copied to shared memory in the background, as they are multiplied?"""
     able = chip.simulated or chip.capability >= (8, 0)
@@ -253,12 +270,13 @@ def is_copied(form: Form, chip: Chip) -> bool:
 
 def tiles_for(form: Form, chip: Chip, strict: bool) -> Sequence[Tile | Matrix | Group]:
     if has_matrices(form, chip) and not strict:
-        return (*GROUPS, *MATRICES) if chip.own is not chip else MATRICES
-    tiles: Sequence[Tile] = SINGLE if form.accumulator.itemsize <= 4 else DOUBLE
+        return (*GROUPS, *MATRICES) if has_groups(form, chip) else MATRICES
+    single, copied = form.accumulator.itemsize <= 4, is_copied(form, chip)
+    if single and copied and not chip.simulated:
+        return COPIED
+    tiles: Sequence[Tile] = SINGLE if single else DOUBLE
     tiles = SIMULATED if chip.simulated else tiles
-    if not is_copied(form, chip):
-        return tiles
-    return [tile._replace(stages=STAGES.get(tile.depth, 3)) for tile in tiles]
+    return [tile._replace(stages=3) for tile in tiles] if copied else tiles
 
 
 def cut(
@@ -272,13 +290,11 @@ def cut(
 
     With `strict`, sums are made one product after another: not split, and not by tensor cores.
     """
-    choices = (tile,) if tile else tiles_for(form, chip, strict)
+    choices = (tile,) if tile else fitting(form, chip, strict)
     splits = 1 if strict else splits
     best: tuple[float, Cut] | None = None
     for choice in choices:
         groups = normalise(form.normal(), choice.columns)
-        if tile is None and not has_room(form, groups, choice):
-            continue
         sizes = (total(groups.batch), total(groups.m), total(groups.n), total(groups.k))
         for parts in (splits,) if splits else possible_splits(choice, sizes, chip):
             made = Cut(groups, choice, filled(parts, sizes[3], choice.depth), *sizes)
@@ -289,11 +305,21 @@ def cut(
     return best[1]
 
 
+def fitting(form: Form, chip: Chip, strict: bool) -> Sequence[Tile | Matrix | Group]:
+    """The tiles that there is room for; groups of warps alone, if they can."""
+    found = [
+        tile
+        for tile in tiles_for(form, chip, strict)
+        if has_room(form, normalise(form.normal(), tile.columns), tile)
+    ]
+    return [tile for tile in found if isinstance(tile, Group)] or found
+
+
 def has_room(form: Form, groups: Groups, tile: Tile | Matrix | Group) -> bool:
-    """Are there registers for the addresses of all that a thread reads, beside its sums?  A group
-    has to read 16 bytes at once: they are what it moves about in shared memory.
+    """Are there registers for all that a thread reads, beside its sums?  A group has to read 16
+    bytes at once: they are what it moves about in shared memory.
     """
-    if isinstance(tile, Matrix):
+    if isinstance(tile, Matrix) or (isinstance(tile, Tile) and tile.stages):
         return True
     sides = sides_of(form, (0, 1), Cut(groups, tile, 1, 1, 1, 1, 1))
     if isinstance(tile, Group):
@@ -323,12 +349,17 @@ def possible_splits(
 def cycles(made: Cut, accumulator: DType) -> float:
     """Estimated cycles: the busiest processor's share, and what joining split sums takes."""
     tile, double = made.tile, accumulator.itemsize > 4
-    pieces = ceiling(made.pieces, made.splits)
-    each = tile.rows * tile.columns * (pieces * tile.depth + 8) / tile.efficiency
-    each /= tuned.tensor_lanes if isinstance(tile, Matrix | Group) else tuned.processor_lanes
-    waves = ceiling(made.blocks, tuned.processors)
-    busy = min(1.0, tile.threads * waves / tuned.busy_threads)
-    spent = waves * each * (2 if double else 1) / busy
+    steps = ceiling(made.pieces, made.splits) * tile.depth
+    each, waves = tile.rows * tile.columns / tile.efficiency, ceiling(made.blocks, tuned.processors)
+    if isinstance(tile, Group):
+        last = tile.rows * tile.columns // tile.threads * tuned.finish_cycles
+        turns = ceiling(waves, tile.resident)
+        spent = waves * each * steps / tuned.group_lanes + turns * (tuned.start_cycles + last)
+    else:
+        each *= steps + 8
+        each /= tuned.tensor_lanes if isinstance(tile, Matrix) else tuned.processor_lanes
+        busy = min(1.0, tile.threads * waves / tuned.busy_threads)
+        spent = waves * each * (2 if double else 1) / busy
     if made.splits > 1:
         moved = made.batch * made.m * made.n * (2 * made.splits + 1) * accumulator.itemsize
         spent += tuned.launch_cycles + moved / (tuned.processors * tuned.processor_bytes)

@@ -19,6 +19,7 @@ from graphc.codegen.gpu.contract_plan import (
     Thin,
     ceiling,
     filled,
+    has_groups,
     nearer,
     neighbours,
     operand,
@@ -41,7 +42,8 @@ def thin_cut(form: Form, chip: Chip, splits: int | None = None) -> Cut | None:
         groups = exchanged(groups)
     sizes = (total(groups.batch), total(groups.m), total(groups.n), total(groups.k))
     _, m, _, k = sizes
-    if m > tuned.thin_rows or k < tuned.thin_steps:
+    few = tuned.thin_groups if has_groups(form, chip) else tuned.thin_rows
+    if m > few or k < tuned.thin_steps:
         return None
     shape = shape_of(form, groups, sizes, chip)
     parts = splits or enough_splits(shape, sizes, chip)

@@ -83,10 +83,15 @@ class TileSource(BlockSource):
         line(f"down = {times(f'({down})', self.run[0])}")
         line(f"across = {times(f'({across})', self.run[1])}")
 
+    @property
+    def written(self) -> int:
+        """Multiply-adds that are written one after another."""
+        return int(tuned.written_steps)
+
     def multiply(self) -> None:
         tile = self.cut.tile
         steps = tile.depth
-        while steps * tile.tall * tile.wide > tuned.written_steps:
+        while steps * tile.tall * tile.wide > self.written:
             steps //= 2
         if steps == tile.depth:
             for k in range(steps):
@@ -148,3 +153,7 @@ class PipelinedTile(Pipeline, TileSource):
     @property
     def pieces(self) -> int:
         return int(self.cut.tile.stages)
+
+    @property
+    def written(self) -> int:
+        return int(tuned.copied_steps)

@@ -48,23 +48,34 @@ class GpuTuning(Tuning):
         "registers per thread against threads")
     resident_sums = number(64, 1, 256, "sums of a thread", "gpu",
         "two blocks on a processor against all its registers for one")
+    copied_sums = number(32, 1, 256, "sums of a thread", "gpu",
+        "the same where a thread also holds places of copies")
     processor_shared = number(227 << 10, 48 << 10, 1 << 20, "bytes of a processor", "gpu",
         "registers per thread against blocks that it has no shared memory for")
     join_threads = number(256, 32, 1024, "threads", "gpu", "the launch that adds up parts of sums")
     join_blocks = number(1024, 1, 1 << 16, "blocks", "gpu", "the same")
     written_steps = number(512, 1, 1 << 14, "multiply-adds of a thread", "gpu",
         "steps written one by one against code to compile")
+    copied_steps = number(2048, 1, 1 << 14, "multiply-adds of a thread", "gpu",
+        "the same where nothing passes through registers beside them")
     tile_band = number(8, 1, 64, "tiles", "gpu",
         "tiles above each other that share columns of B in the cache")
     thin_rows = number(8, 0, 16, "rows", "gpu", "sums by whole warps against tiles")
+    thin_groups = number(4, 0, 16, "rows", "gpu", "the same where groups of warps multiply")
     thin_sums = number(16, 1, 64, "sums of a thread", "gpu", "operands read once against registers")
     thin_steps = number(16, 1, 1 << 20, "steps of k", "gpu", "lanes that share a sum")
     processors = number(132, 1, 4096, "processors of the chip that tiles are chosen for", "gpu",
         "blocks that fill the chip")
     processor_lanes = number(128, 1, 1 << 16, "multiply-adds of f32 per cycle", "gpu",
         "what tiles cost")
-    tensor_lanes = number(1024, 1, 1 << 16, "multiply-adds of f16 per cycle", "gpu",
+    tensor_lanes = number(800, 1, 1 << 16, "multiply-adds of f16 per cycle", "gpu",
         "what tiles cost")
+    group_lanes = number(2048, 1, 1 << 16, "the same by groups of four warps", "gpu",
+        "what tiles cost")
+    start_cycles = number(4000, 0, 1 << 20, "cycles before the first and after the last", "gpu",
+        "what tiles of groups cost")
+    finish_cycles = number(70, 1, 1 << 12, "cycles for a sum of a thread", "gpu",
+        "what tiles of groups cost")
     busy_threads = number(256, 1, 2048, "threads of a processor", "gpu",
         "threads that keep its multiply-adds going")
     processor_bytes = number(16, 1, 1 << 12, "bytes per cycle", "gpu", "what parts of sums cost")
