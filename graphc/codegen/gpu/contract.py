@@ -10,12 +10,13 @@ Long sums of few tiles are split between blocks; a second launch adds the parts,
 
 from __future__ import annotations
 
+from graphc.codegen.gemm.form import normalise, total
 from graphc.codegen.gpu.arch import Chip
 from graphc.codegen.gpu.contract_block import BlockSource
 from graphc.codegen.gpu.contract_finish import Finish, accumulator_of, buffers_of
 from graphc.codegen.gpu.contract_group import GroupSource
 from graphc.codegen.gpu.contract_matrix import MatrixSource
-from graphc.codegen.gpu.contract_plan import Cut, Group, Matrix, Thin, Tile, cut
+from graphc.codegen.gpu.contract_plan import WARP, Cut, Group, Matrix, Thin, Tile, cut
 from graphc.codegen.gpu.contract_text import Lines
 from graphc.codegen.gpu.contract_thin import ThinSource, thin_cut
 from graphc.codegen.gpu.contract_tile import PipelinedTile, TileSource
@@ -70,16 +71,25 @@ def contract_launches(
         raise GraphError("constants are packed for another machine", hint="compile the graph anew")
     if any(form.computed) or list(form.shown) != sorted(form.shown):
         raise GraphError("kernels are fused for another machine", hint="compile the graph anew")
-    products = 1
-    for _, extent, _, _, _ in form.dims:
-        products *= extent
     sums = tensor_type(form.node)
-    if not products or sums.dtype.is_complex or products < tuned.tiled_sum * sums.size:
+    if not all(extent for _, extent, *_ in form.dims) or sums.dtype.is_complex or is_short(form):
         return None
     if form.element in (F16, BF16) and sums.dtype.compute is not F32:
         return None
     contract = Contract(region, form, chip, strict, check_finite)
     return contract.in_order() if ordered else contract.launches()
+
+
+def is_short(form: Form) -> bool:
+    """Are sums so short, and is so little of what they read shared, that a thread for each of them
+    costs less than tiles? Windows overlap, so that the cache serves them."""
+    groups = normalise(form.normal(), WARP)
+    steps, few = total(groups.k), min(total(groups.m), total(groups.n))
+    if steps < tuned.tiled_sum:
+        return True
+    if len(groups.k) > 1:
+        return few <= tuned.thin_rows and steps <= tuned.window_steps
+    return few == 1 and steps < tuned.thin_steps
 
 
 def operands_of(region: Graph) -> tuple[Operand, ...]:

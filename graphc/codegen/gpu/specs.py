@@ -42,7 +42,8 @@ def cuda_spec(region: Graph, kind: str, config: Config) -> Spec:
         )
         if made is not None:
             return spec(*made, product=product_of(region, config, made[0]))
-        kernel = direct(region, "kernel", **rules(config), parity=config.parity)
+        options = {**rules(config), "parity": config.parity}
+        kernel = direct(region, "kernel", **options, many_threads=True)
         return loop_spec(kernel, region, config)
     if kind == "nest":
         made = template_launches(region, config) or nest_launches(region, config, loop_kernel)

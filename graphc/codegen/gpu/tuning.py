@@ -64,6 +64,8 @@ class GpuTuning(Tuning):
     thin_groups = number(4, 0, 16, "rows", "gpu", "the same where groups of warps multiply")
     thin_sums = number(16, 1, 64, "sums of a thread", "gpu", "operands read once against registers")
     thin_steps = number(16, 1, 1 << 20, "steps of k", "gpu", "lanes that share a sum")
+    window_steps = number(64, 1, 1 << 12, "products of a sum", "gpu",
+        "the same for windows of few channels")
     processors = number(132, 1, 4096, "processors of the chip that tiles are chosen for", "gpu",
         "blocks that fill the chip")
     processor_lanes = number(128, 1, 1 << 16, "multiply-adds of f32 per cycle", "gpu",

@@ -97,11 +97,8 @@ class Direct(Nest):
         return made.cast(self.form.accumulator)
 
 
-class OrderedDirect(Direct):
-    """Sums as the ordered contraction core does: term by term, each by a fused multiply-add.
-
-    Every element of the result is a unit of its own.
-    """
+class ElementUnits(Direct):
+    """Every element of the result is a unit of its own, as the many threads of a GPU want it."""
 
     def nest(self, wide: list[tuple[int, int]], stack: ExitStack) -> dict[int, Expr]:
         self.units = math.prod(extent for _, extent in wide)
@@ -110,6 +107,10 @@ class OrderedDirect(Direct):
         unit = stack.enter_context(self.b.loop(self.units, "parallel"))
         parts = split_index(self.b, unit, tuple(extent for _, extent in wide))
         return {axis: part for (axis, _), part in zip(wide, parts, strict=True)}
+
+
+class OrderedDirect(ElementUnits):
+    """Sums as the ordered contraction core does: term by term, each by a fused multiply-add."""
 
     def summed(self) -> list[int]:
         """In the order that `contract.normalise` gives them."""
@@ -125,9 +126,14 @@ class OrderedDirect(Direct):
 
 
 def direct(
-    region: Graph, name: str, strict: bool, check_finite: bool = False, parity: bool = False
+    region: Graph,
+    name: str,
+    strict: bool,
+    check_finite: bool = False,
+    parity: bool = False,
+    many_threads: bool = False,
 ) -> Kernel:
-    """The region as one loop kernel."""
+    """The region as one loop kernel, of a unit for every element if there are threads for them."""
     dims = tensor_type(form_of(region).node).dims
-    shape = OrderedDirect if parity else Direct
+    shape = OrderedDirect if parity else ElementUnits if many_threads else Direct
     return shape(region, Space(dims, frozenset(), ()), name, strict, check_finite).lower()

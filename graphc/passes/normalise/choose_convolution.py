@@ -36,7 +36,7 @@ def choose_convolution(graph: Graph, config: Config) -> Graph:
     tiles = winograd if config.precision == "f32" else winograd_of_many
     ways: tuple[Rule, ...] = (few_channels,) if config.strict else (few_channels, tiles)
     if on_gpus_alone(config):
-        ways = (few_channels_of_groups,)
+        return graph
     return by_op(graph, {"conv": ways})
 
 
@@ -71,11 +71,6 @@ def few_channels(node: Node, r: Rewriter) -> Node | None:
         return None
     made = r.emit(OPS["conv_windows"], (x, w), attrs)
     return made if made.type is node.type else reshaped(made, dims, r)
-
-
-def few_channels_of_groups(node: Node, r: Rewriter) -> Node | None:
-    """The same for a convolution of several groups."""
-    return few_channels(node, r) if node.attrs["groups"] > 1 else None
 
 
 def with_rows(x: Node, r: Rewriter) -> Node:
