@@ -69,14 +69,13 @@ def _fours(name: str, kept: str, element: str) -> tuple[Kernel, Kernel]:
 @functools.cache
 def passing_totals(name: str, kept: str, element: str, lanes: int) -> Kernel:
     """Device code, run by all lanes of a group: (total of the lanes before, of all), going on from
-    what was before.  `turn` is 0 and 1 in turns.
+    what was before.  `turn` is 0 and 1 in turns; `held` is shared memory of two elements a warp, of
+    the caller: what several kernels of a module share is counted to each of them.
     """
     combine, start = device(FUNCTIONS[COMBINE[name]]), carried(name, DTYPES[element])[1]
     kind, warps = DTYPES[kept].numpy.type, lanes // WARP
-    room = 2 * warps
 
-    def passing(total: Any, before: Any, turn: int) -> tuple[Any, Any]:
-        held = cuda.shared.array(room, kind)
+    def passing(total: Any, before: Any, turn: int, held: Array) -> tuple[Any, Any]:
         lane = cuda.threadIdx.x % lanes
         inside, warp = lane % WARP, lane // WARP
         step = 1
@@ -110,10 +109,12 @@ def _walk(name: str, kept: str, element: str, lanes: int) -> Kernel:
     """
     read, write = _fours(name, kept, element)
     combine, passing = device(FUNCTIONS[COMBINE[name]]), passing_totals(name, kept, element, lanes)
+    kind, room = DTYPES[kept].numpy.type, 2 * lanes // WARP
 
     def walk(
         x: Array, out: Array, base: int, first: int, stop: int, last: int, whole: int, before: Any
     ) -> None:
+        held = cuda.shared.array(room, kind)
         at, turn, step = first + cuda.threadIdx.x % lanes * 4, 0, 4 * lanes
         coming = read(x, base, at, stop, last, whole)
         for _ in range(first, stop, step):
@@ -122,7 +123,7 @@ def _walk(name: str, kept: str, element: str, lanes: int) -> Kernel:
             v1 = combine(v0, v1)
             v2 = combine(v1, v2)
             v3 = combine(v2, v3)
-            mine, before = passing(v3, before, turn)
+            mine, before = passing(v3, before, turn, held)
             made = combine(mine, v0), combine(mine, v1), combine(mine, v2), combine(mine, v3)
             write(out, base, at, stop, last, whole, made)
             at += step
@@ -143,7 +144,7 @@ def row_kernels(name: str, element: str, lanes: int) -> tuple[Kernel, Kernel, Ke
     kept_type, start = carried(name, DTYPES[element])
     kept, kind = kept_type.name, kept_type.numpy.type
     read, combine = _fours(name, kept, element)[0], device(FUNCTIONS[COMBINE[name]])
-    passing = passing_totals(name, kept, element, lanes)
+    passing, room = passing_totals(name, kept, element, lanes), 2 * lanes // WARP
     walk, walk_totals = _walk(name, kept, element, lanes), _walk(name, kept, kept, lanes)
 
     def fold_parts(
@@ -159,7 +160,7 @@ def row_kernels(name: str, element: str, lanes: int) -> tuple[Kernel, Kernel, Ke
         status: Array,
         row: int,
     ) -> None:
-        last = extent - 1 if reverse else -1
+        held, last = cuda.shared.array(room, kind), extent - 1 if reverse else -1
         group = (cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x) // lanes
         for unit in range(group, units, cuda.gridsize(1) // lanes):
             first = unit % parts * part
@@ -170,7 +171,7 @@ def row_kernels(name: str, element: str, lanes: int) -> tuple[Kernel, Kernel, Ke
                 s0, s1 = combine(s0, v0), combine(s1, v1)
                 s2, s3 = combine(s2, v2), combine(s3, v3)
             total = combine(combine(s0, s1), combine(s2, s3))
-            _, total = passing(total, kind(start), 0)
+            _, total = passing(total, kind(start), 0, held)
             if cuda.threadIdx.x % lanes == 0:
                 totals[unit] = total
             if lanes > WARP:

@@ -14,6 +14,7 @@ Sources: Merrill, Grimshaw, "High performance and scalable radix sorting" (2011)
 from __future__ import annotations
 
 import functools
+from typing import Any
 
 import numpy as np
 
@@ -55,13 +56,16 @@ def _starter(bits: int, threads: int) -> Kernel:
     """Device code: counts become those of the tiles before; `totals` has those of whole rows."""
     digits, passing = 1 << bits, passing_totals("cumsum", "i64", "i64", threads)
 
+    room = 2 * threads // WARP
+
     def start(counts: Array, totals: Array, tiles: int, rows: int) -> None:
+        held = cuda.shared.array(room, INT)
         for unit in range(cuda.blockIdx.x, rows * digits, cuda.gridDim.x):
             before, turn = INT(0), 0
             for first in range(0, tiles, threads):
                 at = unit * tiles + first + cuda.threadIdx.x
                 inside = first + cuda.threadIdx.x < tiles
-                mine, before = passing(INT(counts[at]) if inside else INT(0), before, turn)
+                mine, before = passing(INT(counts[at]) if inside else INT(0), before, turn, held)
                 if inside:
                     counts[at] = mine
                 turn = 1 - turn
@@ -70,6 +74,23 @@ def _starter(bits: int, threads: int) -> Kernel:
             cuda.syncthreads()
 
     return device(start)
+
+
+@functools.cache
+def ranker(bits: int) -> Kernel:
+    """Device code, run by whole warps: the number of equal digits that the warp has met before, and
+    in lanes before; `seen` has a counter of each warp for each digit.
+    """
+    digits = 1 << bits
+
+    def rank(seen: Array, warp: int, digit: int) -> Any:
+        lane, same = cuda.threadIdx.x % WARP, alike(digit)
+        leader, before = cuda.ffs(same) - 1, np.int32(0)
+        if lane == leader:
+            before = cuda.atomic.add(seen, warp * digits + digit, np.int32(cuda.popc(same)))
+        return from_lane(before, leader) + cuda.popc(same & ((1 << lane) - 1))
+
+    return device(rank)
 
 
 @functools.cache
@@ -90,6 +111,7 @@ def _beginner(bits: int, threads: int) -> Kernel:
         row: int,
         number: int,
         tiles: int,
+        held: Array,
     ) -> None:
         start, goal = INT(0), INT(0)
         for k in range(each):
@@ -101,9 +123,9 @@ def _beginner(bits: int, threads: int) -> Kernel:
                     before = seen[spot]
                     seen[spot] = total
                     total += before
-            here, start = passing(total, start, 0)
+            here, start = passing(total, start, 0, held)
             cuda.syncthreads()
-            there, goal = passing(there, goal, 1)
+            there, goal = passing(there, goal, 1, held)
             if digit < digits:
                 starts[digit] = here
                 there += INT(counts[(row * digits + digit) * tiles + number])
@@ -119,8 +141,8 @@ def _mover(key: str, named: bool, bits: int, threads: int, rounds: int) -> Kerne
     If `named`, positions travel along: read from `places` if `listed`, else counted.
     """
     kind, digits, warps, tile = DTYPES[key].numpy.type, 1 << bits, threads // WARP, threads * rounds
-    counters, names_room = warps * digits, tile if named else 1
-    begin = _beginner(bits, threads)
+    counters, names_room, room = warps * digits, tile if named else 1, 2 * warps
+    begin, rank = _beginner(bits, threads), ranker(bits)
     greatest = kind(np.iinfo(kind).max)  # pads the last tile, behind its keys
 
     def move(
@@ -142,6 +164,7 @@ def _mover(key: str, named: bool, bits: int, threads: int, rounds: int) -> Kerne
         seen = cuda.shared.array(counters, np.int32)  # of each digit by each warp
         starts = cuda.shared.array(digits, np.int32)  # of each digit in the tile
         goals = cuda.shared.array(digits, INT)  # where its first key goes, less that
+        passed = cuda.shared.array(room, INT)
         mine = cuda.local.array(rounds, kind)
         ranks = cuda.local.array(rounds, np.int32)
         thread = cuda.threadIdx.x
@@ -158,14 +181,9 @@ def _mover(key: str, named: bool, bits: int, threads: int, rounds: int) -> Kerne
             cuda.syncthreads()
             for turn in range(rounds):
                 digit = INT(mine[turn] >> kind(shift)) & (digits - 1)
-                same = alike(digit)
-                leader = cuda.ffs(same) - 1
-                before = np.int32(0)
-                if lane == leader:
-                    before = cuda.atomic.add(seen, warp * digits + digit, np.int32(cuda.popc(same)))
-                ranks[turn] = from_lane(before, leader) + cuda.popc(same & ((1 << lane) - 1))
+                ranks[turn] = rank(seen, warp, digit)
             cuda.syncthreads()
-            begin(seen, starts, goals, counts, totals, row, number, tiles)
+            begin(seen, starts, goals, counts, totals, row, number, tiles, passed)
             cuda.syncthreads()
             for turn in range(rounds):
                 digit = INT(mine[turn] >> kind(shift)) & (digits - 1)

@@ -56,7 +56,7 @@ def pass_calls(made: list[Pass], machine: Machine, tiles: str, merge: str) -> tu
 
 def _kernels(name: str, element: Any, count: int, machine: Machine) -> list[str]:
     """The texts of the kernels that a function of sort_cuda makes for keys of a type."""
-    key = element.name, machine.tile, machine.sorters
+    key = element.name, machine.tile, machine.sorters, machine.digit
     return [kernel("sort.sort_cuda", name, *key, part=part) for part in range(count)]
 
 
@@ -85,7 +85,7 @@ def _digit_calls(
     """The launches that sort rows by digits, and the scratch that all of them share."""
     element, (rows, extent) = node.inputs[0].type.dtype, _rows(node)
     named = function == "argsort_kernels"
-    threads = machine.scanners if named else machine.sorters  # positions take shared memory, too
+    threads = machine.scanners if named else 2 * machine.scanners  # positions take room, too
     rounds = max(1, machine.rounds * 4 // max(4, element.itemsize))
     shape = element.name, machine.digit, threads, rounds
     count, run, move, *last = (
