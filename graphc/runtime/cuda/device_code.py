@@ -5,8 +5,8 @@ begin(state, row)                                     no round is done; the verd
 advance(state, total, row)                            one more round is done; are there more?
 move(table, blocks, state, back, row)                 copy windows near, or back
 
-A state is the number of rounds and, 8 bytes on, a verdict.  `looks` is a word that counts the runs
-of a loop's body, or 0 for a choice: in every 256th run it is seen whether the run is cancelled,
+A state is the number of rounds and, 8 bytes on, a verdict.  `looks` is a word for the time of a
+loop's latest look, or 0 for a choice: a millisecond later it is seen whether the run is cancelled,
 which is noted as kernels note that they fail (row << 32 | -1, which is CANCELLED), or a kernel has
 failed, and the loop ends.  Those words may lie in memory of the host, far away.
 
@@ -42,12 +42,12 @@ CODE = """
     selp.u32 %value, 1, 0, %is;
     setp.eq.u64 %rare, %looks, 0;
     @%rare bra SET;
-    ld.global.u64 %count, [%looks];
-    add.u64 %count, %count, 1;
-    st.global.u64 [%looks], %count;
-    and.b64 %count, %count, 255;
-    setp.ne.u64 %rare, %count, 0;
+    ld.global.u64 %word, [%looks];
+    mov.u64 %count, %globaltimer;
+    sub.u64 %word, %count, %word;
+    setp.lt.u64 %rare, %word, 1000000;
     @%rare bra SET;
+    st.global.u64 [%looks], %count;
     ld.param.u64 %at, [cancel];
     ld.volatile.global.u64 %word, [%at];
     ld.param.u64 %at, [status];

@@ -79,7 +79,7 @@ class DeviceFrame:
         if part.products.workspace:
             self.workspace = part.memory.allocate(part.products.workspace)
             weakref.finalize(self, part.driver.free, self.workspace).atexit = False
-        self.rounds = 0
+        self.times = 0  # device memory, if there are loops
         self.prepared: dict[tuple[int, ...], Streamed] = {}
         self.stretches: dict[tuple[int, ...], Stretch] = {}  # by row and base registers
         branches = any(self.table[row] == BRANCH for row in rows(self.table))
@@ -311,13 +311,14 @@ class DeviceFrame:
             self.row = row
             raise Stopped(code)
 
-    def looks(self) -> tuple[int, int, int]:
-        """Where a loop of the device counts its rounds, where it sees that the run is cancelled,
-        and where that a kernel has failed."""
-        if not self.rounds:
-            self.rounds = self.part.memory.allocate(8)
-            weakref.finalize(self, self.driver.free, self.rounds).atexit = False
-        return self.rounds, self.native.address + 8 * FrameWords.cancel, self.status
+    def looks(self, row: int) -> tuple[int, int, int]:
+        """Where the loop of a row notes when it has looked, where it sees that the run is
+        cancelled, and where that a kernel has failed."""
+        if not self.times:  # each loop has its own, so that none looks for the other one
+            self.times = self.part.memory.allocate(8 * len(self.table))
+            weakref.finalize(self, self.driver.free, self.times).atexit = False
+        cancel = self.native.address + 8 * FrameWords.cancel
+        return self.times + 8 * row, cancel, self.status
 
     def step_of(self, row: int, addresses: tuple[int, ...]) -> Streamed:
         """What a row does that calls a kernel on operands at these addresses."""

@@ -35,7 +35,7 @@ class Decision:
     """What the device decides by the byte at `verdict`, for a row of a table: whether it goes the
     first of the ways or the second, or whether it goes the only one, and that again and again.
 
-    `words` say where a loop counts its rounds, where it sees that the run is cancelled, and where
+    `words` say where a loop notes when it looks, where it sees that the run is cancelled, and where
     a kernel notes that it has failed; zeros for a choice.
     """
 

@@ -189,7 +189,7 @@ class Recorder(Direct):
 
     def decision(self, row: int, verdict: int, ways: tuple[Acts, ...]) -> Decision:
         """What the device decides at a row: a loop if there is one way."""
-        return Decision(row, verdict, ways, self.frame.looks() if len(ways) == 1 else (0, 0, 0))
+        return Decision(row, verdict, ways, self.frame.looks(row) if len(ways) == 1 else (0, 0, 0))
 
     def _count(self) -> None:
         self.size += 1

@@ -68,42 +68,61 @@ def take_turns(recorder: Recorder, walk: Walk, row: int, target: int) -> None:
 
     Raises NeedsHost for what is none of the device's.
     """
-    counter = walk.words[row + 2]
     if any(walk.words[at] in (STACK, PUSH, POP) for at in rows_between(walk.words, target, row)):
         raise NeedsHost
+    loop = _Loop(recorder, walk, row, target)
+    recorder.extend(lead := loop.rounds(1))
+    size = max(1, count_of(lead))
+    # Even: what changes places in each round is back.  Fewer where slices are large.
+    for length in dict.fromkeys((max(2, tuned.turn_acts // size // 2 * 2), 2)):
+        if loop.left * size <= tuned.straight_acts or loop.left < 3 * length:
+            recorder.extend(loop.rounds(loop.left))
+        elif loop.repeats(length, size):
+            return
+    recorder.plain.add(row)
 
-    def rounds(count: int) -> list[Act | Decision | Turns]:
+
+class _Loop:
+    """A loop of a known length on the way of a walk."""
+
+    def __init__(self, recorder: Recorder, walk: Walk, row: int, target: int) -> None:
+        self.recorder, self.walk, self.row, self.target = recorder, walk, row, target
+        self.counter = walk.words[row + 2]
+
+    @property
+    def left(self) -> int:
+        """How many rounds are not done."""
+        return self.walk.bases[self.counter]
+
+    def rounds(self, count: int) -> list[Act | Decision | Turns]:
+        """What so many rounds do."""
         made: list[Act | Decision | Turns] = []
         for _ in range(count):
-            made += recorder.region(walk, target, row)
-            walk.bases[counter] -= 1
+            made += self.recorder.region(self.walk, self.target, self.row)
+            self.walk.bases[self.counter] -= 1
         return made
 
-    recorder.extend(lead := rounds(1))
-    size, left = max(1, count_of(lead)), walk.bases[counter]
-    unrolled = max(2, tuned.turn_acts // size // 2 * 2)  # even: what changes places is back
-    if left * size <= tuned.straight_acts or left < 3 * unrolled:
-        recorder.extend(rounds(left))
-        return
-    recorder.extend(rounds(left % unrolled))
-
-    def turn() -> tuple[Acts, tuple[list[int], list[int]]]:
+    def turn(self, length: int) -> tuple[Acts, tuple[list[int], list[int]]]:
         """What a turn does, and how registers move in it and addresses are compared."""
-        before, start = list(walk.bases), len(recorder.compared)
-        acts = rounds(unrolled)
-        moves = [b - a for a, b in zip(before, walk.bases, strict=True)]
-        return acts, (moves, recorder.compared[start:])
+        before, start = list(self.walk.bases), len(self.recorder.compared)
+        acts = self.rounds(length)
+        moves = [b - a for a, b in zip(before, self.walk.bases, strict=True)]
+        return acts, (moves, self.recorder.compared[start:])
 
-    count = left // unrolled
-    (first, way), (second, again) = turn(), turn()
-    made = Turns(row, count, first, second)
-    if way == again and fits(recorder, made, left * size):
-        recorder.extend([made])
-        moved_on = zip(walk.bases, way[0], strict=True)
-        walk.bases[:] = [base + (count - 2) * move for base, move in moved_on]
-    else:
-        recorder.extend([*first, *second])
-        recorder.plain.add(row)
+    def repeats(self, length: int, size: int) -> bool:
+        """Write down all rounds as turns, or the first ones if they are none; whether they are."""
+        size *= self.left
+        self.recorder.extend(self.rounds(self.left % length))
+        count = self.left // length
+        (first, way), (second, again) = self.turn(length), self.turn(length)
+        made = Turns(self.row, count, first, second)
+        if way != again or not fits(self.recorder, made, size):
+            self.recorder.extend([*first, *second])
+            return False
+        self.recorder.extend([made])
+        moved_on = zip(self.walk.bases, way[0], strict=True)
+        self.walk.bases[:] = [base + (count - 2) * move for base, move in moved_on]
+        return True
 
 
 def rows_between(words: Sequence[int], begin: int, end: int) -> Iterator[int]:
@@ -273,7 +292,7 @@ def _as_loop(recorder: Recorder, turns: Turns) -> Iterator[Act | Decision]:
             moves.append([])
     way = (*moves[0], *body, *moves[1], own("advance", start, turns.count))
     yield own("begin", start)
-    yield Decision(row, start + 8, (way,), recorder.frame.looks())
+    yield Decision(row, start + 8, (way,), recorder.frame.looks(row))
 
 
 def _kept(memory: object, step: partial[None], stream: int) -> None:

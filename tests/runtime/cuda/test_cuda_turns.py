@@ -111,6 +111,16 @@ def test_loops_in_turns(fake: FakeCuda) -> None:
     assert body[0] == "move" and any(each[0] == "while" for each in body)
 
 
+def test_large_slices_make_short_turns(fake: FakeCuda, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Six rounds would need more memory than there is for them, two have it."""
+    monkeypatch.setattr(tuned, "turn_acts", 12)
+    monkeypatch.setattr(tuned, "near_most", 4 * NBYTES)
+    executable = Executable(stacked(60))
+    for _ in range(2):
+        np.testing.assert_array_equal(executable(X), wanted(60, False))
+    assert shape(fake.graphs[0])[-1][1].count("increment") == 2
+
+
 @pytest.mark.parametrize("change", ["extents", "memory", "driver"])
 def test_rounds_one_by_one(fake: FakeCuda, monkeypatch: pytest.MonkeyPatch, change: str) -> None:
     """Where sizes are not known, slices are large, or the driver is old."""
