@@ -25,6 +25,7 @@ from graphc.runtime.files.gcx import FORMAT
 from graphc.runtime.load.layouts import BellWords
 
 SILENCE = 60.0  # seconds without a connection to the client, after which a worker ends
+LAST_WORD = 1.0  # seconds for what was said before the connection ended to be read
 
 
 def serve(address: str, token: str, task: int, threads: int) -> NoReturn:
@@ -46,6 +47,7 @@ class Server(Worker):
         self.host = own_host(host_of(address))
         self.variables: dict[tuple[str, str], Block] = {}
         self.kept_values: dict[int, list[int]] = {}
+        self.closing = threading.Event()  # the client has said that it ends
         super().__init__(socket.socket(), new_block(BellWords.nbytes), threads)
 
     def _named(self, name: bytes) -> Any:
@@ -67,6 +69,7 @@ class Server(Worker):
         while True:
             message = unframed(self.door.recv_multipart())
             if message.kind == Kind.CLOSE:
+                self.closing.set()
                 return
             try:
                 fields, payload = _DOES[message.kind](self, message)
@@ -90,7 +93,7 @@ class Server(Worker):
                 event = recv_monitor_message(self.monitor)["event"]
                 is_connected |= event == zmq.EVENT_HANDSHAKE_SUCCEEDED
                 if event == zmq.EVENT_DISCONNECTED and is_connected:
-                    os._exit(17)
+                    os._exit(0 if self.closing.wait(LAST_WORD) else 17)
             if not is_connected and time.monotonic() - begin > SILENCE:
                 os._exit(17)
             if self.pulse in ready:
