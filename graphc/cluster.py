@@ -1,6 +1,7 @@
 """`gc.cluster`: programs whose devices are other processes."""
 
 from graphc.runtime.cluster.local import LocalCluster, local
+from graphc.runtime.cluster.metrics import Metrics, metrics
 from graphc.runtime.cluster.remote import RemoteCluster, from_environment
 
-__all__ = ["LocalCluster", "RemoteCluster", "from_environment", "local"]
+__all__ = ["LocalCluster", "Metrics", "RemoteCluster", "from_environment", "local", "metrics"]

@@ -21,7 +21,7 @@ from graphc.cli.common import (
     read_feeds,
     write_results,
 )
-from graphc.cli.trace import BLAMED, COLUMNS, Tracer, as_dicts
+from graphc.cli.trace import BLAMED, COLUMNS, LINKS, Tracer, as_dicts
 from graphc.errors import GraphError
 from graphc.limits import limit
 from graphc.record import replace
@@ -204,6 +204,8 @@ def _report(
         print_table("lost precision", LOST, lost_rows(lost))
     if tracer.rows is not None:
         print_table("devices", COLUMNS, tracer.rows)
+    if tracer.links:
+        print_table("links", LINKS, tracer.links)
         if tracer.blamed:
             print_table("farthest from the simulation", BLAMED, tracer.blamed)
         click.echo(f"trace written to {tracer.path}")

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from graphc.runtime.call.execute import Executable
     from graphc.runtime.observe.trace import Trace
 
+LINKS = ["from", "to", "messages", "bytes", "moving us", "waits us"]
 COLUMNS = ["device", "", "busy us", "messages us", "waits us", "end us", "waits for"]
 BLAMED = ["device", "measured us", "simulated us", "what", "line"]
 MOST_BLAMED = 8
@@ -33,6 +34,7 @@ class Tracer:
     path: Path | None
     config: Config | None = None
     rows: list[tuple[Any, ...]] | None = None
+    links: list[tuple[Any, ...]] | None = None
     blamed: list[tuple[Any, ...]] | None = None
     kept: tuple[int, Path] | None = None
 
@@ -46,6 +48,7 @@ class Tracer:
         names = titles(built) if built is not None else {}
         write(found, self.path, names)
         self.rows = measured_rows(found)
+        self.links = link_rows(found)
         if built is not None and self.config is not None:
             timeline = simulated(built, self.config)
             self.rows += simulated_rows(timeline, self.config)
@@ -84,6 +87,14 @@ def measured_rows(found: Trace) -> list[tuple[Any, ...]]:
         end = max((e.end for e in found.events if e.device == number), default=0.0)
         rows.append(_row(device, "measured", busy, messages, waits, end))
     return rows
+
+
+def link_rows(found: Trace) -> list[tuple[Any, ...]]:
+    """What went between each two devices."""
+    return [
+        (k.source, k.target, k.messages, k.bytes, *_microseconds(k.moving, k.waiting))
+        for k in found.links()
+    ]
 
 
 def simulated(built: Built, config: Config) -> Timeline:
@@ -156,7 +167,12 @@ def as_dicts(tracer: Tracer) -> dict[str, Any]:
     """The rows for --json."""
     rows = ("device", "kind", "busy_us", "messages_us", "waits_us", "end_us", "waits_for")
     blamed = ("device", "measured_us", "simulated_us", "what", "line")
-    tables = (("trace", rows, tracer.rows), ("blamed", blamed, tracer.blamed))
+    links = ("from", "to", "messages", "bytes", "moving_us", "waiting_us")
+    tables = (
+        ("trace", rows, tracer.rows),
+        ("links", links, tracer.links),
+        ("blamed", blamed, tracer.blamed),
+    )
     made: dict[str, Any] = {
         title: [dict(zip(names, row, strict=True)) for row in found]
         for title, names, found in tables

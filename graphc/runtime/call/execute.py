@@ -26,7 +26,7 @@ from graphc.runtime.call.binding import Binding, Homes
 from graphc.runtime.call.failure import explain, kept
 from graphc.runtime.call.frame import Frame, Part, part_of
 from graphc.runtime.call.interrupt import stop_on_interrupt
-from graphc.runtime.call.memory import result_array
+from graphc.runtime.call.memory import address_of, result_array
 from graphc.runtime.call.nesting import Build, Fetch, nested
 from graphc.runtime.call.pending import Pending
 from graphc.runtime.load.layouts import ContextWords, FrameWords
@@ -164,6 +164,21 @@ class Executable:
         finally:
             self.give(frame)
         return [o.numpy() if isinstance(o, Array) else o for o in outputs]
+
+    def traced(self, arrays: Sequence[Value], room: int) -> tuple[list[Any], list[np.ndarray]]:
+        """As `run`, and the log of each device (see `LogWords`), of so many rows at most."""
+        frame, outputs = self.begin(arrays)
+        logs = [np.empty(2 + 2 * room, np.int64) for _ in frame.frames]
+        try:
+            for log, each in zip(logs, frame.frames, strict=True):
+                log[:2] = 0, room
+                each.words[FrameWords.log] = address_of(log)
+            self.go(frame)
+        finally:
+            for each in frame.frames:
+                each.words[FrameWords.log] = 0
+            self.give(frame)
+        return outputs, logs
 
     def run_resident(self, arrays: Sequence[Value]) -> list[Array]:
         """As `run`, but the results stay on the device until they are read: those of `launch`,

@@ -27,7 +27,7 @@ from graphc.runtime.call import pool
 from graphc.runtime.call.memory import address_of
 from graphc.runtime.call.variable import Cell, Shared
 from graphc.runtime.cluster import wire
-from graphc.runtime.cluster.memory import Block, file_of, new_block
+from graphc.runtime.cluster.memory import Block, contents, file_of, new_block
 from graphc.runtime.cluster.wire import Kind, Message
 from graphc.runtime.cluster.worker import BEAT_SECONDS, CANCEL, READ_SOCKET, TOKEN
 from graphc.runtime.devices.device import default_threads
@@ -155,8 +155,18 @@ class Worker:
 
     def why(self, support: pool.Support) -> str:
         """Why the latest step failed there, where a queue or reader did."""
-        self.tell(support, Kind.WHY, {})
+        self.tell(support, Kind.ASK, {})
         return self.reason
+
+    def log(self, support: pool.Support, program: int, room: int) -> list[np.ndarray]:
+        """What a program has logged there; from now on it logs so many rows of each device."""
+        answer = self.tell(support, Kind.LOG, {"program": program, "room": room})
+        return [contents(file) for file in answer.descriptors]
+
+    def clock(self, support: pool.Support) -> tuple[int, int]:
+        """How far its clock is ahead of the one of this process, in nanoseconds, and by how much
+        that may be wrong: processes of a machine have one clock."""
+        return 0, 0
 
     def ring(self, support: pool.Support, program: int, step: int) -> None:
         """Ask for something without waiting for it."""
@@ -181,8 +191,8 @@ class Worker:
         kind: Kind,
         fields: dict[str, Any],
         descriptors: Sequence[int] = (),
-    ) -> None:
-        """Send a message and wait for the answer. Raises GraphError where that is an error."""
+    ) -> Message:
+        """Send a message; the answer. Raises GraphError where that is an error."""
         try:
             if self.is_armed:
                 self.ring(support, READ_SOCKET, 0)
@@ -199,6 +209,7 @@ class Worker:
             )
         self.is_armed = True
         self.address, self.reason = answer.get("address", str), answer.get("reason", str)
+        return answer
 
     def _receive(self) -> Message:
         while not self.lost:
@@ -260,6 +271,7 @@ class LocalCluster:
         self.trouble = ""  # why links carry nothing
         self.lock = threading.RLock()  # one step at a time: all workers do them in one order
         self.steps = self.messages = self.restarts = 0
+        self.seconds = 0.0  # that steps took
         self.dropped: list[int] = []  # programs that are not there any more
         self.is_closed = False
         self.in_flight: Callable[[], None] | None = None  # ends the step
@@ -305,11 +317,12 @@ class LocalCluster:
         return [worker.pid for worker in self.workers]
 
     def status(self) -> dict[str, Any]:
-        """Steps, messages and restarts so far, and of every worker: pid, state, programs, bytes of
-        memory, and those it has sent to other workers."""
+        """Steps, the seconds they took, messages and restarts so far, and of every worker: pid,
+        state, programs, bytes of memory, and those it has sent to other workers."""
         return {
             "job": self.job,
             "steps": self.steps,
+            "seconds": self.seconds,
             "messages": self.messages,
             "restarts": self.restarts,
             "workers": [

@@ -55,6 +55,13 @@ def _descriptor(size: int) -> int:
     return made
 
 
+def contents(file: int) -> np.ndarray[Any, Any]:
+    """The words of a file in memory, which is closed."""
+    with os.fdopen(file, "rb") as opened:
+        opened.seek(0)
+        return np.frombuffer(opened.read(), np.int64)
+
+
 def file_of(pieces: Iterable[Any]) -> int:
     """A file in memory with these contents; its descriptor, which the caller closes."""
     made = os.memfd_create("graphc", os.MFD_CLOEXEC)

@@ -10,6 +10,7 @@ come through them.
 from __future__ import annotations
 
 import itertools
+import time
 import weakref
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
@@ -86,6 +87,8 @@ class ClusterExecutable(Executable):
         self._binding = Binding(*zip(*owned, strict=True)) if owned else None
         self._opened: Opened | None = None
         self._asked: Opened | None = None  # while a run is in flight
+        self._room = 0  # for rows of a log, while a run is traced
+        self.clock_error = 0.0  # seconds that clocks of workers may be read wrong by
         weakref.finalize(self, cluster.dropped.append, self.number).atexit = False
         executables.add(self)
         stop_on_interrupt(stop_all)
@@ -95,10 +98,10 @@ class ClusterExecutable(Executable):
     def begin(
         self, arrays: Sequence[Value], *, checked: bool = False, resident: bool = False
     ) -> tuple[Frame, list[Any]]:
-        """Raises GraphError: what looks into a run cannot look into other processes."""
+        """Raises GraphError: what steers a run cannot steer other processes."""
         raise GraphError(
-            f"{self.image.name} runs on {self.cluster!r}, and only runs of this process are traced",
-            hint="compile it for cpu:0, cpu:1, ... to trace it",
+            f"{self.image.name} runs on {self.cluster!r}, where nothing can look on step by step",
+            hint="compile it for cpu:0, cpu:1, ...",
         )
 
     def run(self, arrays: Sequence[Value], *, checked: bool = False) -> list[Any]:
@@ -111,6 +114,43 @@ class ClusterExecutable(Executable):
         outputs = self._outputs(arrays, False)
         self._step([a.numpy() if isinstance(a, Array) else a for a in (*arrays, *outputs)])
         return outputs
+
+    def traced(self, arrays: Sequence[Value], room: int) -> tuple[list[Any], list[np.ndarray]]:
+        """As `run`, and the log of each device, with the times of this process's clock."""
+        with self.cluster.lock:
+            self._room = room
+            try:
+                outputs = self.run(arrays)
+            finally:
+                self._room = 0
+            opened = self._opened
+            if opened is None:
+                raise RunError(f"{self.image.name} was stopped while it was traced")
+            found = self._log(opened, 0)
+            for worker in opened.workers:
+                ahead, error = worker.clock(self.support)
+                self.clock_error = max(self.clock_error, error * 1e-9)
+                for device in self.members[worker.task]:
+                    found[device][3::2] -= ahead
+        return outputs, [found[device] for device in range(len(self.image.images))]
+
+    def _log(self, opened: Opened, room: int) -> dict[int, np.ndarray]:
+        """What the devices have logged; from now on they log so many rows."""
+        found: dict[int, np.ndarray] = {}
+        for task, devices in self.members.items():
+            if task != HERE:
+                logs = self.cluster.workers[task].log(self.support, self.number, room)
+            else:
+                assert opened.here is not None
+                logs = opened.here.logged()
+                opened.here.log(room)
+            found.update((device, log.copy()) for device, log in zip(devices, logs))
+        return found
+
+    @property
+    def parts(self) -> list[Any]:
+        """What rows of the tables call, for those who read logs."""
+        return [_Described(image) for image in self.image.images]
 
     def run_resident(self, arrays: Sequence[Value]) -> list[Array]:
         """As `run`; the results are in memory of this process."""
@@ -167,6 +207,8 @@ class ClusterExecutable(Executable):
                 opened = self._ready()
                 self._feed(opened, arrays)
                 self._bring_variables()
+                if self._room:
+                    self._log(opened, self._room)
                 self._ask(opened)
                 for cell, _ in before:
                     cell.host()  # a later step may need it, when who has it now is lost
@@ -235,6 +277,7 @@ class ClusterExecutable(Executable):
         outcomes: dict[int, tuple[int, int] | None] = {}
         cluster.in_flight = lambda: self._give_up(opened)
         self._asked = opened
+        begin = time.perf_counter()
         try:
             for worker in workers:
                 worker.ring(self.support, self.number, cluster.steps)
@@ -253,6 +296,7 @@ class ClusterExecutable(Executable):
             raise
         finally:
             cluster.in_flight = self._asked = None
+            cluster.seconds += time.perf_counter() - begin
             self._note_variables()
         self._judge(outcomes)
         if opened.stop[0]:
@@ -416,6 +460,16 @@ class ClusterExecutable(Executable):
                 if number in worker.programs:
                     worker.tell(self.support, Kind.DROP, {"program": number})
                     worker.programs.discard(number)
+
+
+@record(frozen=True)
+class _Described:
+    """A device of another process, as far as its image tells."""
+
+    image: Image
+
+    def called(self, row: int) -> str:
+        return str(self.image.kernels[self.image.table[row + 2]])
 
 
 def _members(image: Image, cluster: LocalCluster) -> dict[int, list[int]]:

@@ -34,6 +34,7 @@ PULSE = b"/pulse"
 _START_SECONDS = 60.0
 _LOOK = 20  # milliseconds
 _LAST_WORDS = 1000  # milliseconds for what was sent before the end
+CLOCK_LOOKS = 7  # at the clock of a worker
 
 
 class Office:
@@ -132,9 +133,25 @@ class RemoteWorker:
 
     # -- asking
 
-    def tell(self, support: pool.Support, kind: Kind, fields: dict[str, Any]) -> None:
-        """Send a message and wait for the answer. Raises GraphError where that is an error."""
-        self._ask(kind, fields)
+    def tell(self, support: pool.Support, kind: Kind, fields: dict[str, Any]) -> Message:
+        """Send a message; the answer. Raises GraphError where that is an error."""
+        return self._ask(kind, fields)
+
+    def clock(self, support: pool.Support) -> tuple[int, int]:
+        """As that of a worker of this machine, by the quickest of some answers: it was given half
+        way there and back, or as much earlier or later (Cristian, 1989)."""
+        found = []
+        for _ in range(CLOCK_LOOKS):
+            begin = time.monotonic_ns()
+            theirs = self._ask(Kind.ASK, {}).get("clock", int)
+            end = time.monotonic_ns()
+            found.append(((end - begin) // 2, theirs - (begin + end) // 2))
+        error, ahead = min(found)
+        return (ahead if abs(ahead) > error else 0), error  # it may well be the same clock
+
+    def log(self, support: pool.Support, program: int, room: int) -> list[np.ndarray]:
+        answer = self._ask(Kind.LOG, {"program": program, "room": room})
+        return [np.frombuffer(log, np.int64) for log in answer.payload]
 
     def _ask(self, kind: Kind, fields: dict[str, Any], payload: Any = ()) -> Message:
         self._look()

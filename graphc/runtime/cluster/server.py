@@ -184,6 +184,14 @@ class Server(Worker):
         block = self.variables[home, name]
         return {}, [block.bytes[: block.size].tobytes()]
 
+    def time(self, message: Message) -> tuple[dict[str, Any], list[Any]]:
+        """What the time is."""
+        return {"clock": time.monotonic_ns()}, []
+
+    def log_far(self, message: Message) -> tuple[dict[str, Any], list[Any]]:
+        """As `log`."""
+        return {}, [log.tobytes() for log in self.log(message)]
+
     def drop_far(self, message: Message) -> tuple[dict[str, Any], list[Any]]:
         """Forget a program."""
         self.drop(message)
@@ -202,6 +210,8 @@ _DOES = {
     Kind.OPEN: Server.open_far,
     Kind.DROP: Server.drop_far,
     Kind.RUN: Server.run,
+    Kind.ASK: Server.time,
+    Kind.LOG: Server.log_far,
     Kind.SET: Server.set,
     Kind.GET: Server.fetched,
 }

@@ -12,8 +12,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from graphc.record import record, replace
 from graphc.runtime.call.frame import Frame
+from graphc.runtime.call.memory import address_of
 from graphc.runtime.devices.multi_device import Cluster, TeamFrame
 from graphc.runtime.load.layouts import ChannelWords, FrameWords, LinkWords
 from graphc.runtime.load.program import ALIGNMENT, FAR, Channel, Image, Slot
@@ -93,6 +96,7 @@ class Share(Cluster):
                 part.agenda = None  # other processes cannot note there what has come
         self.sends = [number for number in links if image.channels[number].target == FAR]
         self.frame = TeamFrame(self)
+        self.logs: list[np.ndarray] = []
 
     @property
     def frames(self) -> tuple[Frame, ...]:
@@ -111,6 +115,17 @@ class Share(Cluster):
         """The bytes that have gone through links to other processes."""
         slots = self.frame.channels.words.reshape(-1, ChannelWords.nbytes // 8)
         return int(slots[self.sends, ChannelWords.moved].sum())
+
+    def log(self, room: int) -> None:
+        """Have runs write down so many rows of each device from now on; 0 for none."""
+        self.logs = [np.zeros(2 + 2 * room, np.int64) for _ in self.frame.frames]
+        for log, frame in zip(self.logs, self.frame.frames, strict=True):
+            log[1] = room
+            frame.words[FrameWords.log] = address_of(log) if room else 0
+
+    def logged(self) -> list[np.ndarray]:
+        """What the run has written down: for each device the rows that were kept."""
+        return [log[: 2 + 2 * min(int(log[0]), int(log[1]))].copy() for log in self.logs]
 
     def step(self) -> tuple[int, int]:
         """Run once: 0 or a status, and the row that has it."""

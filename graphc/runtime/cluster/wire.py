@@ -31,7 +31,7 @@ T = TypeVar("T")
 class Kind(IntEnum):
     """Which message a frame is."""
 
-    HELLO, LOAD, OPEN, DROP, DONE, ERROR, RUN, SET, GET, BEAT, CANCEL, CLOSE, WHY = range(13)
+    HELLO, LOAD, OPEN, DROP, DONE, ERROR, RUN, SET, GET, BEAT, CANCEL, CLOSE, ASK, LOG = range(14)
 
 
 class Lost(Exception):

@@ -16,8 +16,9 @@ import socket
 import struct
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -27,7 +28,7 @@ from graphc.runtime.call import pool
 from graphc.runtime.call.failure import in_words
 from graphc.runtime.call.memory import address_of
 from graphc.runtime.cluster import wire
-from graphc.runtime.cluster.memory import Block
+from graphc.runtime.cluster.memory import Block, file_of
 from graphc.runtime.cluster.share import Share, carried
 from graphc.runtime.cluster.wire import Kind, Message
 from graphc.runtime.devices.device import check_host, host_features
@@ -132,12 +133,16 @@ class Worker:
         except wire.Lost:
             os._exit(_STATUS_OF_LOSS)
         try:
-            _DOES[message.kind](self, message)
+            made = _DOES[message.kind](self, message)
         except REFUSED as error:
             wire.send(self.way, Kind.ERROR, told(error))
-        else:
-            address = self.carrier.address if self.carrier is not None else ""
-            wire.send(self.way, Kind.DONE, {"address": address, "reason": self.reason})
+            return
+        address = self.carrier.address if self.carrier is not None else ""
+        fields = {"address": address, "reason": self.reason}
+        files = [file_of([log]) for log in made or ()]
+        wire.send(self.way, Kind.DONE, fields, files)
+        for file in files:
+            os.close(file)
 
     def load(self, message: Message) -> None:
         """Take the image of a program over."""
@@ -197,8 +202,15 @@ class Worker:
         made = self.blocks[number] = Block(size, number, descriptor)
         return made
 
-    def why(self, message: Message) -> None:
+    def asked(self, message: Message) -> None:
         """Every answer says why the latest step failed."""
+
+    def log(self, message: Message) -> list[np.ndarray]:
+        """What a program has logged; from now on it logs so many rows of each device."""
+        share = self.shares[message.get("program", int)]
+        found = share.logged()
+        share.log(message.get("room", int))
+        return found
 
     def drop(self, message: Message) -> None:
         """Forget a program."""
@@ -219,11 +231,12 @@ def told(error: Exception) -> dict[str, str]:
     return {"message": f"the message does not fit ({type(error).__name__}: {error})", "hint": ""}
 
 
-_DOES = {
+_DOES: dict[Kind, Callable[[Worker, Message], Any]] = {
     Kind.LOAD: Worker.load,
     Kind.OPEN: Worker.open,
     Kind.DROP: Worker.drop,
-    Kind.WHY: Worker.why,
+    Kind.ASK: Worker.asked,
+    Kind.LOG: Worker.log,
 }
 
 

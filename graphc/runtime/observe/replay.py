@@ -37,7 +37,7 @@ from graphc.runtime.files.files import write_atomically
 from graphc.runtime.load.layouts import FrameWords
 from graphc.runtime.load.program import Channel
 from graphc.runtime.load.table import END, SEND, WAIT
-from graphc.runtime.observe.trace import MOST_MARKS, Trace, logged, trace_of
+from graphc.runtime.observe.trace import MOST_MARKS, Trace, trace_of
 
 FORMAT = 1
 STEP = 1000  # nanoseconds of a row in an order that nobody has run natively
@@ -91,7 +91,7 @@ def recorded(
     """
     _require_here(executable)
     with _taken_back(executable) as variables:
-        outputs, logs = logged(executable, arrays, room)
+        outputs, logs = executable.traced(arrays, room)
         ends = [*outputs, *variables()]
     marks = tuple(log[2 : 2 + 2 * min(int(log[0]), room)].reshape(-1, 2).copy() for log in logs)
     dropped = sum(max(0, int(log[0]) - room) for log in logs)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import field
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -19,9 +20,7 @@ from graphc.errors import GraphError
 from graphc.record import record
 from graphc.runtime.call.execute import Executable
 from graphc.runtime.call.frame import Part
-from graphc.runtime.call.memory import address_of
 from graphc.runtime.files.files import write_atomically
-from graphc.runtime.load.layouts import FrameWords
 from graphc.runtime.load.program import Channel, Origin
 from graphc.runtime.load.table import CALL, COPY, END, NAMES, POP, PUSH, SEND, STACK, WAIT
 
@@ -54,17 +53,52 @@ class Event:
 
 
 @record(frozen=True)
+class Link:
+    """What went from one device to another: messages, bytes, the seconds in which they were copied
+    and those for which the other waited for them."""
+
+    source: str
+    target: str
+    messages: int = 0
+    bytes: int = 0
+    moving: float = 0.0
+    waiting: float = 0.0
+
+
+@record(frozen=True)
 class Trace:
-    """The events of a run, device by device; `dropped` counts rows that did not fit."""
+    """The events of a run, device by device; `dropped` counts rows that did not fit.
+
+    `channels` are the bytes of a message of each channel, `clock_error` the seconds by which times
+    of devices in other processes may be wrong.
+    """
 
     name: str
     devices: tuple[str, ...]
     events: tuple[Event, ...]
     dropped: int
+    channels: Mapping[str, int] = field(default_factory=dict)
+    clock_error: float = 0.0
 
     @property
     def seconds(self) -> float:
         return max((event.end for event in self.events), default=0.0)
+
+    def links(self) -> list[Link]:
+        """What went between each two devices."""
+        found: dict[tuple[int, int], list[float]] = {}
+        receives = {(e.device, e.row) for e in self.events if e.kind == "transfer"}
+        for event in self.events:
+            taken = event.kind == "transfer"
+            if taken or (event.kind == "wait" and (event.device, event.row) in receives):
+                row = found.setdefault((event.peer, event.device), [0, 0, 0.0, 0.0])
+                row[0] += taken
+                row[1] += taken * self.channels.get(event.name, 0)
+                row[2 if taken else 3] += event.seconds
+        return [
+            Link(self.devices[a], self.devices[b], int(count), int(nbytes), *seconds)
+            for (a, b), (count, nbytes, *seconds) in sorted(found.items())
+        ]
 
     def totals(self, device: int) -> dict[str, float]:
         """The seconds a device spent on each kind of event; it waits for some device."""
@@ -85,26 +119,8 @@ def trace(
 
     `room` is the greatest number of rows that are kept for each device.
     """
-    outputs, logs = logged(executable, arrays, room)
+    outputs, logs = executable.traced(arrays, room)
     return outputs, trace_of(executable, logs)
-
-
-def logged(
-    executable: Executable, arrays: Sequence[np.ndarray], room: int
-) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """Run: the results, and for each device its log, see `LogWords` and `MarkWords`."""
-    frame, outputs = executable.begin(arrays)
-    logs = [np.empty(2 + 2 * room, np.int64) for _ in frame.frames]
-    try:
-        for log, each in zip(logs, frame.frames, strict=True):
-            log[:2] = 0, room
-            each.words[FrameWords.log] = address_of(log)
-        executable.go(frame)
-    finally:
-        for each in frame.frames:
-            each.words[FrameWords.log] = 0
-        executable.give(frame)
-    return outputs, logs
 
 
 def trace_of(executable: Executable, logs: Sequence[np.ndarray]) -> Trace:
@@ -119,7 +135,9 @@ def trace_of(executable: Executable, logs: Sequence[np.ndarray]) -> Trace:
     events = [*in_causal_order(events)]
     dropped = sum(max(0, int(log[0] - log[1])) for log in logs)
     devices = tuple(image.device for image in images)
-    return Trace(executable.image.name, devices, tuple(events), dropped)
+    sizes = {channel.name: channel.nbytes for channel in images[0].channels}
+    error = getattr(executable, "clock_error", 0.0)
+    return Trace(executable.image.name, devices, tuple(events), dropped, sizes, error)
 
 
 def in_causal_order(events: Sequence[Event]) -> Iterator[Event]:
@@ -216,7 +234,8 @@ def chrome(found: Trace, titles: Mapping[str, str]) -> dict[str, Any]:
     ]
     events += [_complete(event, found.devices, titles) for event in found.events]
     events += _arrows(found.events)
-    return {"displayTimeUnit": "ns", "traceEvents": events, "otherData": {"dropped": found.dropped}}
+    told = {"dropped": found.dropped, "clock_error_us": round(found.clock_error * 1e6, 3)}
+    return {"displayTimeUnit": "ns", "traceEvents": events, "otherData": told}
 
 
 _TITLES = {"send": "send {} to {}", "wait": "wait on {} for {}", "transfer": "{} from {}"}

@@ -1,0 +1,185 @@
+"""One timeline of all workers, what went over their links, and metrics for Prometheus."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import graphc as gc
+from graphc.errors import GraphError, RunError
+from graphc.runtime.cluster.remote import RemoteWorker
+from graphc.runtime.cluster.wire import Kind, Message
+from graphc.runtime.observe.replay import recorded
+from graphc.runtime.observe.trace import Event, Trace, trace, write
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="workers need Linux")
+
+X = np.linspace(-1, 1, 64 * 64, dtype="f4").reshape(64, 64)
+
+
+@pytest.fixture(scope="module")
+def workers() -> Iterator[gc.cluster.LocalCluster]:
+    with gc.cluster.local(workers=2) as found:
+        yield found
+
+
+def model(x: Any) -> Any:
+    with gc.device("/task:0"):
+        h = np.tanh(x @ x)
+    with gc.device("/task:1"):
+
+        def body(k: Any, h: Any) -> Any:
+            return h @ x * 0.1
+
+        return gc.fori(0, 3, body, h).sum(axis=0)
+
+
+def pairs(found: Trace) -> Iterator[tuple[Event, Event]]:
+    """Each message: where it was sent, where it was taken."""
+    for name in {event.name for event in found.events if event.kind == "send"}:
+        ends = ([e for e in found.events if (e.kind, e.name) == (kind, name)] for kind in _ENDS)
+        yield from zip(*ends, strict=True)
+
+
+_ENDS = ("send", "transfer")
+
+
+@pytest.mark.parametrize("with_client", [False, True])
+def test_one_timeline_of_all_workers(
+    workers: gc.cluster.LocalCluster, with_client: bool, tmp_path: Path
+) -> None:
+    """Every device is there, messages are sent before they are taken, and the bits are the same."""
+    devices = ["cpu:0", *workers.devices] if with_client else workers.devices
+    run = gc.compile(model, devices=devices)
+    wanted = run(X)
+    results, found = trace(run.executable(X), [X])
+    assert np.asarray(results[0]).tobytes() == wanted.tobytes() == run(X).tobytes()
+    assert len(found.devices) == len(devices) and not found.dropped
+    assert {event.device for event in found.events} == set(range(len(devices)))
+    assert all(0 <= event.start <= event.end for event in found.events)
+    messages = [*pairs(found)]
+    assert messages
+    for sent, taken in messages:
+        assert sent.start <= taken.end and sent.end <= taken.start
+        assert (sent.peer, taken.peer) == (taken.device, sent.device)
+    kernels = [e for e in found.events if e.kind == "kernel"]
+    assert all(e.origin is not None and e.origin.file.endswith("test_seeing.py") for e in kernels)
+    write(found, tmp_path / "t.json")
+    told = json.loads((tmp_path / "t.json").read_text())
+    assert told["otherData"] == {"dropped": 0, "clock_error_us": 0}
+
+
+def test_links_have_messages_bytes_and_waits(workers: gc.cluster.LocalCluster) -> None:
+    run = gc.compile(model, devices=workers.devices)
+    run(X)
+    before = [worker["sent"] for worker in workers.status()["workers"]]
+    _, found = trace(run.executable(X), [X])
+    after = [worker["sent"] for worker in workers.status()["workers"]]
+    there, back = found.links()
+    assert (there.source, there.target) == (back.target, back.source) == tuple(found.devices)
+    assert [there.bytes, back.bytes] == [b - a for a, b in zip(before, after, strict=True)]
+    assert (there.messages, back.messages, back.bytes) == (2, 1, 64 * 4)
+    waits = [e.seconds for e in found.events if e.kind == "wait" and e.device == 0]
+    assert max(waits) <= back.waiting <= sum(waits)
+
+
+def test_room_for_rows_and_failures(workers: gc.cluster.LocalCluster) -> None:
+    run = gc.compile(model, devices=workers.devices)
+    _, found = trace(run.executable(X), [X], room=5)
+    assert found.dropped > 0
+
+    @gc.compile(devices=workers.devices)
+    def fails(x: Any, i: Any) -> Any:
+        with gc.device("/task:1"):
+            return x[i]
+
+    with pytest.raises(RunError, match="out of range"):
+        trace(fails.executable(X, np.int64(0)), [X, np.int64(99)])
+    _, found = trace(fails.executable(X, np.int64(0)), [X, np.int64(1)])
+    assert found.events
+    with pytest.raises(GraphError):
+        recorded(run.executable(X), [X])
+
+
+def test_profiles_keep_what_kernels_cost_on_workers(workers: gc.cluster.LocalCluster) -> None:
+    run = gc.compile(model, devices=workers.devices)
+    found = gc.profile(run, X, runs=2)
+    assert any("matmul" in key for key in found.seconds)
+
+
+def test_the_quickest_answer_tells_a_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A clock that is far ahead is read to half of the shortest way; one that is near is ours."""
+    now, ways = [0], [900, 40, 700, 50, 60, 800, 500]
+
+    def clock(ahead: int) -> tuple[int, int]:
+        left = iter(ways)
+
+        def ask(self: Any, kind: Kind, fields: Any) -> Message:
+            way = next(left)
+            now[0] += way
+            theirs = now[0] + ahead
+            now[0] += way // 2  # back, twice as fast
+            return Message(Kind.DONE, {"clock": theirs})
+
+        monkeypatch.setattr(RemoteWorker, "_ask", ask)
+        return RemoteWorker.clock(object.__new__(RemoteWorker), None)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(time, "monotonic_ns", lambda: now[0])
+    ahead, error = clock(10**9)
+    assert error == 30 and abs(ahead - 10**9) <= error
+    assert clock(3) == (0, 30)
+
+
+# ----------------------------------------------------------------------------------------- metrics
+
+
+def scraped(address: str) -> dict[str, float]:
+    with urllib.request.urlopen(address) as answer:
+        lines = answer.read().decode().splitlines()
+    rows = (line.rpartition(" ") for line in lines if not line.startswith("#"))
+    return {name: float(value) for name, _, value in rows}
+
+
+def test_prometheus_reads_what_a_cluster_does() -> None:
+    pytest.importorskip("prometheus_client")
+    with gc.cluster.local(workers=2, job="seen") as found, gc.cluster.metrics(found) as metrics:
+        assert metrics.address.startswith("http://127.0.0.1:")
+        run = gc.compile(model, devices=found.devices)
+        for _ in range(3):
+            run(X)
+        seen = scraped(metrics.address)
+        assert seen['graphc_steps_total{job="seen"}'] == 3
+        assert seen['graphc_messages_total{job="seen"}'] == 6
+        assert seen['graphc_step_seconds_total{job="seen"}'] > 0
+        sent = [worker["sent"] for worker in found.status()["workers"]]
+        for task in range(2):
+            labels = f'{{job="seen",task="{task}"}}'
+            assert seen[f"graphc_worker_up{labels}"] == 1
+            assert seen[f"graphc_worker_sent_bytes_total{labels}"] == sent[task]
+            assert seen[f"graphc_worker_memory_bytes{labels}"] > 1e6
+        os.kill(found.pids[1], signal.SIGKILL)
+        with pytest.raises(RunError, match="was lost"):
+            run(X)
+        assert scraped(metrics.address)['graphc_worker_up{job="seen",task="1"}'] == 0
+        with pytest.raises(GraphError, match="cannot listen"):
+            gc.cluster.metrics(found, port=int(metrics.address.split(":")[2].split("/")[0]))
+    with pytest.raises(OSError):
+        scraped(metrics.address)
+
+
+def test_metrics_say_what_they_need(
+    workers: gc.cluster.LocalCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "prometheus_client", None)
+    with pytest.raises(GraphError, match="need prometheus-client"):
+        gc.cluster.metrics(workers)
