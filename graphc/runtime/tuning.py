@@ -48,6 +48,7 @@ class RuntimeTuning(Tuning):
     algorithms = number(4, 1, 64, "algorithms", "gpu", "the best of so many against the first run")
     workspace = number(32 << 20, 0, 1 << 40, "bytes", "gpu", "faster products against memory")
     pending = number(4, 1, 8, "runs", "gpu", "runs launched ahead against memory")
+    pending_arenas = number(1 << 28, 0, 1 << 40, "bytes", "gpu", "the same, where it is large")
     unknown_places = number(8, 1, 1 << 20, "runs", "gpu",
         "runs on arrays where they lie against copies of those that always lie elsewhere")
     moved_bytes = number(1 << 24, 0, 1 << 40, "bytes", "gpu",

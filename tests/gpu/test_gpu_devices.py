@@ -188,10 +188,25 @@ def test_calls_that_stay_are_known_again(monkeypatch: pytest.MonkeyPatch) -> Non
         np.testing.assert_allclose(made["y"], X[:, :n] * X[0, :n] + X[1, :n], rtol=1e-6)
         np.testing.assert_array_equal(made["x"], X[:, :n])
     monkeypatch.undo()
-    other = step.resident(p, X[:, :n])  # an array of the host
-    np.testing.assert_allclose(other["y"], X[:, :n] * X[0, :n] + X[1, :n], rtol=1e-6)
+    for other in (X[:, :n], np.asarray(X[:, :n], order="F")):  # arrays of the host
+        made = step.resident(p, other)
+        np.testing.assert_allclose(made["y"], X[:, :n] * X[0, :n] + X[1, :n], rtol=1e-6)
     again = step.resident(*given[counts[0]])
     assert again["y"].shape == (3, 3) and len(step.compiles) == 2
+
+
+def test_numbers_are_sent_along(monkeypatch: pytest.MonkeyPatch) -> None:
+    step = gc.compile(lambda x, rate: x * rate, devices=GPU)
+    there = gc.to_device(X, GPU[0])
+    step.resident(there, 2.0)
+    monkeypatch.setattr(type(step), "_signature", None)
+    made = [step.resident(there, k / 4) for k in range(12)]
+    for k, y in enumerate(made):
+        np.testing.assert_array_equal(y, X * np.float32(k / 4))
+    monkeypatch.undo()
+    np.testing.assert_array_equal(step.resident(there, 3), X * 3)
+    np.testing.assert_array_equal(step.resident(there, True), X)
+    np.testing.assert_array_equal(step.resident(there, 0.5), X / 2)
 
 
 def test_times() -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from graphc.frontend.compile.signature import Binder
+import numpy as np
+
+from graphc.frontend.compile.signature import Binder, Weak
 from graphc.frontend.compile.variant import UNKNOWN, Variant
 from graphc.frontend.trace.tree import refill, treedef
 from graphc.ir.types import Type
@@ -32,7 +34,8 @@ class Launches:
     def remember(self, variant: Variant, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Know calls like one again, where its arguments are arrays that need no binding."""
         is_plain = self.binder.simple and len(args) == len(self.binder.names) and not kwargs
-        if not is_plain or not all(isinstance(key, Type) for key in variant.signature.keys):
+        kinds = Type if self.binder.literals is not None else Type | Weak
+        if not is_plain or not all(isinstance(key, kinds) for key in variant.signature.keys):
             return
         executable = variant.built.executable if variant.built is not None else None
         if isinstance(executable, Executable) and executable.is_left:
@@ -46,12 +49,18 @@ class _Launch:
     def __init__(self, variant: Variant, executable: Executable) -> None:
         self.variant, self.executable = variant, executable
         self.arguments = treedef(tuple, (), variant.signature.tree.children)
+        keys = enumerate(variant.signature.keys)
+        self.numbers = [(k, key) for k, key in keys if isinstance(key, Weak)]
 
     def __call__(self, args: tuple[Any, ...]) -> Any:
         variant = self.variant
         leaves: list[Any] = []
         if not refill(self.arguments, args, leaves):
             return UNKNOWN
+        for k, key in self.numbers:
+            if type(leaves[k]) is not key.kind:
+                return UNKNOWN
+            leaves[k] = np.asarray(leaves[k], key.dtype.numpy)
         if variant.baked and not variant.baked.holds():
             return UNKNOWN
         made = self.executable.launch(leaves)

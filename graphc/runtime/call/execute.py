@@ -70,8 +70,10 @@ class Executable:
         self._left: deque[Pending] = deque()  # runs in order, those that nobody has waited for
         self.ended: deque[Frame] = deque(maxlen=1)  # the frame of the latest that has ended
         self._lock = fork_safe_lock()
-        room = tuned.kept_arenas // max(1, sum(i.arena_bytes for i in image.images))
-        self._kept_frames = max(1, min(entry.MOST_FRAMES, room))
+        arenas = max(1, sum(i.arena_bytes for i in image.images))
+        self._kept_frames = max(1, min(entry.MOST_FRAMES, tuned.kept_arenas // arenas))
+        ahead = max(2, tuned.pending_arenas // arenas)
+        self._most_ahead = min(ahead, tuned.pending, self._kept_frames)
         self._runs = 0
         self._fastest = 1 << 62
         # What the native entry points to outlives this object where the entry does.
@@ -195,18 +197,18 @@ class Executable:
         return [o if isinstance(o, Array) else Array(slot, o) for o, slot in made]
 
     def launch(self, arrays: Sequence[Any]) -> list[Array] | None:
-        """Begin a run on arrays of a GPU and wait for nothing: its results do, when they are read.
+        """Begin a run on arrays of a GPU, and small ones of the host, and wait for nothing: its
+        results do, when they are read.
 
         None where a run has to be waited for, or for other arrays.
         """
         given = self.part.operands(arrays) if self.is_left else None
         if given is None:
             return None
-        addresses, after = given
         frame = self._frame_ahead()
         try:
-            made: list[Array] = frame.own.launch(arrays, addresses)
-            run = Pending(self, frame, after)
+            made: list[Array] = frame.own.launch(arrays, given)
+            run = Pending(self, frame, given.after)
         except BaseException:
             self.give(frame)
             raise
@@ -341,12 +343,13 @@ class Executable:
 
     def _frame_ahead(self) -> Frame:
         """As `_take`, for a run that is left: a new one before the oldest of few is waited for."""
-        most = min(self._kept_frames, tuned.pending)
-        while len(self._left) >= most:
+        while len(self._left) >= self._most_ahead:
             with suppress(IndexError):  # another thread was here
                 self._left.popleft().end()
         found = self._free_frame()
-        return found or (self._new_frame() if len(self._frames) < most else self._take())
+        if found is None and len(self._frames) < self._most_ahead:
+            return self._new_frame()
+        return found or self._take()
 
     def _free_frame(self) -> Frame | None:
         for frames in (self.ended, self._frames):

@@ -68,9 +68,8 @@ class Part:
         """An argument where the device computes; None for one that has to come from the host."""
         return None
 
-    def operands(self, arrays: Sequence[Any]) -> tuple[list[int], list[Any]] | None:
-        """Where arguments lie on the device, and the runs that have yet to make them; None if one
-        is not there."""
+    def operands(self, arrays: Sequence[Any]) -> Any:
+        """What a run that is left takes; None for arguments of which it has to be waited for."""
         return None
 
     def go(self, frame: Frame) -> int:

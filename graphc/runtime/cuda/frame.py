@@ -35,7 +35,7 @@ from graphc.runtime.load.table import BRANCH, FIRST_PARAM, TableBuilder, rows
 from graphc.runtime.tuning import tuned
 
 if TYPE_CHECKING:
-    from graphc.runtime.cuda.part import DevicePart
+    from graphc.runtime.cuda.part import DevicePart, Operands
 
 
 def _one_call() -> np.ndarray[Any, Any]:
@@ -109,14 +109,16 @@ class DeviceFrame:
 
     # -------------------------------------------------------------------------------------- runs
 
-    def launch(self, arrays: Sequence[Array], addresses: Sequence[int]) -> list[Array]:
-        """Have the device do a run on arguments there, and wait for nothing; its results.
+    def launch(self, arrays: Sequence[Any], given: Operands) -> list[Array]:
+        """Have the device do a run on arguments, and wait for nothing; its results.
 
         Raises RunError where that cannot be launched.
         """
         self.driver.enter()
         made = self.part.results(arrays)
-        places = [*addresses, *[array.address for array in made]]
+        if given.sent:
+            self.transfer.send(arrays, given)
+        places = [*given.addresses, *[array.address for array in made]]
         moved = self._moved(places)
         try:
             if moved:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from graphc.runtime.call import pool
-from graphc.runtime.call.array import Array
+from graphc.runtime.call.array import Array, Run
 from graphc.runtime.call.frame import Frame, Part
 from graphc.runtime.call.memory import address_of
 from graphc.runtime.cuda.blocks import DeviceBlock, pool_of
@@ -25,6 +25,26 @@ from graphc.runtime.cuda.interface import COMPUTE, Driver, Streamed, open_driver
 from graphc.runtime.cuda.memory import Memory
 from graphc.runtime.load.program import Image, Slot, numpy_dtype
 from graphc.runtime.load.table import BRANCH, JUMP, SEND, WAIT, rows, stack_slots
+from graphc.runtime.tuning import tuned
+
+
+class Operands:
+    """Where the arguments of a run lie, 0 for those that are `sent` by the host, by their numbers,
+    and the runs that have yet to make them."""
+
+    __slots__ = ("addresses", "after", "sent")
+
+    def __init__(self) -> None:
+        self.addresses: list[int] = []
+        self.sent: list[int] = []
+        self.after: list[Run] = []
+
+    def follow(self, array: Array, run: Run) -> None:
+        """Come after the run that makes an array. Raises what that has failed with."""
+        if run.is_over:
+            array.wait()
+        else:
+            self.after.append(run)
 
 
 class DevicePart(Part):
@@ -101,30 +121,38 @@ class DevicePart(Part):
         return bool(image.results) and not (waits or endless or image.variables)
 
     @cached_property
-    def _kinds(self) -> list[tuple[np.dtype[Any], tuple[int, ...]]]:
-        return [(numpy_dtype(slot.dtype), slot.shape) for slot in self.image.params]
+    def _kinds(self) -> list[tuple[np.dtype[Any], tuple[int, ...], bool]]:
+        """Of every argument dtype, shape and whether the host may send it along."""
+        most, donated = tuned.gathered_bytes, self.image.donated
+        return [
+            (numpy_dtype(slot.dtype), slot.shape, slot.nbytes <= most and k not in donated)
+            for k, slot in enumerate(self.image.params)
+        ]
 
-    def operands(self, arrays: Sequence[Any]) -> tuple[list[int], list[Any]] | None:
-        addresses, after, driver = [], [], self.driver
+    def operands(self, arrays: Sequence[Any]) -> Operands | None:
+        found, driver = Operands(), self.driver
         if len(arrays) != len(self._kinds):
             return None
-        for array, (dtype, shape) in zip(arrays, self._kinds):
-            if array.__class__ is not Array or array.dtype is not dtype or array.shape != shape:
-                return None
-            block, run = array.block, array.pending
-            # What belongs to others may change as soon as a call has returned.
-            if block.__class__ is not DeviceBlock or block.driver is not driver:
-                return None
-            addresses.append(block.address)
-            if run is None:
-                continue
-            if run.is_over:
-                array.wait()
+        for k, (array, (dtype, shape, small)) in enumerate(zip(arrays, self._kinds)):
+            kind = array.__class__
+            if kind is Array:
+                block, run = array.block, array.pending
+                # What belongs to others may change as soon as a call has returned.
+                if block.__class__ is not DeviceBlock or block.driver is not driver:
+                    return None
+                found.addresses.append(block.address)
+                if run is not None:
+                    found.follow(array, run)
+            elif kind is np.ndarray and small:
+                found.addresses.append(0)
+                found.sent.append(k)
             else:
-                after.append(run)
-        if self._donates and len(set(addresses)) < len(addresses):
+                return None
+            if array.dtype is not dtype or array.shape != shape:
+                return None
+        if self._donates and len(set(found.addresses)) < len(arrays) - len(found.sent):
             return None  # one may have to be copied
-        return addresses, after
+        return found
 
     def results(self, arrays: Sequence[Array]) -> list[Array]:
         """The donated ones of arguments, and new arrays, in a thread that uses the device.

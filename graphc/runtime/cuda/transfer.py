@@ -16,7 +16,8 @@ from __future__ import annotations
 import weakref
 from collections.abc import Sequence
 from ctypes import memmove
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -25,8 +26,11 @@ from graphc.runtime.cuda.blocks import DeviceBlock
 from graphc.runtime.cuda.interface import COMPUTE, Driver
 from graphc.runtime.cuda.memory import Memory
 from graphc.runtime.cuda.native import status_of
-from graphc.runtime.load.program import Image
+from graphc.runtime.load.program import Image, numpy_dtype
 from graphc.runtime.tuning import tuned
+
+if TYPE_CHECKING:
+    from graphc.runtime.cuda.part import Operands
 
 _GRANULE = 256
 
@@ -40,7 +44,7 @@ class Transfer:
         self.memory = memory
         self.driver: Driver = memory.driver
         self.count = len(image.params)
-        slots = (*image.params, *image.results)
+        slots = self.slots = (*image.params, *image.results)
         self.sizes = [slot.nbytes for slot in slots]
         self.taken = {self.count + k: p for k, p in enumerate(image.donated) if p >= 0}
         self.word = self.driver.pinned(8).view(np.int64)
@@ -110,6 +114,25 @@ class Transfer:
         for k in self.alone:
             if k < self.count and hosts[k]:
                 self.driver.copy(places[k], hosts[k], self.sizes[k], COMPUTE)
+
+    def send(self, arrays: Sequence[Any], given: Operands) -> None:
+        """Copy small arguments to their places: before anybody can change them, to the inbox."""
+        for k in given.sent:
+            given.addresses[k] = self.places[k]
+            if self.sizes[k]:
+                self.letters[k][...] = arrays[k]
+        if self.inbox.nbytes:
+            self.driver.copy(self.first, self.inbox_at, self.inbox.nbytes, COMPUTE)
+
+    @cached_property
+    def letters(self) -> dict[int, np.ndarray[Any, Any]]:
+        """The small params in the inbox."""
+        found = {}
+        for k in self.inward:
+            begin, slot = self.places[k] - self.first, self.slots[k]
+            memory = self.inbox[begin : begin + self.sizes[k]]
+            found[k] = memory.view(numpy_dtype(slot.dtype)).reshape(slot.shape)
+        return found
 
     def download(self, hosts: Sequence[int], places: Sequence[int]) -> tuple[int, int]:
         """Wait for the device: the row that failed and its status, or 0 and all results."""

@@ -9,7 +9,19 @@ from typing import Any
 import numpy as np
 import pytest
 from fake_cuda import CHIP, KERNELS, FakeCuda, Status, fake, floats
-from gpu_programs import ALONE, DOUBLE, FAIL, INCREMENT, WHOLE, X, counter, image, twice, vector
+from gpu_programs import (
+    ALONE,
+    COUNT,
+    DOUBLE,
+    FAIL,
+    INCREMENT,
+    WHOLE,
+    X,
+    counter,
+    image,
+    twice,
+    vector,
+)
 
 import graphc as gc
 from graphc.errors import GraphError, RunError
@@ -115,6 +127,28 @@ def test_plain_calls_come_behind(fake: FakeCuda) -> None:
     np.testing.assert_array_equal(executable(X), 2 * X + 1)
 
 
+def test_small_arrays_of_the_host_are_sent_along(fake: FakeCuda) -> None:
+    """In one copy, of what they are when the call is made."""
+    table = TableBuilder()
+    table.call(INCREMENT, [(2, 0), (6, 0)], **WHOLE)
+    table.call(INCREMENT, [(4, 0), (7, 0)], **WHOLE)
+    table.end()
+    params = (vector("a"), vector("w"), vector("b"), vector("none", 0))
+    executable = Executable(image(CHIP, table, params=params, results=params[:2]))
+    weights, none, made = there(), np.zeros(0, np.float32), []
+    a, b = X.copy(), np.zeros(2 * COUNT, np.float32)[::2]
+    for k in range(80):
+        a[:], b[:] = k, -k
+        fake.calls.clear()
+        made.append(executable.run_resident([a, weights, b, none]))
+        assert k < 60 or fake.count("cuMemcpyAsync") == 3  # there, and two results that are kept
+    for k, (y, z) in enumerate(made):
+        np.testing.assert_array_equal(y, np.full(COUNT, k + 1))
+        np.testing.assert_array_equal(z, np.full(COUNT, 1 - k))
+    large = Executable(image(CHIP, table, params=(vector("x", 1 << 13),) * 4, results=params[:2]))
+    assert large.launch([np.zeros(1 << 13, np.float32)] * 4) is None, "it may change at once"
+
+
 # ------------------------------------------------------------------------------ who waits
 
 
@@ -144,9 +178,9 @@ def test_programs_that_change_something_are_waited_for(fake: FakeCuda, home: Any
     assert not executable.is_left and executable.launch([there()]) is None
     (y,) = executable.run_resident([there()])
     assert y.pending is None
-    assert twice(CHIP).launch([X]) is None, "memory of the host may change at once"
     assert twice(CHIP).launch([gc.to_device(X, "gpu:1")]) is None
     assert twice(CHIP).launch([there(np.zeros(3))]) is None
+    assert twice(CHIP).launch([X.astype(np.float64)]) is None
     assert twice(CHIP).launch([]) is None
 
 
