@@ -350,8 +350,14 @@ class Device:
     def copy(self, nbytes: int, target: int, source: int) -> None:
         ctypes.memmove(target, source, nbytes)
 
-    def truth(self, address: int) -> bool:
-        return ctypes.string_at(address, 1) != b"\0"
+    def branch(self, walk: Walk, row: int, verdict: int, following: int) -> int:
+        return following if ctypes.string_at(verdict, 1) != b"\0" else walk.words[row + 2]
+
+    def again(self, walk: Walk, row: int, following: int) -> int:
+        return walk.words[row + 3]
+
+    def compare(self, apart: int) -> None:
+        """Nothing depends on it."""
 
     def send(self, row: int, address: int) -> None:
         """A message is its bytes, or where they lie until they are taken."""
