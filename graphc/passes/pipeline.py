@@ -58,6 +58,7 @@ from graphc.passes.normalise.fold import fold
 from graphc.passes.normalise.gradient import gradient
 from graphc.passes.normalise.narrow_products import narrow_products
 from graphc.passes.normalise.prune import prune
+from graphc.passes.normalise.recognise_attention import recognise_attention
 from graphc.passes.normalise.simplify import simplify
 from graphc.passes.normalise.sink import sink
 from graphc.passes.normalise.state import state, state_is_threaded
@@ -150,6 +151,7 @@ STAGES = (
         Stage(hoist_transposes, Over.REGIONS, optional=True),
         Stage(hoist, Over.REGIONS, optional=True),
     ),
+    Stage(recognise_attention, Over.WHOLE, optional=True),
     Stage(narrow_products, Over.WHOLE),
     Stage(merge_collectives, Over.REGIONS, optional=True),
     Stage(

@@ -10,9 +10,8 @@ A tuple holds what a lane has of a tile of scores or of results.  `shape` says w
     n    scores of n rows below each other, column by column; its columns are `lanes` apart
     -n   results of n rows, row by row; its columns in runs of four, 4 * `lanes` apart
 
-Weights are in the place of sums where the left operand of tensor cores has to be: they go from one
-product to the other without leaving the registers (Dao, FlashAttention-2, 2023).  What the
-functions compute is said once more, in plain Python for the simulator, in `attention_plain`.
+What the functions compute is said once more, in plain Python for the simulator, in
+`attention_plain`.
 """
 
 from __future__ import annotations
@@ -22,20 +21,10 @@ from typing import Any
 
 from graphc.codegen.gpu import attention_plain as plain
 from graphc.codegen.gpu.attention_plain import column_of, row_of, rows_apart
-from graphc.codegen.gpu.contract_device import (
-    UniTuple,
-    cgutils,
-    data_of,
-    device,
-    ir,
-    literal,
-    types,
-)
-from graphc.codegen.gpu.contract_fragments import Lanes, multiply, read
+from graphc.codegen.gpu.contract_device import cgutils, data_of, device, ir, literal, types
 
 Device = Callable[..., Any]
 INDEX, REAL = types.int64, types.float32
-PACK = {"bf16": "cvt.rn.bf16x2.f32 $0, $2, $1;", "f16": "cvt.rn.f16x2.f32 $0, $2, $1;"}
 
 
 def word(value: int) -> Any:
@@ -67,145 +56,6 @@ def exchanged(builder: Any, x: Any, step: int) -> Any:
     text = f"shfl.sync.bfly.b32 $0, $1, {step}, 0x1f, 0xffffffff;"
     kind = ir.FunctionType(x.type, [x.type])
     return builder.call(ir.InlineAsm(kind, text, "=f,f", side_effect=True), [x])
-
-
-# ------------------------------------------------------------------------------------ tensor cores
-
-
-def packed(builder: Any, name: str, low: Any, high: Any) -> Any:
-    """Two sums as one register of narrow numbers."""
-    return assembled(builder, PACK[name], ir.IntType(32), [low, high], "=r,f,f")
-
-
-@device(plain.absent)
-def rows_of(
-    context: Any, pointer: Any, first: Any, second: Any, step: Any, lane: Any, width: Any
-) -> Any:
-    """The lane's part of 16 rows of memory as left operands; rows g and g + 8 begin at `first` and
-    `second`.  Columns from `width` on are zeros."""
-    if not literal(width):
-        return None
-    count = width.literal_value
-    blocks = -(-count // 16)
-
-    def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        b = builder
-        t = b.mul(b.and_(args[4], long(3)), long(2))
-
-        def number(row: Any, column: int) -> Any:
-            at = b.add(t, long(column))
-            inside = None
-            if column + 6 >= count:
-                inside = b.icmp_signed("<", at, long(count))
-                at = b.select(inside, at, long(0))
-            value = b.load(b.gep(args[0], [b.add(row, b.mul(at, args[3]))]))
-            if inside is not None:
-                value = b.select(inside, value, ir.Constant(value.type, 0))
-            return b.zext(value, ir.IntType(32))
-
-        made = []
-        for block in range(blocks):
-            for column in (16 * block, 16 * block + 8):
-                for row in args[1:3]:
-                    high = b.shl(number(row, column + 1), word(16))
-                    made.append(b.or_(number(row, column), high))
-        return cgutils.pack_array(b, made)
-
-    made = UniTuple(types.uint32, 4 * blocks)
-    return made(pointer, INDEX, INDEX, INDEX, INDEX, width), emit
-
-
-def scoring(name: str) -> Device:
-    """The typing function of products with keys, which lie in lines of shared memory."""
-
-    def typed(
-        context: Any,
-        rows: Any,
-        memory: Any,
-        start: Any,
-        lane: Any,
-        across: Any,
-        lead: Any,
-        down: Any,
-    ) -> Any:
-        if not literal(across, lead, down):
-            return None
-        wide, apart, high = (v.literal_value for v in (across, lead, down))
-
-        def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            left, lanes = unpacked(builder, args[0]), Lanes(builder, args[3])
-            pointer = data_of(context, builder, memory, args[1])
-            at = builder.add(args[2], lanes.offset(apart, 1, lanes.second, lanes.first))
-            sums = [ir.Constant(ir.FloatType(), 0.0)] * (4 * wide * high)
-            share = len(left) // high
-            for k in range(0, share, 4):
-                first = builder.add(at, long(4 * k))
-                found = read(builder, pointer, first, wide // 2, apart, turned=False)
-                rows = [left[n + k : n + k + 4] for n in range(0, len(left), share)]
-                fragments(builder, name, sums, rows, found)
-            return cgutils.pack_array(builder, sums)
-
-        made = UniTuple(REAL, 4 * wide * high)
-        return made(rows, memory, INDEX, INDEX, across, lead, down), emit
-
-    return typed
-
-
-def fragments(builder: Any, name: str, sums: list[Any], rows: list[Any], found: Any) -> None:
-    """Add the products of left operands below each other with the right ones of a row of
-    squares."""
-    columns = [half for square in found for half in (square[:2], square[2:])]
-    for n, column in enumerate(columns):
-        for m, left in enumerate(rows):
-            at = 4 * (m * len(columns) + n)
-            sums[at : at + 4] = multiply(builder, name, left, column, sums[at : at + 4])
-
-
-scores_bf16 = device(plain.absent)(scoring("bf16"))
-scores_f16 = device(plain.absent)(scoring("f16"))
-
-
-def weighing(name: str) -> Device:
-    """The typing function of products of weights with values, which lie in lines of shared
-    memory, one for each key."""
-
-    def typed(
-        context: Any,
-        total: Any,
-        weights: Any,
-        memory: Any,
-        start: Any,
-        lane: Any,
-        lead: Any,
-        down: Any,
-    ) -> Any:
-        if not literal(lead, down):
-            return None
-        apart, high = lead.literal_value, down.literal_value
-
-        def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            sums, p = unpacked(builder, args[0]), unpacked(builder, args[1])
-            pointer, lanes = data_of(context, builder, memory, args[2]), Lanes(builder, args[4])
-            at = builder.add(args[3], lanes.offset(apart, 0, lanes.second, lanes.first))
-            share = len(p) // high
-            for k in range(0, share, 8):
-                rows = [
-                    [packed(builder, name, *p[n + k + e : n + k + e + 2]) for e in (0, 2, 4, 6)]
-                    for n in range(0, len(p), share)
-                ]
-                first = builder.add(at, long(2 * apart * k))
-                count = len(sums) // (8 * high)
-                found = read(builder, pointer, first, count, apart, turned=True)
-                fragments(builder, name, sums, rows, found)
-            return cgutils.pack_array(builder, sums)
-
-        return total(total, weights, memory, INDEX, INDEX, lead, down), emit
-
-    return typed
-
-
-weigh_bf16 = device(plain.absent)(weighing("bf16"))
-weigh_f16 = device(plain.absent)(weighing("f16"))
 
 
 # ------------------------------------------------------------------------------------ scores

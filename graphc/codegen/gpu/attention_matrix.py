@@ -31,10 +31,10 @@ class MatrixAttention(AttentionSource):
             "v": Place(begin, made.depth, deep, count, deep + PAD, made.keys),
         }
 
-    def allocate(self) -> None:
+    @property
+    def elements(self) -> int:
         last = self.places["v"]
-        size = last.begin + last.lines * last.lead
-        self.out.line(f"memory = cuda.shared.array({size}, np.uint16, alignment=16)")
+        return last.begin + last.lines * last.lead
 
     def place_of_thread(self) -> None:
         line = self.out.line
@@ -43,13 +43,17 @@ class MatrixAttention(AttentionSource):
         line("near = far = lane % 4 * 2")
 
     def queries(self) -> None:
-        made, side, parts = self.made, self.made.q, []
-        for below in range(0, 16 * self.squares, 16):
-            rows = [f"min({plus('i', n)}, {made.queries - 1})" for n in (below, below + 8)]
-            starts = ", ".join(plus("q", times(row, side.row)) for row in rows)
-            given = f"a{side.buffer}, {starts}, {side.column}, lane, {made.width}"
+        self.out.line(f"rows = {self.registers('q', 'i', self.made.queries)}")
+
+    def registers(self, name: str, first: str, count: int) -> str:
+        """The lane's part of rows as left operands."""
+        side, parts = self.sides[name], []
+        for below in range(0, WARP_ROWS * self.squares, WARP_ROWS):
+            rows = [f"min({plus(first, n)}, {count - 1})" for n in (below, below + 8)]
+            starts = ", ".join(plus(name, times(row, side.row)) for row in rows)
+            given = f"a{side.buffer}, {starts}, {side.column}, lane, {self.extent(name)}"
             parts.append(f"rows_of({given})")
-        self.out.line(f"rows = {' + '.join(parts)}")
+        return " + ".join(parts)
 
     @property
     def results(self) -> int:

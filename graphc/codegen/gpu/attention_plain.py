@@ -38,7 +38,7 @@ def column_of(e: int, size: int, shape: int, lanes: int) -> int:
     """How far beyond the lane's first column."""
     squares = squares_of(shape)
     if squares:
-        return e % (size // squares) // 4 * 8 + e % 2
+        return 0 if size == 2 * squares else e % (size // squares) // 4 * 8 + e % 2
     if shape > 0:
         return lanes * (e // shape)
     inside = e % (size // -shape)

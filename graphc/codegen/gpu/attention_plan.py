@@ -16,7 +16,7 @@ from graphc.codegen.gpu.tuning import tuned
 from graphc.codegen.lowering.evaluate import tensor_type
 from graphc.codegen.lowering.operands import read_of
 from graphc.ir.graph import Graph, Node
-from graphc.ir.types import BF16, F16, F32, DType, Type
+from graphc.ir.types import BF16, BOOL, F16, F32, DType, Type, leaves
 from graphc.ops.record.dims import row_major_strides
 
 WARP_ROWS = 16  # of a fragment
@@ -34,6 +34,28 @@ class Side(NamedTuple):
     heads: tuple[Term, ...]
     row: int
     column: int
+
+    def joined(self) -> Side:
+        """The same with neighbouring heads that are one longer dim as one."""
+        made: list[Term] = []
+        for extent, stride in self.heads:
+            if made and made[-1][1] == stride * extent:
+                extent *= made.pop()[0]
+            made.append((extent, stride))
+        return self._replace(heads=tuple(made))
+
+    def goes_on(self, count: int) -> bool:
+        """Are the last dims of heads one dim?"""
+        return len(self._replace(heads=self.heads[-count:]).joined().heads) == 1
+
+    def without(self, count: int) -> Side:
+        """One for all of the last dims of heads."""
+        return self._replace(heads=self.heads[:-count])
+
+    def with_rows(self, count: int) -> Side:
+        """The last dims of heads as rows."""
+        ((_, stride),) = self._replace(heads=self.heads[-count:]).joined().heads
+        return self._replace(heads=self.heads[:-count], row=stride)
 
     @property
     def run(self) -> int:
@@ -84,33 +106,107 @@ class Cut(NamedTuple):
     resident: int = 1
 
 
+class Gradient(NamedTuple):
+    """The gradient of attention: `q`, `k` and `v` are where cotangents go, and the result of the
+    forward pass and its cotangent lie at `made` and `ct`."""
+
+    forward: Attention
+    ct: Side
+    made: Side
+    q: Side
+    k: Side
+    v: Side
+
+
 def attention_of(region: Graph) -> Attention:
     """The attention that a region is."""
     node = region.nodes[-1]
-    q, k, v, *mask = node.inputs
-    place = {param: number for number, param in enumerate(region.params)}
-    heads = tensor_type(q).dims[:-2]
-    groups = splits_of(heads, [tensor_type(n).dims[:-2] for n in (q, k, v, *mask)])
-    rows, keys = tensor_type(q).dims[-2], tensor_type(k).dims[-2]
-    sides = [side_of(n, place, groups) for n in (q, k, v, *mask)]
-    kind = tensor_type(node)
-    steps = row_major_strides(kind.dims)
-    made = Side(
-        len(region.params), kind.dtype, 0, terms_of(kind.dims[:-2], steps, groups), *steps[-2:]
+    groups = groups_of(node.inputs)
+    sides = sides_of(region, node.inputs, groups)
+    result = target(len(region.params), tensor_type(node), groups)
+    made = forward_of(node, node.inputs, sides, result)
+    return with_rows(made) if made.queries == 1 else joined(made)
+
+
+def gradient_of(region: Graph) -> Gradient:
+    """The gradient that a region is."""
+    node = region.nodes[-1]
+    operands = node.inputs[2:]
+    groups = groups_of(operands)
+    ct, made, *sides = sides_of(region, node.inputs, groups)
+    kinds = [kind for kind in leaves(node.type) if isinstance(kind, Type)]
+    first = len(region.params)
+    to_q, to_k, to_v = (target(first + k, kind, groups) for k, kind in enumerate(kinds))
+    forward = joined(forward_of(node, operands, sides, to_q))
+    return Gradient(forward, *(side.joined() for side in (ct, made, to_q, to_k, to_v)))
+
+
+def with_rows(made: Attention) -> Attention:
+    """Attention of one query a head as attention of the queries of all heads that share keys."""
+    count = 0
+    ends = [side.heads[::-1] for side in (made.k, made.v)]
+    for terms in zip(*ends, strict=True):
+        if any(stride for _, stride in terms):
+            break
+        count += 1
+    if not count or not all(
+        s is None or s.goes_on(count) for s in (made.q, made.mask, made.result)
+    ):
+        return joined(made)
+    rows = product([extent for extent, _ in made.q.heads[-count:]])
+    fields = made._replace(
+        heads=made.heads // rows,
+        queries=rows,
+        q=made.q.with_rows(count),
+        k=made.k.without(count),
+        v=made.v.without(count),
+        mask=made.mask and made.mask.with_rows(count),
+        result=made.result.with_rows(count),
+        causal=False,
     )
+    return joined(fields)
+
+
+def joined(made: Attention) -> Attention:
+    """The same with leading dims that are one longer dim as one."""
+    sides = {name: getattr(made, name) for name in ("q", "k", "v", "mask", "result")}
+    return made._replace(**{name: side and side.joined() for name, side in sides.items()})
+
+
+def forward_of(
+    node: Node, operands: Sequence[Node], sides: Sequence[Side], result: Side
+) -> Attention:
+    q, k, v = (tensor_type(n).dims for n in operands[:3])
     attrs = node.attrs
     return Attention(
-        product(heads),
-        rows,
-        keys,
-        tensor_type(q).dims[-1],
-        tensor_type(v).dims[-1],
+        product(q[:-2]),
+        q[-2],
+        k[-2],
+        q[-1],
+        v[-1],
         *(sides[0], sides[1], sides[2]),
-        sides[3] if mask else None,
-        made,
+        sides[3] if len(sides) > 3 else None,
+        result,
         attrs["causal"],
         attrs["scale"],
     )
+
+
+def groups_of(operands: Sequence[Node]) -> list[tuple[int, ...]]:
+    """How the leading dims of queries, the first operand, are cut."""
+    heads = tensor_type(operands[0]).dims[:-2]
+    return splits_of(heads, [tensor_type(n).dims[:-2] for n in operands])
+
+
+def sides_of(region: Graph, operands: Sequence[Node], groups: list[tuple[int, ...]]) -> list[Side]:
+    place = {param: number for number, param in enumerate(region.params)}
+    return [side_of(n, place, groups) for n in operands]
+
+
+def target(buffer: int, kind: Type, groups: list[tuple[int, ...]]) -> Side:
+    """How a result lies."""
+    steps = row_major_strides(kind.dims)
+    return Side(buffer, kind.dtype, 0, terms_of(kind.dims[:-2], steps, groups), *steps[-2:])
 
 
 def product(extents: Sequence[int]) -> int:
@@ -158,16 +254,6 @@ def terms_of(
             made += [(n, stride * product(extents[k + 1 :])) for k, n in enumerate(extents)]
         else:
             made += [(extents[0], stride), (extents[1], 0)]
-    return joined(made)
-
-
-def joined(terms: Sequence[Term]) -> tuple[Term, ...]:
-    """Neighbours that are one longer dim, as one."""
-    made: list[Term] = []
-    for extent, stride in terms:
-        if made and made[-1][1] == stride * extent:
-            extent *= made.pop()[0]
-        made.append((extent, stride))
     return tuple(made)
 
 
@@ -195,6 +281,24 @@ def has_kernel(operands: Sequence[Type], chip: Chip) -> bool:
     if q.dtype is F32:
         return widest <= WIDEST_TILE and (chip.simulated or copies_behind(chip))
     return has_matrices(q.dtype, chip) and widest <= WIDEST_MATRIX
+
+
+def has_gradient(operands: Sequence[Type], chip: Chip) -> bool:
+    """The same for the gradient: operands are those of attention."""
+    widest = max(kind.dims[-1] for kind in operands[:3])
+    plain = all(kind.dtype is BOOL for kind in operands[3:])
+    return has_kernel(operands, chip) and operands[0].dtype is not F32 and plain and widest <= 128
+
+
+def gradient_cuts(made: Gradient) -> tuple[Cut, Cut]:
+    """The tiles of the kernels for queries, and for keys and values."""
+    forward = made.forward
+    step = 64 if max(forward.width, forward.depth) <= 64 else 32
+    cuts = []
+    for extent, keys in ((forward.queries, step), (forward.keys, step // 2)):
+        warps = min(4, ceiling(extent, WARP_ROWS))
+        cuts.append(Cut(warps * WARP_ROWS, keys, WARP * warps))
+    return cuts[0], cuts[1]
 
 
 def cut_of(made: Attention, chip: Chip) -> Cut:

@@ -20,16 +20,19 @@ and what that is relative to; a second launch puts them together.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from functools import partial
 from typing import NamedTuple
 
 from graphc.codegen.gpu.attention_plan import Attention, Cut, Side
 from graphc.codegen.gpu.contract_plan import ceiling
 from graphc.codegen.gpu.contract_text import Addresses, Lines, plus, times
-from graphc.ir.types import BOOL
+from graphc.codegen.python.helpers import storage
+from graphc.ir.types import BOOL, DType
 from graphc.ops.nn.attention_scores import HIDDEN
 
 LOG2E = 1.4426950408889634
 NOTHING = "np.float32(-np.inf)"
+DECLARED = 48 << 10  # bytes of shared memory that a kernel may declare
 
 
 class Place(NamedTuple):
@@ -64,6 +67,15 @@ class Copier(NamedTuple):
         return self.threads // self.chunks
 
     @property
+    def limit(self) -> str:
+        """Which threads copy in each turn; nothing for all of them."""
+        chunks, lines = self.chunks, self.place.lines
+        if not self.step:
+            return f"at < {lines * chunks}" if lines * chunks % self.threads else ""
+        even = lines % self.step == 0 and self.step * chunks == self.threads
+        return "" if even else f"line < {lines} and thread < {self.step * chunks}"
+
+    @property
     def number(self) -> int:
         """Turns of a thread."""
         if self.step:
@@ -86,6 +98,8 @@ class AttentionSource(ABC):
     def __init__(self, made: Attention, cut: Cut, names: list[str], simulated: bool) -> None:
         self.made, self.cut, self.names, self.simulated = made, cut, names, simulated
         self.addresses, self.out = Addresses(), Lines()
+        found = {name: getattr(made, name) for name in ("q", "k", "v", "mask", "result")}
+        self.sides: dict[str, Side] = {n: side for n, side in found.items() if side is not None}
         self.pieces = ceiling(made.keys, cut.keys)
         # Scores are logarithms of base 2 where nothing is added to them.
         self.adds = made.mask is not None and made.mask.element is not BOOL
@@ -96,9 +110,27 @@ class AttentionSource(ABC):
         self.hidden = f"np.float32({hidden!r})"
         self.lowest = f"np.float32({hidden * (self.factor if self.raw else 1)!r})"
 
+    @property
     @abstractmethod
+    def elements(self) -> int:
+        """Elements of shared memory."""
+
+    @property
+    def element(self) -> DType:
+        """Of shared memory."""
+        return self.made.element
+
+    @property
+    def shared(self) -> int:
+        """Bytes of shared memory that are more than a kernel may declare."""
+        nbytes = self.elements * self.element.itemsize
+        return nbytes if nbytes > DECLARED else 0
+
     def allocate(self) -> None:
         """Declare shared memory."""
+        count = 0 if self.shared else self.elements
+        aligned = "" if self.simulated else ", alignment=16"
+        self.out.line(f"memory = cuda.shared.array({count}, {storage(self.element)}{aligned})")
 
     @abstractmethod
     def place_of_thread(self) -> None:
@@ -166,14 +198,16 @@ class AttentionSource(ABC):
         line(f"head = block // {high}")
         number = f"({high - 1} - block % {high})" if made.causal else f"block % {high}"
         line(f"i0 = {number} * {cut.rows}" if high > 1 else "i0 = np.int64(0)")
-        for name in ("q", "k", "v", "mask", "result"):
-            side: Side | None = getattr(made, name)
-            if side is not None:
-                base = self.addresses.of(f"head_of_{name}", side.heads, "head")
-                line(f"{name} = {plus(side.offset, base)}")
+        self.heads()
+        self.ends()
+
+    def heads(self) -> None:
+        """Where the head's part of each operand begins."""
+        for name, side in self.sides.items():
+            base = self.addresses.of(f"head_of_{name}", side.heads, "head")
+            self.out.line(f"{name} = {plus(side.offset, base)}")
         for name in self.places:
             self.begin(name)
-        self.ends()
 
     def ends(self) -> None:
         """Which pieces of keys the block takes."""
@@ -191,16 +225,13 @@ class AttentionSource(ABC):
         line(f"last = np.int64({last})")
         line(f"j0 = piece * {cut.keys}")
 
-    def side(self, name: str) -> Side:
-        side: Side = getattr(self.made, name)
-        return side
-
     def extent(self, name: str) -> int:
-        return self.made.depth if name == "v" else self.made.width
+        """Elements of a row."""
+        return self.made.depth if name in ("v", "ct", "made") else self.made.width
 
     def run(self, name: str) -> int:
         """Neighbours that are copied at once."""
-        run = self.side(name).run
+        run = self.sides[name].run
         while self.extent(name) % run:
             run //= 2
         return run
@@ -220,7 +251,7 @@ class AttentionSource(ABC):
                 self.out.line(f"zero_lines(memory, {given}, thread, {self.cut.threads})")
 
     def copier(self, name: str) -> Copier:
-        return Copier(name, self.side(name), self.places[name], self.run(name), self.cut.threads)
+        return Copier(name, self.sides[name], self.places[name], self.run(name), self.cut.threads)
 
     def begin(self, name: str) -> None:
         """Name where the thread's part of a piece lies and goes."""
@@ -235,41 +266,43 @@ class AttentionSource(ABC):
             begin = plus(copier.place.begin, f"line_{name} * {copier.place.lead}", "column")
             line(f"to_{name} = {begin}")
 
-    def copy(self, name: str, first: str) -> None:
-        """Copy the rows from `first` on to shared memory, in the background."""
+    def copy(self, name: str, first: str, further: str = "") -> None:
+        """Copy the rows from `first` on to shared memory, in the background; `further` on than the
+        first piece.  One branch for all: each would wait for the others."""
         copier, out = self.copier(name), self.out
-        side, place = copier.side, copier.place
+        if copier.run == 1:
+            self.copies(copier, first, further, aligned=False)
+            return
+        for head, aligned in ((f"if aligned_{name}:", True), ("else:", False)):
+            out.block(head, partial(self.copies, copier, first, further, aligned))
+
+    def copies(self, copier: Copier, first: str, further: str, aligned: bool) -> None:
+        name, side, place, out = copier.name, copier.side, copier.place, self.out
         ragged = place.whole % place.lines != 0
+        row = plus(first, "line")
+        near = f"min({row}, {place.whole - 1})" if ragged else f"({row})"
+        source = plus(name, times(near, side.row), times("column", side.column))
+        where = plus(place.begin, f"line * {place.lead}", "column", further)
+        if copier.step:
+            source = plus(f"from_{name}", times(near, side.row))
+            where = plus(f"to_{name}", further, f"n * {copier.step * place.lead}")
+        inside = f"{row} < {place.whole}" if ragged else "True"
+        given = f"memory, {where}, a{side.buffer}, {source}, {copier.run}, {aligned}, {inside}"
 
         def one() -> None:
             if not copier.step:
                 chunks = copier.chunks
                 out.line(f"line, column = at // {chunks}, at % {chunks} * {copier.run}")
-            row = plus(first, "line")
-            near = f"min({row}, {place.whole - 1})" if ragged else f"({row})"
-            column = "" if copier.step else times("column", side.column)
-            source = plus(f"from_{name}" if copier.step else name, times(near, side.row), column)
-            where = plus(place.begin, f"line * {place.lead}", "column")
-            if copier.step:
-                where = f"to_{name} + n * {copier.step * place.lead}"
-            inside = f"{row} < {place.whole}" if ragged else "True"
-            aligned = f"aligned_{name}" if copier.run > 1 else "False"
-            given = f"memory, {where}, a{side.buffer}, {source}, {copier.run}, {aligned}, {inside}"
             out.line(f"copy({given})")
 
-        def body() -> None:
+        def turn() -> None:
             if copier.step:
                 out.line(f"line = line_{name} + n * {copier.step}")
-                uneven = copier.number * copier.step != place.lines
-                uneven = uneven or copier.step * copier.chunks != self.cut.threads
-                limit = f"line < {place.lines} and thread < {copier.step * copier.chunks}"
             else:
-                out.line(f"at = thread + n * {self.cut.threads}")
-                uneven = place.lines * copier.chunks % self.cut.threads != 0
-                limit = f"at < {place.lines * copier.chunks}"
-            out.block(f"if {limit}:", one) if uneven else one()
+                out.line(f"at = thread + n * {copier.threads}")
+            out.block(f"if {copier.limit}:", one) if copier.limit else one()
 
-        out.block(f"for n in range({copier.number}):", body)
+        out.block(f"for n in range({copier.number}):", turn)
 
     # -- the pass over keys
 
@@ -284,22 +317,13 @@ class AttentionSource(ABC):
 
     def piece(self) -> None:
         line, cut = self.out.line, self.cut
-        factor = f"np.float32({self.factor!r})" if self.raw else "None"
-        power = f"np.float32({LOG2E})" if self.adds else "None"
-        weights = f"scaled_powers(s, least, {factor}" if self.raw else f"powers(s, least, {power}"
         line(f"j0 = piece * {cut.keys}")
         line("wait_for_copies()")
         line("cuda.syncthreads()")
         self.copy("v", "j0")
         self.products()
         self.scores()
-        line("before = top")
-        line(f"top = row_maxima(s, top, {factor}, {self.near}, {self.lanes})")
-        line("least = or_zero(top)")
-        line(f"p = {weights}, {self.near})")
-        line(f"change = powers(before, least, {power}, {self.near})")
-        line(f"sums = added(rescaled(sums, change, {self.near}), p, {self.near})")
-        line(f"total = rescaled(total, change, {self.far})")
+        self.softmax()
         self.pass_on()
         line("wait_for_copies()")
         line("cuda.syncthreads()")
@@ -308,6 +332,21 @@ class AttentionSource(ABC):
         line("piece += 1")
         if self.made.causal and cut.splits == 1:
             self.go_on()
+
+    def softmax(self) -> None:
+        """Weights of the scores, as if the largest so far were the largest of all; what was summed
+        up before changes with that."""
+        line = self.out.line
+        factor = f"np.float32({self.factor!r})" if self.raw else "None"
+        power = f"np.float32({LOG2E})" if self.adds else "None"
+        weights = f"scaled_powers(s, least, {factor}" if self.raw else f"powers(s, least, {power}"
+        line("before = top")
+        line(f"top = row_maxima(s, top, {factor}, {self.near}, {self.lanes})")
+        line("least = or_zero(top)")
+        line(f"p = {weights}, {self.near})")
+        line(f"change = powers(before, least, {power}, {self.near})")
+        line(f"sums = added(rescaled(sums, change, {self.near}), p, {self.near})")
+        line(f"total = rescaled(total, change, {self.far})")
 
     def go_on(self) -> None:
         """To the end, where a row has seen nothing but what is hidden."""
@@ -325,28 +364,32 @@ class AttentionSource(ABC):
 
     def scores(self) -> None:
         """From products to scores: the factor, and what masks do."""
+        if not self.raw:
+            self.out.line(f"s = times(s, np.float32({self.factor!r}))")
+        self.out.line("j = j0 + near  # the thread's first column")
+        self.hide("s", self.hidden, NOTHING)
+
+    def hide(self, values: str, hidden: str, nothing: str) -> None:
+        """Put something else in the place of what masks hide, and of keys that are not there."""
         line, made, cut = self.out.line, self.made, self.cut
         shape = f"{self.near}, {self.lanes}"
-        if not self.raw:
-            line(f"s = times(s, np.float32({self.factor!r}))")
-        line("j = j0 + near  # the thread's first column")
         if made.mask is not None:
             side = made.mask
             start = plus("mask", f"i * {side.row}", f"j * {side.column}")
             ends = f"{made.queries - 1} - i, {side.row}, {made.keys - 1} - j, {side.column}"
-            given = f"s, a{side.buffer}, {start}, {ends}, {self.hidden}, {shape}"
-            line(f"s = mask_{side.element}({given})")
+            given = f"{values}, a{side.buffer}, {start}, {ends}, {hidden}, {shape}"
+            line(f"{values} = mask_{side.element}({given})")
         if made.causal:
+            last = f"{plus('i', self.shift)} - j"
             self.out.block(
                 f"if j0 + {cut.keys - 1} > {plus('i0', self.shift)}:",
-                lambda: line(
-                    f"s = up_to(s, {plus('i', self.shift)} - j, 1, {self.hidden}, {shape})"
-                ),
+                lambda: line(f"{values} = up_to({values}, {last}, 1, {hidden}, {shape})"),
             )
         if made.keys % cut.keys:
+            last_key = f"{made.keys - 1} - j"
             self.out.block(
                 f"if j0 + {cut.keys} > {made.keys}:",
-                lambda: line(f"s = up_to(s, {made.keys - 1} - j, 0, {NOTHING}, {shape})"),
+                lambda: line(f"{values} = up_to({values}, {last_key}, 0, {nothing}, {shape})"),
             )
 
     # -- results

@@ -52,10 +52,9 @@ class TileAttention(AttentionSource):
         last = self.places["v"]
         return last.begin + last.lines * last.lead
 
-    def allocate(self) -> None:
-        aligned = "" if self.simulated else ", alignment=16"
-        size = self.weights + self.cut.keys * self.lead_p
-        self.out.line(f"memory = cuda.shared.array({size}, np.float32{aligned})")
+    @property
+    def elements(self) -> int:
+        return self.weights + self.cut.keys * self.lead_p
 
     def place_of_thread(self) -> None:
         line, cut = self.out.line, self.cut

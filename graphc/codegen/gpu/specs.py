@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from graphc.codegen.gpu.arch import chip_of
-from graphc.codegen.gpu.attention import attention_launches
+from graphc.codegen.gpu.attention import attention_launches, backward_launches
 from graphc.codegen.gpu.columns import Columns, LongRows
 from graphc.codegen.gpu.contract import contract_launches
 from graphc.codegen.gpu.emit import launches_of
@@ -24,10 +24,14 @@ from graphc.codegen.table.copies import pieces_of
 from graphc.config import Config
 from graphc.ir.graph import Graph
 from graphc.ir.op import Loops, Reduction
+from graphc.ir.types import leaves
 from graphc.loops.nest import Kernel
 from graphc.runtime.cuda.product import Product
 
-TEMPLATES = {"attention": attention_launches}  # of ops that write their own loops
+TEMPLATES = {
+    "attention": attention_launches,
+    "attention_backward": backward_launches,
+}  # of ops that write their own loops
 
 
 def cuda_spec(region: Graph, kind: str, config: Config) -> Spec:
@@ -86,7 +90,8 @@ def loop_spec(
 ) -> Spec:
     """The launches of a loop kernel."""
     operands = [("in", k, 0) for k in range(len(region.params))]
-    operands += [("out", k, 0) for k in range(len(region.results))]
+    results = sum(len(leaves(result.type)) for result in region.results)
+    operands += [("out", k, 0) for k in range(results)]
     launches, workspace = launches_of(kernel, tuple(operands), chip_of(config.target))
     return spec(launches, workspace, patch)
 

@@ -7,8 +7,18 @@ from typing import Any
 import numpy as np
 
 from graphc.ir.op import FINITE, Attr, Composite, Sample
-from graphc.ir.types import BOOL, AnyType, Dimension, Type, definitely_different, tensor
-from graphc.ops.nn.attention_gradient import attention_gradient
+from graphc.ir.types import (
+    BOOL,
+    AnyType,
+    Dimension,
+    TupleType,
+    Type,
+    definitely_different,
+    dtype,
+    tensor,
+    tuple_type,
+)
+from graphc.ops.nn.attention_gradient import attention_gradient, cotangents
 from graphc.ops.nn.attention_scores import HIDDEN, bands_of, default_scale, scores, share_heads
 from graphc.ops.nn.softmax import softmax_reference
 from graphc.ops.record.arguments import Applied, Array, ArrayLike
@@ -142,22 +152,98 @@ def attention_cost(node: Applied) -> tuple[float, float]:
     return 2.0 * rows * columns * (q.dims[-1] + v.dims[-1] + 15), float(moved)
 
 
+ATTRS = (Attr("causal", "bool", False), Attr("scale", "float", None, optional=True, within=FINITE))
+
 define(
     "attention",
     batch=onto(3),
     infer=infer_attention,
     reference=wide(attention_reference),
     lower=Composite(_expand_attention),
-    attrs=(
-        Attr("causal", "bool", False),
-        Attr("scale", "float", None, optional=True, within=FINITE),
-    ),
+    attrs=ATTRS,
     dtypes=FLOATS,
     gradient=attention_gradient,
     cost=attention_cost,
     samples=attention_samples,
     variadic=True,
     doc="softmax(q k^T scale + mask) v over [..., heads, length, width].",
+)
+
+
+def infer_backward(
+    ct: AnyType, result: AnyType, q: AnyType, k: AnyType, v: AnyType, *mask: AnyType, **attrs: Any
+) -> TupleType:
+    made = infer_attention(q, k, v, *mask, **attrs)
+    same = ct is made and result is made
+    require(same, f"attention_backward: {ct} and {result} are not both {made}")
+    plain = all(isinstance(kind, Type) and kind.dtype is BOOL for kind in mask)
+    require(plain, "attention_backward: the mask is not bool")
+    return tuple_type((q, k, v))
+
+
+def backward_reference(
+    ct: Array,
+    result: Array,
+    q: Array,
+    k: Array,
+    v: Array,
+    *mask: Array,
+    causal: bool,
+    scale: float | None,
+) -> tuple[Any, ...]:
+    """Cotangents of q, k and v, in the type of wide floats."""
+    ct, result, q, k, v = (np.asarray(x, np.float64) for x in (ct, result, q, k, v))
+    kinds = k.shape, v.shape
+    if q.ndim > 2:
+        k, v = (np.repeat(x, q.shape[-3] // x.shape[-3], axis=-3) for x in (k, v))
+    factor = default_scale(q.shape[-1]) if scale is None else scale
+    seen = np.ones((q.shape[-2], k.shape[-2]), bool)
+    seen = np.tril(seen, k.shape[-2] - q.shape[-2]) if causal else seen
+    for bias in mask:
+        seen = seen & bias
+    scores = np.einsum("...id,...jd->...ij", q, k) * factor
+    p = softmax_reference(np.where(seen, scores, HIDDEN), scores.ndim - 1)
+    dp = np.einsum("...id,...jd->...ij", ct, v) - (ct * result).sum(-1, keepdims=True)
+    ds = np.where(seen, p * dp, 0) * factor
+    to_q = np.einsum("...ij,...jd->...id", ds, k)
+    to_k = np.einsum("...ij,...id->...jd", ds, q)
+    to_v = np.einsum("...ij,...id->...jd", p, ct)
+    return to_q, *(_summed(x, dims) for x, dims in zip((to_k, to_v), kinds, strict=True))
+
+
+def _summed(x: Array, dims: tuple[int, ...]) -> Any:
+    """Cotangents of an operand of these dims, which heads or batches may have shared."""
+    lead = []
+    for extent, whole in zip(dims[:-2], x.shape[:-2], strict=True):
+        lead += [extent, whole // extent]
+    return x.reshape(*lead, *x.shape[-2:]).sum(tuple(range(1, len(lead), 2)))
+
+
+def backward_samples() -> list[Sample]:
+    made = []
+    for sample in attention_samples():
+        q, k, v, *mask = sample.operands
+        if not sample.good or any(m.dtype != bool for m in mask):
+            continue
+        causal = sample.attrs.get("causal", False)
+        scale = sample.attrs.get("scale")
+        result = attention_reference(q, k, v, *mask, causal=causal, scale=scale).astype(q.dtype)
+        ct = sample_array(dtype(q.dtype).name, result.shape, (-1.0, 1.0), 9)
+        made.append(Sample((ct, result, *sample.operands), sample.attrs, tolerance=64))
+    return made
+
+
+define(
+    "attention_backward",
+    batch=onto(5),
+    infer=infer_backward,
+    reference=wide(backward_reference),
+    lower=Composite(lambda *operands, **attrs: tuple(cotangents(*operands, **attrs)[:3])),
+    attrs=ATTRS,
+    dtypes=FLOATS,
+    samples=backward_samples,
+    variadic=True,
+    doc="Cotangents of q, k and v of attention, from that of its result and the result itself.",
 )
 
 

@@ -41,6 +41,24 @@ def attention_gradient(
     scale: float | None,
 ) -> list[Any]:
     """Cotangents of q, k, v and a float mask."""
+    operands = ct, result, q, k, v, *mask
+    if any(element_of(m)[0] is not BOOL for m in mask):
+        return cotangents(*operands, causal=causal, scale=scale)
+    made = emit("attention_backward", *operands, causal=causal, scale=scale)
+    return [*made, *(None for _ in mask)]
+
+
+def cotangents(
+    ct: Value,
+    result: Value,
+    q: Any,
+    k: Any,
+    v: Any,
+    *mask: Value,
+    causal: bool,
+    scale: float | None,
+) -> list[Any]:
+    """The same, written out; None for a mask that is no float."""
     f, operands = functions, (q, k, v, *mask)
     ct, result, q, k, v = (f.astype(x, element_of(q)[0].compute) for x in (ct, result, q, k, v))
     if len(q.shape) > 2:
@@ -56,7 +74,7 @@ def attention_gradient(
     else:
         # Behind the barrier the scores are not those of the forward pass, which cse would keep.
         made = step((ct, drops, emit("barrier", q, ct), k, v), masks)
-    return [None if x is None else _fitting(x, operand) for x, operand in zip(made, operands)]
+    return [None if x is None else fitting(x, operand) for x, operand in zip(made, operands)]
 
 
 def few_scores(q: Any, v: Any) -> bool:
@@ -66,7 +84,7 @@ def few_scores(q: Any, v: Any) -> bool:
     return known and rows * columns <= (rows + columns) * width
 
 
-def _fitting(x: Any, operand: Value) -> Any:
+def fitting(x: Any, operand: Value) -> Any:
     """The cotangent of an operand whose heads, or batches, were shared."""
     dims = operand.shape
     if len(dims) > 2 and dims[-3] not in (1, x.shape[-3]):

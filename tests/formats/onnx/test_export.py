@@ -76,7 +76,11 @@ def traced_ops() -> list[str]:
     return [
         name
         for name, op in OPS.items()
-        if op.samples and not op.is_custom and name not in made and "winograd" not in name
+        if op.samples
+        and not op.is_custom
+        and name not in made
+        and "winograd" not in name
+        and not name.startswith("fused_")
     ]
 
 
