@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from graphc.runtime.cuda.plan import Recorder
 
 _GRANULE = 256  # windows are as aligned near as they are far
+_STATE_BYTES, _VERDICT = 16, 8  # how many turns are done, and where in it the verdict is
 _LANES = 256
 _LANE_BYTES = 64  # that a thread copies, if there are so many
 _MOST_BLOCKS = 64  # for one window
@@ -252,47 +253,61 @@ def on_device(recorder: Recorder, acts: Acts) -> Iterator[Act | Decision]:
 
 
 def _as_loop(recorder: Recorder, turns: Turns) -> Iterator[Act | Decision]:
-    windows, of = windows_of(recorder, turns)
-    size = 16 + 2 * WINDOW_BYTES * len(windows)
-    for window in windows:
-        window.near = -(-size // _GRANULE) * _GRANULE + window.low % _GRANULE
-        size = window.near + window.high - window.low
-    memory = recorder.frame.part.memory.block(size + _GRANULE)
-    start = -(-memory.address // _GRANULE) * _GRANULE
-    for window in windows:
-        window.near += start
-    spans = spans_of(recorder, turns.first)
-    places = (
-        span.address if window is None else window.near + span.address - window.low
-        for span, window in zip(spans, of, strict=True)
+    near = _Near(recorder, turns)
+    places = near.places(turns)
+    body = [moved(recorder, act, places) for act in turns.first]
+    way = (
+        *near.copies(back=False),
+        *on_device(recorder, body),
+        *near.copies(back=True),
+        near.own("advance", near.start, turns.count),
     )
-    body = tuple(on_device(recorder, [moved(recorder, act, places) for act in turns.first]))
-    driver, row = recorder.driver, turns.row
+    yield near.own("begin", near.start)
+    yield Decision(turns.row, near.start + _VERDICT, (way,), recorder.frame.looks(turns.row))
 
-    def own(name: str, *words: int, blocks: int = 1, threads: int = 1) -> Act:
+
+class _Near:
+    """Memory of turns on the device: their state, tables of windows, and the windows."""
+
+    def __init__(self, recorder: Recorder, turns: Turns) -> None:
+        self.recorder, self.driver, self.row = recorder, recorder.driver, turns.row
+        self.windows, self.of = windows_of(recorder, turns)
+        size = _STATE_BYTES + 2 * WINDOW_BYTES * len(self.windows)
+        for window in self.windows:
+            window.near = -(-size // _GRANULE) * _GRANULE + window.low % _GRANULE
+            size = window.near + window.high - window.low
+        self.memory = recorder.frame.part.memory.block(size + _GRANULE)
+        self.start = -(-self.memory.address // _GRANULE) * _GRANULE
+        self.table = self.start + _STATE_BYTES
+        for window in self.windows:
+            window.near += self.start
+
+    def places(self, turns: Turns) -> Iterator[int]:
+        """Where the operands are in a turn."""
+        spans = spans_of(self.recorder, turns.first)
+        for span, window in zip(spans, self.of, strict=True):
+            yield span.address if window is None else window.near + span.address - window.low
+
+    def own(self, name: str, *words: int, blocks: int = 1, threads: int = 1) -> Act:
         """A kernel of the runtime; it keeps the memory."""
-        shape = blocks, threads, 0
-        prepared = driver.prepare(driver.own(name), shape, (*words, row))
-        return Act((name, *words), partial(_kept, memory, partial(driver.launch, prepared)))
+        given = self.driver.own(name), (blocks, threads, 0), (*words, self.row)
+        launch = partial(self.driver.launch, self.driver.prepare(*given))
+        return Act((name, *words), partial(_kept, self.memory, launch))
 
-    tables = windows, [window for window in windows if window.written]
-    moves, place = [], start + 16
-    for back, some in enumerate(tables):
-        words = [number for w in some for number in (w.near, w.low, w.move, w.high - w.low)]
-        if words:
-            listed = np.array(words, np.int64)
-            driver.copy(place, address_of(listed), listed.nbytes, COMPUTE)
-            driver.synchronize(COMPUTE)
-            most = max(window.high - window.low for window in some)
-            blocks = min(_MOST_BLOCKS, -(-most // (_LANES * _LANE_BYTES)))
-            shape = {"blocks": blocks * len(some), "threads": _LANES}
-            moves.append([own("move", place, blocks, start, back, **shape)])
-            place += listed.nbytes
-        else:
-            moves.append([])
-    way = (*moves[0], *body, *moves[1], own("advance", start, turns.count))
-    yield own("begin", start)
-    yield Decision(row, start + 8, (way,), recorder.frame.looks(row))
+    def copies(self, *, back: bool) -> Iterator[Act]:
+        """The copies of windows near, or back of those that were written."""
+        some = [window for window in self.windows if window.written or not back]
+        if not some:
+            return
+        rows = [(w.near, w.low, w.move, w.high - w.low) for w in some]
+        table, place = np.array(rows, np.int64), self.table
+        self.driver.copy(place, address_of(table), table.nbytes, COMPUTE)
+        self.driver.synchronize(COMPUTE)
+        self.table += table.nbytes
+        most = max(size for *_, size in rows)
+        each = min(_MOST_BLOCKS, -(-most // (_LANES * _LANE_BYTES)))
+        words = place, each, self.start, int(back)
+        yield self.own("move", *words, blocks=each * len(some), threads=_LANES)
 
 
 def _kept(memory: object, step: partial[None], stream: int) -> None:
