@@ -9,7 +9,6 @@ once.
 
 from __future__ import annotations
 
-import glob
 import itertools
 import json
 import os
@@ -65,9 +64,7 @@ class _Resource:
         found = {"is": what, "name": name, "columns": listed, **settings}
         self.text = json.dumps(found)
         if len(self.text) > 4096:
-            raise _refuse(
-                f"the settings of the {what} are too long", "fewer files, longer patterns"
-            )
+            raise _refuse(f"the settings of the {what} are too long", "name files by a pattern")
         weakref.finalize(self, resources.drop, self.text).atexit = False
 
     def _call(self, method: str, operands: Sequence[Any], kinds: Kinds) -> list[Any]:
@@ -192,7 +189,7 @@ def _typed(x: Any, kind: str, shape: tuple[int, ...]) -> Any:
 class Reader(_Resource):
     """Batches of rows out of files, which the process that runs `next` reads, ahead of it.
 
-    files     a path or pattern, or several; they have to be where they are read
+    files     a path or pattern, or several; they are looked for where they are read
     specs     gc.spec(shape, dtype) of one row of each array, by the names in the files
     batch     rows of a batch; the rows behind the last whole batch of all epochs are left out
     format    "npz", "csv", "parquet", "tfrecord" or "bytes", if endings do not say it
@@ -249,12 +246,6 @@ class Reader(_Resource):
 
 def _files(given: Any) -> list[str]:
     listed = [given] if isinstance(given, str | os.PathLike) else list(given)
-    found: list[str] = []
-    for each in [os.fspath(path) for path in listed]:
-        matches = sorted(glob.glob(each)) if glob.has_magic(each) else [each]
-        if not matches:
-            raise _refuse(f"no file is named {each}")
-        found += [os.path.abspath(path) for path in matches]
-    if not found:
+    if not listed:
         raise _refuse("a reader reads one file or more")
-    return found
+    return [os.path.abspath(os.fspath(path)) for path in listed]

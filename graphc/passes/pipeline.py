@@ -153,7 +153,7 @@ STAGES = (
     ),
     Stage(recognise_attention, Over.WHOLE, optional=True),
     Stage(narrow_products, Over.WHOLE),
-    Stage(merge_collectives, Over.REGIONS, optional=True),
+    Stage(merge_collectives, Over.REGIONS),  # it decides in which order numbers are added
     Stage(
         route_collectives,
         Over.REGIONS,

@@ -31,7 +31,7 @@ from graphc.ops.record.dims import tensor_type
 from graphc.ops.record.families import ALL, NUMERIC, define, require, sample_array
 from graphc.ops.record.value import Value, emit, functions
 
-MOST_DEVICES = 4096
+MOST_DEVICES = 512
 Names = tuple[str, ...]
 Results = Sequence[Value]
 Cotangents = Sequence[Value | None]

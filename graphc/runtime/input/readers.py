@@ -9,6 +9,7 @@ and put back after a failure with all others; a call for another place than the 
 
 from __future__ import annotations
 
+import glob
 import threading
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -18,7 +19,7 @@ import numpy as np
 from graphc.errors import EndOfData, GraphError, RunError
 from graphc.runtime.input.formats import FORMATS
 from graphc.runtime.input.queues import Queue
-from graphc.runtime.input.resources import Array, Arrays, columns_of, ended, makers
+from graphc.runtime.input.resources import Array, Arrays, columns_of, ended, holding, makers
 
 Place = tuple[int, int, int]  # epoch, file, row: each in the order of that epoch
 
@@ -39,7 +40,7 @@ class Reader:
         part: int,
         parts: int,
     ) -> None:
-        self.files, self.batch, self.epochs, self.ahead = tuple(files), batch, epochs, ahead
+        self.files, self.batch, self.epochs, self.ahead = _found(files), batch, epochs, ahead
         self.columns = columns_of(columns)
         self.rows_of = FORMATS[format]
         self.seed = seed if shuffle else None
@@ -53,7 +54,7 @@ class Reader:
     def call(self, method: str, arrays: Arrays) -> Arrays:
         """The rows from a place on, and the place behind them."""
         epoch, file, row = map(int, arrays[0])
-        with self.lock:
+        with holding(self.lock):
             if self.next != (epoch, file, row):
                 self._start((epoch, file, row))
             assert self.waiting is not None
@@ -156,6 +157,18 @@ class Reader:
                 )
         self.held = name, found
         return found
+
+
+def _found(patterns: Sequence[str]) -> tuple[str, ...]:
+    """The files of some names and patterns, those of a pattern in the order of their names. Raises
+    RunError for a pattern without files; one that is no pattern may come later."""
+    found: list[str] = []
+    for each in patterns:
+        matches = sorted(glob.glob(each)) if glob.has_magic(each) else [each]
+        if not matches:
+            raise RunError(f"no file is named {each}")
+        found += matches
+    return tuple(found)
 
 
 makers["reader"] = Reader

@@ -106,5 +106,18 @@ def wait_for(changed: threading.Condition, is_there: Callable[[], bool]) -> None
         changed.wait(LOOK_SECONDS)
 
 
+@contextmanager
+def holding(lock: threading.Lock) -> Iterator[None]:
+    """Hold a lock, which others may have for long. Raises RunError as `wait_for`."""
+    stopped = getattr(_run, "stopped", None)
+    while not lock.acquire(timeout=LOOK_SECONDS if stopped is not None else -1):
+        if stopped is not None and stopped():
+            raise RunError("the run was cancelled")
+    try:
+        yield
+    finally:
+        lock.release()
+
+
 def ended(what: str) -> EndOfData:
     return EndOfData(f"{what} has no more data")

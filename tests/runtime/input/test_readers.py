@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import threading
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -182,6 +183,35 @@ def test_what_is_wrong_with_files_is_told(tmp_path: Path) -> None:
             gc.compile(reader.next)()
 
 
+def test_patterns_are_looked_up_where_they_are_read(tmp_path: Path) -> None:
+    """A folder of many files is one pattern; one without files is an error of the call."""
+    for k in range(300):
+        write(tmp_path / f"with-quite-a-long-name-{k:04}.npz", k, 1)
+    reader = gc.Reader(tmp_path / "with-*.npz", SPECS, batch=300)
+    np.testing.assert_array_equal(gc.compile(reader.next)()["n"], np.arange(300))
+    with pytest.raises(RunError, match="no file is named"):
+        gc.Reader(tmp_path / "*.csv", SPECS).next()
+
+
+def test_two_runs_may_wait_for_one_reader(tmp_path: Path) -> None:
+    """Runs of several threads take turns, each batch once; a cancelled one does not wait for it."""
+    write(tmp_path / "a.npz", 0)
+    reader = gc.Reader(tmp_path / "a.npz", SPECS, batch=1)
+    step, found = gc.compile(lambda: reader.next()["n"]), []
+
+    def run() -> None:
+        with suppress(EndOfData):
+            while True:
+                found.append(int(step()[0]))
+
+    threads = [threading.Thread(target=run, daemon=True) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    assert sorted(found) == list(range(10))
+
+
 def test_hostile_records(tmp_path: Path) -> None:
     """Random bytes in a frame that is right end in an error, not in a traceback."""
     rng = np.random.default_rng(0)
@@ -214,7 +244,7 @@ def test_known_checksum() -> None:
 def test_bad_arguments(tmp_path: Path) -> None:
     write(tmp_path / "a.npz", 0)
     for arguments, problem in (
-        ({"files": tmp_path / "*.csv"}, "no file is named"),
+        ({"files": [tmp_path / f"{k:0200}.npz" for k in range(30)]}, "name files by a pattern"),
         ({"files": []}, "one file or more"),
         ({"files": tmp_path / "a.txt"}, "is not known"),
         ({"batch": 0}, "batch and ahead"),
