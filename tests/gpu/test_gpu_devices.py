@@ -195,6 +195,27 @@ def test_calls_that_stay_are_known_again(monkeypatch: pytest.MonkeyPatch) -> Non
     assert again["y"].shape == (3, 3) and len(step.compiles) == 2
 
 
+def test_plain_calls_with_arrays_of_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    step = gc.compile(lambda x, w: (x * w, {"sum": x + w}), devices=GPU)
+    w = gc.to_device(X, GPU[0])
+    for k in range(4):
+        if k == 2:
+            monkeypatch.setattr(type(step), "_signature", None)
+        y, others = step(X + k, w)
+        assert type(y) is np.ndarray and y.flags.writeable and y.flags.owndata
+        np.testing.assert_array_equal(y, (X + k) * X)
+        np.testing.assert_array_equal(others["sum"], X + k + X)
+    monkeypatch.undo()
+    failing = gc.compile(lambda x, i: x[i] * 2, devices=GPU)
+    for index in (1, 1, 1, 7, 2):
+        if index < 3:
+            np.testing.assert_array_equal(failing(w, np.array([index])), 2 * X[[index]])
+            continue
+        with pytest.raises(RunError, match="out of range") as found:
+            failing(w, np.array([index]))
+        assert found.value.location is not None
+
+
 def test_numbers_are_sent_along(monkeypatch: pytest.MonkeyPatch) -> None:
     step = gc.compile(lambda x, rate: x * rate, devices=GPU)
     there = gc.to_device(X, GPU[0])

@@ -177,9 +177,8 @@ class CompiledFunction(Generic[P, R]):
 
     def resident(self, *args: Any, **kwargs: Any) -> Any:
         """As a call, but every result is a `gc.Array`: it stays on the device until it is read, and
-        is an argument of this and other functions without a copy.
-
-        A GPU that holds all arguments may still be at work then: who reads a result waits for it.
+        is an argument of this and other functions without a copy.  A GPU may still be at work when
+        the call returns: who reads a result waits for it.
         """
         try:
             if (made := self._launches(args, kwargs)) is not UNKNOWN:
@@ -207,7 +206,7 @@ class CompiledFunction(Generic[P, R]):
             if made is not None:
                 self._last = latest
                 return latest[1].answer(made)
-        return UNKNOWN
+        return self._launches.fetched(args, kwargs)
 
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         variant, leaves = self._variant_of(args, kwargs)
@@ -218,6 +217,7 @@ class CompiledFunction(Generic[P, R]):
         if variant.built is None:
             self._compile(variant)
         self._remember(variant, args, kwargs)
+        self._launches.remember(variant, args, kwargs)
         return self._for_counts(variant, leaves, lambda found: found.run(leaves))
 
     def _for_counts(self, variant: Variant, leaves: list[Any], run: Run) -> Any:

@@ -1,7 +1,9 @@
-"""Calls whose arguments lie on a GPU and whose results stay there, once their variant is known."""
+"""Calls of programs for a GPU whose arguments lie there, at least the large ones, once their
+variant is known."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,9 +12,11 @@ from graphc.frontend.compile.signature import Binder, Weak
 from graphc.frontend.compile.variant import UNKNOWN, Variant
 from graphc.frontend.trace.tree import refill, treedef
 from graphc.ir.types import Type
+from graphc.runtime.call.array import Array
 from graphc.runtime.call.execute import Executable
 
 MOST_KNOWN = 8
+_Given = Callable[[list[Array]], list[Any]]  # what a caller gets for the results
 
 
 class Launches:
@@ -25,8 +29,15 @@ class Launches:
 
     def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The results of a call with positional arguments, launched; or UNKNOWN."""
+        return self._first(args, kwargs, list)
+
+    def fetched(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """As arrays of the host."""
+        return self._first(args, kwargs, _fetched)
+
+    def _first(self, args: tuple[Any, ...], kwargs: dict[str, Any], given: _Given) -> Any:
         for launch in self.known if not kwargs else ():
-            made = launch(args)
+            made = launch(args, given)
             if made is not UNKNOWN:
                 return made
         return UNKNOWN
@@ -52,7 +63,7 @@ class _Launch:
         keys = enumerate(variant.signature.keys)
         self.numbers = [(k, key) for k, key in keys if isinstance(key, Weak)]
 
-    def __call__(self, args: tuple[Any, ...]) -> Any:
+    def __call__(self, args: tuple[Any, ...], given: _Given) -> Any:
         variant = self.variant
         leaves: list[Any] = []
         if not refill(self.arguments, args, leaves):
@@ -63,7 +74,12 @@ class _Launch:
             leaves[k] = np.asarray(leaves[k], key.dtype.numpy)
         if variant.baked and not variant.baked.holds():
             return UNKNOWN
-        made = self.executable.launch(leaves)
-        if made is None:
+        launched = self.executable.launch(leaves)
+        if launched is None:
             return UNKNOWN
+        made = given(launched)
         return variant.nest(made[0] if len(made) == 1 else tuple(made))
+
+
+def _fetched(arrays: list[Array]) -> list[np.ndarray[Any, Any]]:
+    return [array.fetched() for array in arrays]

@@ -124,13 +124,18 @@ class Array:
     def numpy(self) -> np.ndarray[Any, Any]:
         """The values as a NumPy array that cannot be written; fetched once."""
         if self._host is None:
-            assert self.block is not None
-            self.wait()
-            memory = np.empty(self.shape, self.dtype)
-            if memory.nbytes:
-                self.block.fetch(memory)
-            self._host = _frozen(memory)
+            self._host = _frozen(self.fetched())
         return self._host
+
+    def fetched(self) -> np.ndarray[Any, Any]:
+        """The values as a new NumPy array."""
+        if self.block is None:
+            return self.numpy().copy()
+        self.wait()
+        memory = np.empty(self.shape, self.dtype)
+        if memory.nbytes:
+            self.block.fetch(memory)
+        return memory
 
     def __copy__(self) -> Array:
         return self if self.block is None else self.copied()
