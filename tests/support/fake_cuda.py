@@ -173,7 +173,7 @@ class FakeCuda:
         return (OK,)
 
     def cuDriverGetVersion(self):
-        return OK, 12040
+        return OK, 12080
 
     def cuDeviceGetCount(self):
         return OK, self.devices

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from graphc.runtime.cuda.driver import Cuda
 
 _NEEDED = "cuGraphConditionalHandleCreate"
-_FIRST_VERSION = 12040  # of the driver that has these nodes
+_FIRST_VERSION = 12080  # of the driver that has these nodes, with a second way
 
 
 class Graph:

@@ -143,7 +143,7 @@ def test_what_needs_the_host_is_left_to_it(fake: FakeCuda, monkeypatch: pytest.M
     moving = made(table, [100], registers=1)
     np.testing.assert_array_equal(moving(X), 128 * X)
     for change in (
-        lambda: monkeypatch.setattr(fake, "cuDriverGetVersion", lambda: (0, 12030)),
+        lambda: monkeypatch.setattr(fake, "cuDriverGetVersion", lambda: (0, 12070)),
         lambda: monkeypatch.setenv("CUDA_LAUNCH_BLOCKING", "1"),
     ):
         change()

@@ -303,7 +303,7 @@ def test_ptx_serves_chips_that_the_code_is_not_for(fake: FakeCuda) -> None:
     np.testing.assert_array_equal(executable(X), 2 * X + 1)
     with pytest.raises(GraphError, match=r"not made for gpu:0 .*sm_90"):
         twice(CHIP, objects=objects)
-    with pytest.raises(GraphError, match=r"driver of gpu:0 .* is too old .* CUDA 12\.4"):
+    with pytest.raises(GraphError, match=r"driver of gpu:0 .* is too old .* CUDA 12\.8"):
         twice(CHIP, objects=objects, portable=(b"ptx new",))
 
 

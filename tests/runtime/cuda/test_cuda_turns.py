@@ -130,7 +130,7 @@ def test_rounds_one_by_one(fake: FakeCuda, monkeypatch: pytest.MonkeyPatch, chan
     elif change == "memory":
         monkeypatch.setattr(tuned, "near_most", NBYTES)
     else:
-        monkeypatch.setattr(fake, "cuDriverGetVersion", lambda: (0, 12030))
+        monkeypatch.setattr(fake, "cuDriverGetVersion", lambda: (0, 12070))
     executable = Executable(made)
     for _ in range(3):
         np.testing.assert_array_equal(executable(X), wanted(50, False))
