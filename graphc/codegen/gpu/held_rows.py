@@ -87,8 +87,11 @@ def accesses(statement: Statement, buffer: int, index: Expr | None) -> int:
 
 
 def repeated_loads(kernel: Kernel, loops: list[For]) -> list[Any]:
-    """What more than one of the loops reads in vectors from memory that the kernel only reads."""
-    only_read = {b.index for b in kernel.buffers if b.mode == "in"}
+    """What more than one of the loops reads in vectors from memory that the kernel only reads.
+
+    A narrow element takes a register as a wide one does, but half the time to be read again.
+    """
+    only_read = {b.index for b in kernel.buffers if b.mode == "in" and b.dtype.itemsize >= 4}
     work = frozenset(b.index for b in kernel.buffers if b.mode == "work")
     counts: dict[Any, int] = {}
     for loop in loops:

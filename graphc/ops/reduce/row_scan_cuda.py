@@ -25,34 +25,32 @@ Four = tuple[Any, Any, Any, Any]
 
 
 @functools.cache
-def _fours(name: str, kept: str, element: str) -> tuple[Kernel, Kernel]:
-    """Device code that reads four elements of a row as what they are carried in, and that writes
-    four; those from `stop` on are neutral.  A row that is `reversed` is counted from its end;
-    `whole` is not 0 where four elements are a vector in memory.
+def _fours(name: str, element: str) -> tuple[Kernel, Kernel]:
+    """Device code that reads four elements of a row, and that writes four; those from `stop` on are
+    neutral.  A row whose `last` is not negative is counted from there; `whole` is not 0 where four
+    elements are a vector in memory.
     """
-    start = carried(name, DTYPES[element])[1]
-    kind, written = DTYPES[kept].numpy.type, DTYPES[element].numpy.type
+    start, kind = carried(name, DTYPES[element])[1], DTYPES[element].numpy.type
 
     def read(x: Array, base: int, at: int, stop: int, last: int, whole: int) -> Four:
         v0, v1, v2, v3 = kind(start), kind(start), kind(start), kind(start)
         if whole != 0 and at < stop:
-            w0, w1, w2, w3 = load4(x, base + at)
-            v0, v1, v2, v3 = kind(w0), kind(w1), kind(w2), kind(w3)
+            v0, v1, v2, v3 = load4(x, base + at)
         elif at < stop:
             place, step = (base + last - at, -1) if last >= 0 else (base + at, 1)
-            v0 = kind(x[place])
+            v0 = x[place]
             if at + 1 < stop:
-                v1 = kind(x[place + step])
+                v1 = x[place + step]
             if at + 2 < stop:
-                v2 = kind(x[place + 2 * step])
+                v2 = x[place + 2 * step]
             if at + 3 < stop:
-                v3 = kind(x[place + 3 * step])
+                v3 = x[place + 3 * step]
         return v0, v1, v2, v3
 
     def write(out: Array, base: int, at: int, stop: int, last: int, whole: int, made: Four) -> None:
         v0, v1, v2, v3 = made
         if whole != 0 and at < stop:
-            store4(out, base + at, written(v0), written(v1), written(v2), written(v3))
+            store4(out, base + at, kind(v0), kind(v1), kind(v2), kind(v3))
         elif at < stop:
             place, step = (base + last - at, -1) if last >= 0 else (base + at, 1)
             out[place] = v0
@@ -105,9 +103,9 @@ def passing_totals(name: str, kept: str, element: str, lanes: int) -> Kernel:
 @functools.cache
 def _walk(name: str, kept: str, element: str, lanes: int) -> Kernel:
     """Device code, run by all lanes of a group: the running totals of the elements first..stop of
-    a row, going on from `before`.  Elements of the next stretch are on their way meanwhile.
+    a row, going on from `before`.  Elements of the next two stretches are on their way meanwhile.
     """
-    read, write = _fours(name, kept, element)
+    read, write = _fours(name, element)
     combine, passing = device(FUNCTIONS[COMBINE[name]]), passing_totals(name, kept, element, lanes)
     kind, room = DTYPES[kept].numpy.type, 2 * lanes // WARP
 
@@ -117,12 +115,15 @@ def _walk(name: str, kept: str, element: str, lanes: int) -> Kernel:
         held = cuda.shared.array(room, kind)
         at, turn, step = first + cuda.threadIdx.x % lanes * 4, 0, 4 * lanes
         coming = read(x, base, at, stop, last, whole)
+        later = read(x, base, at + step, stop, last, whole)
         for _ in range(first, stop, step):
-            v0, v1, v2, v3 = coming
-            coming = read(x, base, at + step, stop, last, whole)
-            v1 = combine(v0, v1)
-            v2 = combine(v1, v2)
-            v3 = combine(v2, v3)
+            w0, w1, w2, w3 = coming
+            coming = later
+            later = read(x, base, at + 2 * step, stop, last, whole)
+            v0 = kind(w0)
+            v1 = combine(v0, kind(w1))
+            v2 = combine(v1, kind(w2))
+            v3 = combine(v2, kind(w3))
             mine, before = passing(v3, before, turn, held)
             made = combine(mine, v0), combine(mine, v1), combine(mine, v2), combine(mine, v3)
             write(out, base, at, stop, last, whole, made)
@@ -143,7 +144,7 @@ def row_kernels(name: str, element: str, lanes: int) -> tuple[Kernel, Kernel, Ke
     """
     kept_type, start = carried(name, DTYPES[element])
     kept, kind = kept_type.name, kept_type.numpy.type
-    read, combine = _fours(name, kept, element)[0], device(FUNCTIONS[COMBINE[name]])
+    read, combine = _fours(name, element)[0], device(FUNCTIONS[COMBINE[name]])
     passing, room = passing_totals(name, kept, element, lanes), 2 * lanes // WARP
     walk, walk_totals = _walk(name, kept, element, lanes), _walk(name, kept, kept, lanes)
 
@@ -165,12 +166,17 @@ def row_kernels(name: str, element: str, lanes: int) -> tuple[Kernel, Kernel, Ke
         for unit in range(group, units, cuda.gridsize(1) // lanes):
             first = unit % parts * part
             stop = min(first + part, extent)
-            s0, s1, s2, s3 = kind(start), kind(start), kind(start), kind(start)
-            for at in range(first + cuda.threadIdx.x % lanes * 4, stop, 4 * lanes):
-                v0, v1, v2, v3 = read(x, unit // parts * extent, at, stop, last, whole)
-                s0, s1 = combine(s0, v0), combine(s1, v1)
-                s2, s3 = combine(s2, v2), combine(s3, v3)
-            total = combine(combine(s0, s1), combine(s2, s3))
+            total = kind(start)
+            for at in range(first + cuda.threadIdx.x % lanes * 4, stop, 16 * lanes):
+                several = (
+                    read(x, unit // parts * extent, at, stop, last, whole),
+                    read(x, unit // parts * extent, at + 4 * lanes, stop, last, whole),
+                    read(x, unit // parts * extent, at + 8 * lanes, stop, last, whole),
+                    read(x, unit // parts * extent, at + 12 * lanes, stop, last, whole),
+                )
+                for v0, v1, v2, v3 in several:
+                    here = combine(combine(kind(v0), kind(v1)), combine(kind(v2), kind(v3)))
+                    total = combine(total, here)
             _, total = passing(total, kind(start), 0, held)
             if cuda.threadIdx.x % lanes == 0:
                 totals[unit] = total
