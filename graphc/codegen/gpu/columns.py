@@ -16,6 +16,7 @@ from contextlib import ExitStack
 from graphc.codegen.gpu.tuning import tuned
 from graphc.codegen.lowering.evaluate import split_index, tensor_type
 from graphc.codegen.lowering.rows import Rows
+from graphc.codegen.lowering.space import Axes
 from graphc.ir.graph import Node
 from graphc.loops.nest import Expr
 from graphc.loops.scalars import minimum
@@ -46,7 +47,8 @@ class Columns(Rows):
         self.registers = {}
         kept = [loop for loop in space.loops if not loop.reduced]
         reduced = [loop for loop in space.loops if loop.reduced]
-        line, width = kept.pop(), tuned.fold_columns if reduced else tuned.line_block
+        line = kept.pop()
+        width = tuned.fold_columns if reduced else tuned.line_block * self.turns(line)
         blocks = -(-line.extent // width)
         self.units = math.prod(loop.extent for loop in kept) * blocks
         with ExitStack() as stack:
@@ -68,6 +70,22 @@ class Columns(Rows):
                 self.row(values, reduced)
             else:
                 self.store_full(values, self.region.results)
+
+    def turns(self, line: Axes) -> int:
+        """How often a lane takes elements of a unit: what few operands have there is read at once.
+
+        Enough units have to be left to fill the chip.
+        """
+        block, full = tuned.line_block, math.prod(self.space.full)
+        read = sum(tensor_type(p).size == full for p in self.region.params)
+        turns = tuned.line_turns
+        while turns > 1 and (
+            line.extent % (block * turns)
+            or full < block * turns * tuned.line_units
+            or 4 * turns * read > tuned.early_elements
+        ):
+            turns //= 2
+        return turns
 
     def staged(
         self, levels: dict[int, int], full: list[Node], reductions: list[Node]

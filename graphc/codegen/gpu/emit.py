@@ -149,6 +149,7 @@ class GpuKernel(KernelSource):
         self.place = ""  # in what lanes keep of a row
         self.filled: set[int] = set()  # what of that has been read
         self.arriving: set[int] = set()  # by this pass
+        self.early: dict[str, tuple[DType, int]] = {}  # arrays of what is read early
         self.shared = False  # inside a loop whose iterations the lanes share
         self.split: For | None = None  # that loop
         self.initial: dict[str, str] = {}  # what registers hold that were only declared
@@ -192,6 +193,8 @@ class GpuKernel(KernelSource):
             else:
                 self.line(f"{buffer} = offset({buffer}, group * {stride_of(buffer)})")
 
+        for name, (dtype, count) in self.early.items():
+            self.line(f"{name} = cuda.local.array({count}, {storage(dtype)})")
         for key, slot in self.rows.loads.items() if self.rows is not None else ():
             if slot in self.filled:
                 self.keep(f"h{slot}", DTYPES[key[1]])
@@ -348,13 +351,18 @@ class GpuKernel(KernelSource):
         self.ranges[variable] = loop_range(statement, self.ranges)
         start, stop = self.atom(statement.start, LOOSE), self.atom(statement.stop, LOOSE)
         first = f"lane * {WIDTH}" if start == "0" else f"{start} + lane * {WIDTH}"
-        step = WIDTH * self.shape.lanes
-        self.head(f"i{variable.data}", (first, stop, str(step)), f"  # vector, by {WIDTH}")
+        bounds = first, stop, str(WIDTH * self.shape.lanes)
+        early = self.read_early(statement, vectors, bounds)
+        self.head(f"i{variable.data}", bounds, f"  # vector, by {WIDTH}")
         self.indent += "    "
         self.scopes.append([])
         for place, load in enumerate(vectors.loads):
             self.reads(load)
-            self.load_vector(place, load, vectors.guards.get(load), variable)
+            if early:
+                names = ", ".join(f"v{place}_{k}" for k in range(WIDTH))
+                self.line(f"{names} = {self.kept(f'e{variable.data}_{place}', variable)}")
+            else:
+                self.load_vector(place, load, vectors.guards.get(load), variable)
         for k in range(WIDTH):
             self.one_of_four(statement, vectors, k)
         for place, store in enumerate(vectors.stores):
@@ -364,21 +372,51 @@ class GpuKernel(KernelSource):
             self.values.pop(expr, None)
         self.indent = self.indent[:-4]
 
+    def kept(self, name: str, variable: Expr) -> str:
+        """Four neighbours in an array of a lane, in this turn of a loop."""
+        return ", ".join(f"{name}[k{variable.data} * {WIDTH} + {k}]" for k in range(WIDTH))
+
+    def read_early(self, loop: For, vectors: Vectors, bounds: tuple[str, ...]) -> bool:
+        """Read what all turns of a loop read before the first of them writes: a read after a write,
+        which might be to the same place, waits for it."""
+        turns, rest = divmod(exact_trips(loop) or 1, int(bounds[2]))
+        only_read = {b.index for b in self.kernel.buffers if b.mode == "in"}
+        if rest or not 1 < turns <= tuned.written_turns or not vectors.stores or vectors.guards:
+            return False
+        if turns * WIDTH * len(vectors.loads) > tuned.early_elements or (
+            self.rows is not None and loop.variable in self.rows.passes
+        ):
+            return False
+        if not vectors.loads or not all(load.data[0] in only_read for load in vectors.loads):
+            return False
+        self.head(f"i{loop.variable.data}", bounds, "  # read before anything is written")
+        self.indent += "    "
+        self.scopes.append([])
+        for place, load in enumerate(vectors.loads):
+            name = f"e{loop.variable.data}_{place}"
+            self.early[name] = load.dtype, turns * WIDTH
+            index = self.atom(load.args[0], LOOSE)
+            self.line(f"{self.kept(name, loop.variable)} = load4(a{load.data[0]}, {index})")
+        for expr in self.scopes.pop():
+            self.values.pop(expr, None)
+        self.indent = self.indent[:-4]
+        return True
+
     def load_vector(self, place: int, load: Expr, guard: Expr | None, variable: Expr) -> None:
         """Four neighbours by name, or zeros where they are not needed."""
         names = [f"v{place}_{k}" for k in range(WIDTH)]
         number = None
         if self.rows is not None and variable in self.rows.passes:
             number = self.rows.loads.get(key_of(load, variable))
-        kept = [f"h{number}[k{variable.data} * {WIDTH} + {k}]" for k in range(WIDTH)]
+        kept = self.kept(f"h{number}", variable)
         if number in self.filled:
-            self.line(f"{', '.join(names)} = {', '.join(kept)}")
+            self.line(f"{', '.join(names)} = {kept}")
             return
         read = f"{', '.join(names)} = load4(a{load.data[0]}, {self.atom(load.args[0], LOOSE)})"
         if guard is None:
             self.line(read)
             if number is not None:
-                self.line(f"{', '.join(kept)} = {', '.join(names)}")
+                self.line(f"{kept} = {', '.join(names)}")
                 self.arriving.add(number)
             return
         condition = self.atom(guard, LOOSE)

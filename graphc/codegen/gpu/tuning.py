@@ -31,6 +31,10 @@ class GpuTuning(Tuning):
         "reads that are on their way at once against registers")
     held_elements = number(48, 0, 128, "elements of a lane", "gpu",
         "rows that passes read once against blocks on a processor")
+    early_elements = number(24, 0, 128, "elements of a lane", "gpu",
+        "reads before all writes of a block of elements against registers")
+    line_turns = number(4, 1, 8, "turns of a lane", "gpu", "the same")
+    line_units = number(4096, 1, 1 << 20, "units", "gpu", "blocks that fill the chip against turns")
     turned_side = number(32, 4, 64, "elements of a tile's side, of 4 bytes or more", "gpu",
         "whole sectors of rows and columns against blocks on a processor")
     turned_bytes = number(24 << 10, 0, 48 << 10, "bytes of tiles", "gpu", "the same")
