@@ -134,9 +134,9 @@ def _from_lane(x: Any, lane: int) -> Any:
 from_lane = device(_from_lane)
 
 
-def _alike(value: int) -> Any:
-    """The lanes of the warp that have the same value, as bits. All of them call it together."""
-    return np.uint32(cuda.match_any_sync(FULL_MASK, np.int32(value)))
+def _ballot(holds: bool) -> Any:
+    """The lanes of the warp for which something holds, as bits. All of them call it together."""
+    return np.uint32(cuda.ballot_sync(FULL_MASK, holds))
 
 
-alike = device(_alike)
+ballot = device(_ballot)

@@ -233,10 +233,10 @@ class Simulated:
             raise RuntimeError(f"a warp has no lane {lane}")
         return self._passed(value, self.threadIdx.x // WARP * WARP + lane)
 
-    def match_any_sync(self, mask: int, value: Any) -> int:
-        """The lanes of the warp that have the same value, as bits."""
-        found = [self.shfl_sync(mask, value, lane) == value for lane in range(WARP)]
-        return sum(1 << lane for lane, same in enumerate(found) if same)
+    def ballot_sync(self, mask: int, holds: Any) -> int:
+        """The lanes of the warp for which something holds, as bits."""
+        found = [self.shfl_sync(mask, bool(holds), lane) for lane in range(WARP)]
+        return sum(1 << lane for lane, each in enumerate(found) if each)
 
     def popc(self, bits: Any) -> int:
         return int(bits).bit_count()

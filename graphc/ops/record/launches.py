@@ -30,8 +30,8 @@ class Machine:
 
     threads: int = 256
     blocks: int = 2048
-    tile: int = 2048
-    sorters: int = 256
+    tile: int = 1024
+    sorters: int = 512
     panel: int = 32
     eliminators: int = 512
     run: int = 16

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from graphc.gpu import WARP, alike, cuda, device, from_lane
+from graphc.gpu import WARP, ballot, cuda, device, from_lane
 from graphc.ir.types import DTYPES
 from graphc.ops.record.arguments import Array
 from graphc.ops.record.grid_cuda import Kernel
@@ -80,11 +80,17 @@ def _starter(bits: int, threads: int) -> Kernel:
 def ranker(bits: int) -> Kernel:
     """Device code, run by whole warps: the number of equal digits that the warp has met before, and
     in lanes before; `seen` has a counter of each warp for each digit.
+
+    Lanes with equal digits are found bit by bit: `match.any` takes a step for each digit there is.
     """
     digits = 1 << bits
 
     def rank(seen: Array, warp: int, digit: int) -> Any:
-        lane, same = cuda.threadIdx.x % WARP, alike(digit)
+        lane, same = cuda.threadIdx.x % WARP, ballot(True)
+        for place in range(bits):
+            bit = np.uint32(digit >> place & 1)
+            # Those whose bit is 1 if this one is, else the others.
+            same = np.uint32(same & (ballot(bit != 0) ^ np.uint32(bit - np.uint32(1))))
         leader, before = cuda.ffs(same) - 1, np.int32(0)
         if lane == leader:
             before = cuda.atomic.add(seen, warp * digits + digit, np.int32(cuda.popc(same)))

@@ -91,8 +91,6 @@ def _by_digits(key: str, named: bool, room: int, threads: int, digit_bits: int) 
                 seen[spot] = 0
             for turn in range(rounds):
                 mine[turn] = held[first + turn * WARP]
-                if named:
-                    places[turn] = names[first + turn * WARP]
             cuda.syncthreads()
             for turn in range(rounds):
                 digit = np.int64(mine[turn] >> kind(shift)) & (digits - 1)
@@ -113,12 +111,16 @@ def _by_digits(key: str, named: bool, room: int, threads: int, digit_bits: int) 
                 cuda.syncthreads()
             for turn in range(rounds):
                 digit = np.int64(mine[turn] >> kind(shift)) & (digits - 1)
-                goal = seen[warp * digits + digit] + ranks[turn]
-                goal += starts[warp // shared_by * digits + digit]
-                held[goal] = mine[turn]
+                ranks[turn] += seen[warp * digits + digit]
+                ranks[turn] += starts[warp // shared_by * digits + digit]
+                held[ranks[turn]] = mine[turn]
                 if named:
-                    names[goal] = places[turn]
+                    places[turn] = names[first + turn * WARP]
             cuda.syncthreads()
+            if named:
+                for turn in range(rounds):
+                    names[ranks[turn]] = places[turn]
+                cuda.syncthreads()
 
     return device(sort_by_digits)
 
