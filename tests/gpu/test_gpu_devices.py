@@ -216,6 +216,30 @@ def test_plain_calls_with_arrays_of_the_device(monkeypatch: pytest.MonkeyPatch) 
         assert found.value.location is not None
 
 
+class Scaled:
+    def __init__(self, scale: float) -> None:
+        self.scale = np.full(4, scale, np.float32)
+
+    @gc.compile(devices=GPU)
+    def step(self, x: Any) -> Any:
+        return x * self.scale
+
+
+def test_methods(monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = Scaled(2), Scaled(3)
+    there = gc.to_device(X, GPU[0])
+    for _ in range(2):
+        np.testing.assert_array_equal(first.step.resident(there), 2 * X)
+        np.testing.assert_array_equal(second.step.resident(there), 3 * X)
+    with monkeypatch.context() as patch:
+        patch.setattr(type(vars(Scaled)["step"]), "_signature", None)
+        np.testing.assert_array_equal(first.step.resident(there), 2 * X)
+        np.testing.assert_array_equal(second.step.resident(there), 3 * X)
+    first.scale = np.full(4, 5, np.float32)
+    np.testing.assert_array_equal(first.step.resident(there), 5 * X)
+    np.testing.assert_array_equal(second.step(there), 3 * X)
+
+
 def test_numbers_are_sent_along(monkeypatch: pytest.MonkeyPatch) -> None:
     step = gc.compile(lambda x, rate: x * rate, devices=GPU)
     there = gc.to_device(X, GPU[0])

@@ -26,7 +26,7 @@ class BoundFunction:
         if name in ("_function", "__copy__", "__deepcopy__", "__setstate__"):  # its own, if any
             raise AttributeError(name)
         found = getattr(self._function, name)
-        if name in ("graph", "stages", "lower", "executable", "save", "view", "why"):
+        if name in ("resident", "graph", "stages", "lower", "executable", "save", "view", "why"):
             return functools.partial(self._with_instance, found, name == "save")
         return found
 

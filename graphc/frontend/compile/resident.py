@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from graphc.frontend.compile.signature import Binder, Weak
+from graphc.frontend.compile.signature import Binder, Identity, Weak
 from graphc.frontend.compile.variant import UNKNOWN, Variant
 from graphc.frontend.trace.tree import refill, treedef
 from graphc.ir.types import Type
@@ -44,8 +44,8 @@ class Launches:
 
     def remember(self, variant: Variant, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Know calls like one again, where its arguments are arrays that need no binding."""
-        is_plain = self.binder.simple and len(args) == len(self.binder.names) and not kwargs
-        kinds = Type if self.binder.literals is not None else Type | Weak
+        is_plain = self.binder.plain and len(args) == len(self.binder.names) and not kwargs
+        kinds = Type | Identity if self.binder.literals is not None else Type | Identity | Weak
         if not is_plain or not all(isinstance(key, kinds) for key in variant.signature.keys):
             return
         executable = variant.built.executable if variant.built is not None else None
@@ -60,13 +60,16 @@ class _Launch:
     def __init__(self, variant: Variant, executable: Executable) -> None:
         self.variant, self.executable = variant, executable
         self.arguments = treedef(tuple, (), variant.signature.tree.children)
-        keys = enumerate(variant.signature.keys)
-        self.numbers = [(k, key) for k, key in keys if isinstance(key, Weak)]
+        keys = variant.signature.keys
+        self.numbers = [(k, key) for k, key in enumerate(keys) if isinstance(key, Weak)]
+        self.instance = keys[0] if keys and isinstance(keys[0], Identity) else None
 
     def __call__(self, args: tuple[Any, ...], given: _Given) -> Any:
         variant = self.variant
         leaves: list[Any] = []
         if not refill(self.arguments, args, leaves):
+            return UNKNOWN
+        if self.instance is not None and leaves[0] is not self.instance.value:
             return UNKNOWN
         for k, key in self.numbers:
             if type(leaves[k]) is not key.kind:
@@ -74,7 +77,7 @@ class _Launch:
             leaves[k] = np.asarray(leaves[k], key.dtype.numpy)
         if variant.baked and not variant.baked.holds():
             return UNKNOWN
-        launched = self.executable.launch(leaves)
+        launched = self.executable.launch(leaves[1:] if self.instance is not None else leaves)
         if launched is None:
             return UNKNOWN
         made = given(launched)

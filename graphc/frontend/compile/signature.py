@@ -305,7 +305,8 @@ class Binder:
             if name not in names:
                 raise FeedError(f"static names {name!r}, which is no argument of {self.title}")
         plain = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-        self.simple = all(p.kind in plain for p in parameters) and not self.static and not bound
+        self.plain = all(p.kind in plain for p in parameters) and not self.static
+        self.simple = self.plain and not bound
         self.names = tuple(names)
 
     def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
