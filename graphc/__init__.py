@@ -81,6 +81,7 @@ _HOMES = {
     "jvp": "graphc.frontend.transforms.grad",
     "load_checkpoint": "graphc.learn.checkpoints",
     "map": "graphc.frontend.transforms.control",
+    "measure_links": "graphc.frontend.compile.calibrate",
     "name": "graphc.frontend.trace.trace",
     "nms": "graphc.frontend.transforms.boxes",
     "parse": "graphc.frontend.files.saved",

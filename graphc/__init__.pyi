@@ -33,6 +33,7 @@ from graphc.formats.convert import convert as convert
 from graphc.formats.pages import view as view
 from graphc.formats.torch.backend import torch_backend as torch_backend
 from graphc.formats.torch.live import from_torch as from_torch
+from graphc.frontend.compile.calibrate import measure_links as measure_links
 from graphc.frontend.compile.calibrate import profile as profile
 from graphc.frontend.compile.decorator import compile as compile
 from graphc.frontend.compile.device_args import to_device as to_device

@@ -204,8 +204,8 @@ def _report(
         print_table("lost precision", LOST, lost_rows(lost))
     if tracer.rows is not None:
         print_table("devices", COLUMNS, tracer.rows)
-    if tracer.links:
-        print_table("links", LINKS, tracer.links)
+        if tracer.links:
+            print_table("links", LINKS, tracer.links)
         if tracer.blamed:
             print_table("farthest from the simulation", BLAMED, tracer.blamed)
         click.echo(f"trace written to {tracer.path}")

@@ -16,7 +16,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from statistics import fmean, median
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -58,6 +58,28 @@ def calibrate() -> Measured:
     rates = Rates(2.0 * SIDE**3 / max(product - launch, 1e-9), 8.0 * LARGE / added, launch)
     link = _link(tiny, np.ones(MOVED, np.float32))
     return Measured({"cpu": Kind("cpu", rates, link)}, {})
+
+
+class HasDevices(Protocol):
+    """A cluster, as far as this needs one."""
+
+    @property
+    def devices(self) -> list[str]: ...
+
+
+def measure_links(cluster: HasDevices) -> Link:
+    """Measure the link between the first two workers of a cluster: latency and bytes per second.
+
+    What is placed, scheduled or summed over the job of these workers goes by it from now on, in
+    this process and later ones.  Raises GraphError for a cluster of one worker.
+    """
+    pair = tuple(cluster.devices[:2])
+    if len(pair) < 2:
+        raise GraphError("a link is measured between two workers, and there is one")
+    ends = [parse_device(name) for name in pair]
+    link = _link(np.ones(TINY, np.float32), np.ones(MOVED, np.float32), pair)
+    store(Measured({}, {}, links={ends[0].job: link}))
+    return link
 
 
 def profile(model: Any, *args: Any, runs: int = 9, **kwargs: Any) -> Measured:
@@ -142,21 +164,31 @@ def _chain(a: Any) -> Any:
     return a
 
 
-def _link(tiny: np.ndarray[Any, Any], moved: np.ndarray[Any, Any]) -> Link:
-    """Seconds of a hop beyond those of the kernel in it: of an empty one, and per byte."""
+def _link(
+    tiny: np.ndarray[Any, Any], moved: np.ndarray[Any, Any], pair: Sequence[str] = PAIR
+) -> Link:
+    """Seconds of a hop beyond those of the kernel in it: of an empty one, and per byte.
+
+    What a call costs beside its hops is in the time of one without any.
+    """
+
+    def hops(a: Any) -> Any:
+        for hop in range(HOPS):
+            with device(pair[(hop + 1) % 2]):
+                a = _hop(a)
+        return a
+
     latency, whole = (
-        (_time(_hops, [array], PAIR) - HOPS * _time(_hop, [array])) / HOPS
+        (
+            _time(hops, [array], pair)
+            - _time(_hop, [array], pair[:1])
+            - (HOPS - 1) * _time(_hop, [array])
+        )
+        / HOPS
         for array in (tiny, moved)
     )
     latency = max(latency, 1e-9)
     return Link(latency, moved.nbytes / max(whole - latency, 1e-9))
-
-
-def _hops(a: Any) -> Any:
-    for hop in range(HOPS):
-        with device(PAIR[(hop + 1) % 2]):
-            a = _hop(a)
-    return a
 
 
 def _hop(a: Any) -> Any:

@@ -43,8 +43,8 @@ class CostModel:
     """Seconds of nodes and transfers on some devices.
 
     `measured` maps `key_of(node)` to seconds per type of device; `kinds` overrides the rates that
-    device types are registered with (calibration).  Raises GraphError for a type of device that
-    does not exist.
+    device types are registered with (calibration), `links` has those between tasks of a job.
+    Raises GraphError for a type of device that does not exist.
     """
 
     def __init__(
@@ -52,6 +52,7 @@ class CostModel:
         devices: Iterable[Device],
         measured: Table | None = None,
         kinds: Mapping[str, Kind] | None = None,
+        links: Mapping[str, Link] | None = None,
     ) -> None:
         self.devices = tuple(devices)
         self.measured = measured or {}
@@ -60,7 +61,8 @@ class CostModel:
         self.kinds = {name: known.get(name) or kind_of(name) for name in types}
         self._seconds: dict[tuple[object, ...], float] = {}
         self._works: dict[tuple[object, ...], Work] = {}
-        self._links: dict[tuple[str, str], Link] = {}
+        self.links = links or {}
+        self._links: dict[tuple[str, str, str], Link] = {}
         self._keys: dict[tuple[object, ...], str] = {}
 
     def rates(self, device: Device) -> Rates:
@@ -68,11 +70,15 @@ class CostModel:
 
     def link(self, source: Device, target: Device) -> Link:
         """The way from one device to another."""
-        key = source.type, target.type
+        between = source.job if source.job == target.job and source.task != target.task else ""
+        key = source.type, target.type, between
         found = self._links.get(key)
         if found is None:
             ends = self._kind(source.type).link, self._kind(target.type).link
-            found = self._links[key] = ends[0].joined(ends[1])
+            found = ends[0].joined(ends[1])
+            if between in self.links:
+                found = found.joined(self.links[between])
+            self._links[key] = found
         return found
 
     def compute(self, node: Node, device: Device) -> float:

@@ -3,6 +3,7 @@
 One JSON file in the cache folder, which `graphc devices --calibrate` and profiled runs write:
 
     {"format": 1,
+     "links": {"worker": {"latency": 1e-5, "bandwidth": 4e9}},
      "devices": {"cpu": {"flops": 2.4e11, "bytes": 1.1e10, "launch": 4e-7,
                          "latency": 2e-6, "bandwidth": 9e9}},
      "seconds": {"matmul(f32[64,64],f32[64,64]) -> f32[64,64]": {"cpu": 5.1e-6}},
@@ -56,12 +57,13 @@ class Runs:
 
 @record(frozen=True)
 class Measured:
-    """What is known of this machine: rates per device type, seconds per kernel and device type, and
-    the runs that these are medians of."""
+    """What is known of this machine: rates per device type, seconds per kernel and device type, the
+    runs that these are medians of, and the links between tasks of a job."""
 
     kinds: Mapping[str, Kind]
     seconds: Table
     runs: Mapping[str, Mapping[str, Runs]] = field(default_factory=dict)
+    links: Mapping[str, Link] = field(default_factory=dict)
 
 
 def of_runs(found: Mapping[tuple[str, str], Sequence[float]]) -> Measured:
@@ -87,7 +89,7 @@ def cost_model(devices: Iterable[Device], config: Config) -> CostModel:
     else:
         found = load(Path(config.costs))
     table = {} if config.costs == "static" else found.seconds
-    return CostModel(devices, table, found.kinds)
+    return CostModel(devices, table, found.kinds, found.links)
 
 
 def default_path() -> Path:
@@ -125,7 +127,17 @@ def _measured(found: dict[str, Any]) -> Measured:
         key: {device: _runs(value) for device, value in row.items()}
         for key, row in found.get("runs", {}).items()
     }
-    return Measured(kinds, seconds, runs)
+    links = {
+        job: _link(_cost(row["latency"]), _cost(row["bandwidth"]))
+        for job, row in found.get("links", {}).items()
+    }
+    return Measured(kinds, seconds, runs, links)
+
+
+def _link(latency: float, bandwidth: float) -> Link:
+    if bandwidth < 1 / LARGEST:
+        raise ValueError(f"a link of {bandwidth} bytes per second")
+    return Link(latency, bandwidth)
 
 
 def _kind(name: str, values: Mapping[str, Any]) -> Kind:
@@ -176,7 +188,13 @@ def store(measured: Measured, path: Path | None = None) -> Path:
         if row
     }
     ordered = {key: dict(sorted(row.items())) for key, row in sorted(seconds.items())}
-    found = {"format": FORMAT, "devices": devices, "seconds": ordered, "runs": listed}
+    links = {
+        job: {"latency": link.latency, "bandwidth": link.bandwidth}
+        for job, link in sorted({**known.links, **measured.links}.items())
+    }
+    found = {
+        "format": FORMAT, "links": links, "devices": devices, "seconds": ordered, "runs": listed
+    }  # fmt: skip
     text = json.dumps(found, indent=1)
     try:
         os.makedirs(path.parent, mode=0o700, exist_ok=True)

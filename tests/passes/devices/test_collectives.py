@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,6 +13,8 @@ import graphc as gc
 from graphc import parallel
 from graphc.errors import GraphError
 from graphc.ir.graph import Program
+from graphc.passes.placement.measured import Measured, load, store
+from graphc.runtime.devices.registry import Link
 
 rng = np.random.default_rng(0)
 NAMES = [f"cpu:{k}" for k in range(8)]
@@ -94,6 +98,32 @@ def test_a_ring_sends_its_share_of_the_bytes(count: int) -> None:
     assert len(rows) == 2 * (count - 1) * count
     each = {name: sum(str(n.place).endswith(name) for n in rows) for name in devices}
     assert set(each.values()) == {2 * (count - 1)}
+
+
+def test_measured_links_between_tasks_decide(tmp_path: Path) -> None:
+    """A job whose messages take long sums by trees what others sum by rings; within a task, and in
+    other jobs, nothing changes."""
+    slow = Link(1e-3, 1e9)
+    store(Measured({}, {}, links={"far": slow}), tmp_path / "costs.json")
+    assert load(tmp_path / "costs.json").links == {"far": slow}
+    values = arrays(3, (30_000,))
+
+    def taken(devices: list[str]) -> str:
+        run = gc.compile(
+            lambda *values: parallel.all_reduce(list(values), devices),
+            devices=devices,
+            costs=str(tmp_path / "costs.json"),
+        )
+        return str(programs(run, *values)["route_collectives"].note.reasons)
+
+    assert "by a ring" in taken([f"/job:near/task:{k}/device:cpu:0" for k in range(3)])
+    assert "by a tree" in taken([f"/job:far/task:{k}/device:cpu:0" for k in range(3)])
+    assert "by a ring" in taken([f"/job:far/task:0/device:cpu:{k}" for k in range(3)])
+    kept = {"format": 1, "devices": {}, "seconds": {}}
+    kept["links"] = {"far": {"latency": 1, "bandwidth": 0}}
+    (tmp_path / "costs.json").write_text(json.dumps(kept))
+    with pytest.raises(GraphError, match="cannot read measured costs"):
+        load(tmp_path / "costs.json")
 
 
 def test_a_tree_takes_few_rounds() -> None:

@@ -17,6 +17,8 @@ import pytest
 
 import graphc as gc
 from graphc.errors import GraphError, RunError
+from graphc.frontend.compile import calibrate
+from graphc.passes.placement import measured
 from graphc.runtime.cluster.remote import RemoteWorker
 from graphc.runtime.cluster.wire import Kind, Message
 from graphc.runtime.observe.replay import recorded
@@ -115,6 +117,16 @@ def test_profiles_keep_what_kernels_cost_on_workers(workers: gc.cluster.LocalClu
     run = gc.compile(model, devices=workers.devices)
     found = gc.profile(run, X, runs=2)
     assert any("matmul" in key for key in found.seconds)
+
+
+def test_links_are_measured_and_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(measured, "default_path", lambda: tmp_path / "costs.json")
+    monkeypatch.setattr(calibrate, "_SECONDS", 0.01)
+    with gc.cluster.local(workers=2, job="linked") as found:
+        link = gc.measure_links(found)
+    assert measured.load(tmp_path / "costs.json").links == {"linked": link}
+    with gc.cluster.local(workers=1, job="lonely") as found, pytest.raises(GraphError, match="one"):
+        gc.measure_links(found)
 
 
 def test_the_quickest_answer_tells_a_clock(monkeypatch: pytest.MonkeyPatch) -> None:
