@@ -71,7 +71,7 @@ class ClusterExecutable(Executable):
         self.others = []
         self.threads = threads or default_threads()
         self.support = pool.support(image.support)
-        self.entry = no_entry
+        self.entry, self.is_left = no_entry, False
         self._param_dtypes = [numpy_dtype(slot.dtype) for slot in image.params]
         self._result_dtypes = [numpy_dtype(slot.dtype) for slot in image.results]
         self._context, self._frames, self._extra = None, (), ()
