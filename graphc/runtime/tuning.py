@@ -63,6 +63,8 @@ class RuntimeTuning(Tuning):
     near_bytes = number(1 << 17, 0, 1 << 40, "bytes of a launch", "gpu",
         "a node that repeats rounds against slices copied twice")
     near_most = number(1 << 24, 0, 1 << 40, "bytes", "gpu", "the same, against memory")
+    moved_at_once = number(1 << 16, 0, 1 << 40, "bytes", "gpu",
+        "copies of a loop's round in one kernel against nodes that fill the chip")
     planned_steps = number(20_000, 0, 1 << 30, "steps", "gpu", "plans of runs against memory")
 
 

@@ -247,6 +247,8 @@ def on_device(recorder: Recorder, acts: Acts) -> Iterator[Act | Decision]:
             yield from _as_loop(recorder, act)
         elif isinstance(act, Decision):
             ways = tuple(tuple(on_device(recorder, way)) for way in act.ways)
+            if act.repeats:
+                ways = (tuple(_copied_at_once(recorder, act.row, ways[0])),)
             yield Decision(act.row, act.verdict, ways, act.words)
         else:
             yield act
@@ -288,11 +290,9 @@ class _Near:
         for span, window in zip(spans, self.of, strict=True):
             yield span.address if window is None else window.near + span.address - window.low
 
-    def own(self, name: str, *words: int, blocks: int = 1, threads: int = 1) -> Act:
-        """A kernel of the runtime; it keeps the memory."""
-        given = self.driver.own(name), (blocks, threads, 0), (*words, self.row)
-        launch = partial(self.driver.launch, self.driver.prepare(*given))
-        return Act((name, *words), partial(_kept, self.memory, launch))
+    def own(self, name: str, *words: int) -> Act:
+        """A kernel of one thread."""
+        return _own(self.recorder, self.row, self.memory, name, *words)
 
     def copies(self, *, back: bool) -> Iterator[Act]:
         """The copies of windows near, or back of those that were written."""
@@ -300,14 +300,78 @@ class _Near:
         if not some:
             return
         rows = [(w.near, w.low, w.move, w.high - w.low) for w in some]
-        table, place = np.array(rows, np.int64), self.table
-        self.driver.copy(place, address_of(table), table.nbytes, COMPUTE)
-        self.driver.synchronize(COMPUTE)
-        self.table += table.nbytes
-        most = max(size for *_, size in rows)
-        each = min(_MOST_BLOCKS, -(-most // (_LANES * _LANE_BYTES)))
-        words = place, each, self.start, int(back)
-        yield self.own("move", *words, blocks=each * len(some), threads=_LANES)
+        place, self.table = self.table, self.table + WINDOW_BYTES * len(rows)
+        yield _moves(self.recorder, self.row, self.memory, place, rows, self.start, int(back))
+
+
+def _moves(
+    recorder: Recorder,
+    row: int,
+    memory: object,
+    place: int,
+    rows: Sequence[tuple[int, int, int, int]],
+    state: int,
+    back: int = 0,
+) -> Act:
+    """The kernel that copies windows, whose table is put in some place."""
+    table = np.array(rows, np.int64)
+    recorder.driver.copy(place, address_of(table), table.nbytes, COMPUTE)
+    recorder.driver.synchronize(COMPUTE)
+    most = max(size for *_, size in rows)
+    each = min(_MOST_BLOCKS, -(-most // (_LANES * _LANE_BYTES)))
+    words = place, each, state, back
+    return _own(recorder, row, memory, "move", *words, shape=(each * len(rows), _LANES))
+
+
+def _own(
+    recorder: Recorder,
+    row: int,
+    memory: object,
+    name: str,
+    *words: int,
+    shape: tuple[int, int] = (1, 1),
+) -> Act:
+    """A kernel of the runtime, which lives on memory of its own."""
+    driver = recorder.driver
+    prepared = driver.prepare(driver.own(name), (*shape, 0), (*words, row))
+    return Act((name, *words), partial(_kept, memory, partial(driver.launch, prepared)))
+
+
+def _copied_at_once(
+    recorder: Recorder, row: int, acts: Sequence[Act | Decision]
+) -> Iterator[Act | Decision]:
+    """Acts with small copies that follow one another as one kernel: each is a node otherwise."""
+    copies: list[Act] = []
+    for act in (*acts, None):
+        if isinstance(act, Act) and _joins(act, copies):
+            copies.append(act)
+            continue
+        if len(copies) > 1:
+            rows = [(target, source, 0, size) for _, size, target, source in _keys(copies)]
+            memory = recorder.frame.part.memory.block(WINDOW_BYTES * len(rows))
+            yield _moves(recorder, row, memory, memory.address, rows, memory.address)
+        else:
+            yield from copies
+        copies = [act] if isinstance(act, Act) and _joins(act, []) else []
+        if act is not None and not copies:
+            yield act
+
+
+def _joins(act: Act, copies: Sequence[Act]) -> bool:
+    """Whether an act is a small copy that may happen at the same time as others."""
+    if act.key[0] != "copy" or act.key[1] > tuned.moved_at_once:
+        return False
+    ((_, size, target, source),) = _keys([act])
+    return all(
+        not (target < end and begin < target + size)
+        and not (source < to + n and to < source + size)
+        for _, n, to, of in _keys(copies)
+        for begin, end in ((to, to + n), (of, of + n))
+    )
+
+
+def _keys(copies: Sequence[Act]) -> list[tuple[str, int, int, int]]:
+    return [copy.key for copy in copies]
 
 
 def _kept(memory: object, step: partial[None], stream: int) -> None:

@@ -60,6 +60,28 @@ def test_a_loop_is_a_node(fake: FakeCuda) -> None:
     assert fake.count("cuGraphLaunch") == fake.count("cuStreamSynchronize") == 1
 
 
+def test_copies_of_a_round_are_one_kernel(fake: FakeCuda) -> None:
+    """Those that do not meet: the third one reads what the first one writes."""
+    table = start()
+    top = table.call(LESS, [Y, VERDICT], params=0, **ALONE)
+    leave = table.branch(VERDICT)
+    table.call(DOUBLE, [Y, (ARENA, 0)], **WHOLE)
+    table.call(INCREMENT, [Y, (ARENA, 64)], **WHOLE)
+    table.copy(NBYTES, Y, (ARENA, 0))
+    table.copy(NBYTES, (ARENA, 128), (ARENA, 64))
+    table.copy(NBYTES, (ARENA, 192), Y)
+    table.jump(top)
+    table.patch(leave, table.position)
+    table.copy(4, Y, (ARENA, 132))
+    table.copy(4, (3, 4), (ARENA, 196))
+    executable = made(table, [100])
+    for _ in range(2):
+        np.testing.assert_array_equal(executable(X), [64 * 2 + 1, 256, *(128 * X)[2:]])
+    (graph,) = fake.graphs
+    body = ["double", "increment", "move", "copy", "less", "decide"]
+    assert ("while", body) in shape(graph)
+
+
 def test_a_branch_is_a_node(fake: FakeCuda) -> None:
     """One of three ways, each of which leaves another register behind."""
     table = start()
