@@ -136,7 +136,7 @@ def tile_sorter(key: str, named: bool, room: int, threads: int, digit_bits: int)
     kind, names_room = DTYPES[key].numpy.type, room if named else 1
     greatest = kind(np.iinfo(kind).max)
     network, most = _network(named, room, threads), max(1, threads // WARP // 2)
-    by_digits = _by_digits(key, named, room, threads, digit_bits)
+    by_digits = _by_digits(key, named, room, threads, max(1, digit_bits))
 
     def sort_tiles(
         keys: Array,
@@ -168,7 +168,7 @@ def tile_sorter(key: str, named: bool, room: int, threads: int, digit_bits: int)
                 if named:
                     names[spot] = LAST
         cuda.syncthreads()
-        if room >> bits <= most:
+        if digit_bits > 0 and room >> bits <= most:
             by_digits(held, names, bits)
         else:
             network(held, names, tile)

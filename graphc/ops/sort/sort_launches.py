@@ -56,7 +56,7 @@ def pass_calls(made: list[Pass], machine: Machine, tiles: str, merge: str) -> tu
 
 def _kernels(name: str, element: Any, count: int, machine: Machine) -> list[str]:
     """The texts of the kernels that a function of sort_cuda makes for keys of a type."""
-    key = element.name, machine.tile, machine.sorters, machine.digit
+    key = element.name, machine.tile, machine.sorters, machine.tile_digit
     return [kernel("sort.sort_cuda", name, *key, part=part) for part in range(count)]
 
 
