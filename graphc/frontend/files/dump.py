@@ -1,8 +1,8 @@
 """The dump folder: every stage of a compilation as a file that can be read, run and compared.
 
-    00-trace.gir ... 45-plan.gir    numbered by position in STAGES; stages that changed nothing are
+    00-trace.gir ... NN-plan.gir    numbered by position in STAGES; stages that changed nothing are
                                     left out, except partition, schedule and plan
-    13.01-expand.gir                what a stage of a cycle changed in a later round; 13 is the last
+    NN.01-expand.gir                what a stage of a cycle changed in a later round; NN is the last
                                     stage of the cycle
     constants.safetensors           the big constants of all stages, the values of variables
     kernels/NAME.py NAME.ll NAME.s  the generated kernels, as LLVM or Numba compiled them
