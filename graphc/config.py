@@ -16,7 +16,7 @@ from graphc.runtime.devices.registry import LARGEST, kind_of, present_chip
 
 _SHORT = (True, False, "truncate", "nearest", "saturate")
 _COSTS = ("static", "measured")
-_PRECISIONS = ("f32", "bf16")
+_PRECISIONS = ("f32", "bf16", "tf32")
 _AMOUNT = "a number that is not negative"
 
 
@@ -43,7 +43,8 @@ class Config:
     compress       16-bit transfers of f32 values between devices: True or "truncate" cuts off the
                    lower half, "nearest" rounds, "saturate" rounds and keeps finite values finite
     precision      "f32", or "bf16": products and convolutions of f32 read operands in bf16 and sum
-                   in f32, where the CPU or GPU multiplies those faster and that pays
+                   in f32, where the CPU or GPU multiplies those faster and that pays; or "tf32":
+                   GPUs with sm_90 multiply f32 by the first 10 bits of fractions and sum in f32
     error_budget   most that short transfers may change a result, relative to its largest magnitude;
                    implies compress and chooses the transfers, by measuring if there is a sample.
                    With a precision it chooses the products, and no transfer is short unless asked
@@ -114,8 +115,13 @@ class Config:
         self._check("compress", short in _SHORT, f"one of {listed}")
         amount = self.error_budget is None or _is_amount(self.error_budget)
         self._check("error_budget", amount, _AMOUNT)
-        self._check("precision", self.precision in _PRECISIONS, '"f32" or "bf16"')
-        measured = self.shortens or self.precision != "f32"
+        self._check("precision", self.precision in _PRECISIONS, '"f32", "bf16" or "tf32"')
+        if self.precision == "tf32" and self.error_budget is not None:
+            raise GraphError(
+                "an error_budget cannot choose products in tf32",
+                hint='precision="bf16" can; gc.exact(x) keeps the products of x in f32',
+            )
+        measured = self.shortens or self.precision == "bf16"
         if self.sample is not None and not measured:
             raise GraphError(
                 "sample is given, but no error is measured", hint="give error_budget=, too"

@@ -144,8 +144,9 @@ def config_options(command: Callable[..., Any]) -> Callable[..., Any]:
         ),
         click.option(
             "--precision",
-            type=click.Choice(["f32", "bf16"]),
-            help="What products of f32 read: bf16 where the machine multiplies it faster.",
+            type=click.Choice(["f32", "bf16", "tf32"]),
+            help="What products of f32 read: bf16 where the machine multiplies it faster; tf32 on "
+            "GPUs.",
         ),
         click.option(
             "--error-budget",

@@ -154,6 +154,11 @@ def _run_graph(
     from graphc.cli.check import reference
 
     engine, check = engines
+    if check and loaded.config.precision == "tf32":
+        raise GraphError(
+            "--check compares with an interpreter, which multiplies in full",
+            hint="gc.precision_report says what --precision tf32 changes",
+        )
     feeds = complete_feeds(feeds, loaded.params, loaded.types, seed)
     values = loaded.arrange((), feeds)
     other, config = reference(loaded), loaded.config

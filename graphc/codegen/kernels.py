@@ -113,8 +113,9 @@ def spec_of(node: Node, config: Config) -> Spec:
 
 
 def _shared(node: Node, config: Config, check: Callable[[Node, Graph], None] | None) -> Spec:
-    options = (config.backend, config.target, config.strict, config.parity, config.check_finite)
-    key = (region_key(node), config.thread_count, options, changes())
+    machine = config.backend, config.target, config.thread_count
+    options = config.strict, config.parity, config.check_finite, config.precision
+    key = (region_key(node), machine, options, changes())
     found = _SPECS.get(key)
     if found is None:
         if check is not None:

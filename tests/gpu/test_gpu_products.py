@@ -131,3 +131,17 @@ def test_benchmarks_tell_who_made_them() -> None:
     executable = there.executable(x, w)
     assert sum(benchmark.routes(executable).values()) == len(executable.image.products) > 0
     assert benchmark.routes(executable).keys() == {"cublasLt"}
+
+
+@pytest.mark.parametrize(
+    "product",
+    [lambda x, w: x @ w + 1, lambda x, w: x @ w.T + 1, lambda x, w: x.T @ w + 1],
+    ids=["nn", "nt", "tn"],
+)
+def test_tf32_is_near(product: Callable[..., Any]) -> None:
+    size = sized(12, 500)
+    x, w = (rng(k).uniform(-1, 1, (size, size)).astype(F32) for k in (1, 2))
+    wanted = product(x.astype(F64), w.astype(F64))
+    for function, most in ((product, 4e-3), (lambda x, w: product(gc.exact(x), w), 1e-5)):
+        found = gc.compile(function, devices=GPU, precision="tf32")(x, w)
+        assert np.abs(found - wanted).max() < most * np.abs(wanted).max()

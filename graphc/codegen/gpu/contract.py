@@ -44,7 +44,8 @@ from graphc.codegen.gpu.contract_fragments import products_bf16, products_f16
 """,
     " group_products_": """\
 from graphc.codegen.gpu.contract_wgmma import first_atom, group_products_bf16, group_products_f16
-from graphc.codegen.gpu.contract_wgmma import settled, show_copies, wait_for_products
+from graphc.codegen.gpu.contract_wgmma import group_products_tf32, settled, show_copies
+from graphc.codegen.gpu.contract_wgmma import wait_for_products
 """,
 }
 
@@ -59,11 +60,13 @@ def contract_launches(
     strict: bool = False,
     check_finite: bool = False,
     ordered: bool = False,
+    tf32: bool = False,
 ) -> Launches | None:
     """The launches that run a region with a contraction, and the bytes of workspace they share.
 
     Buffers are the parameters of the region, its results, and the workspace.  Results may lie where
-    the region reads them element by element.  `ordered`: as the ordered core of a CPU sums.  None
+    the region reads them element by element.  `ordered`: as the ordered core of a CPU sums.
+    `tf32`: products of f32 may be of the first 10 bits of fractions, where that is faster.  None
     where a loop over the result is what to run.  Raises GraphError for constants packed for a CPU.
     """
     form = form_of(region)
@@ -76,7 +79,7 @@ def contract_launches(
         return None
     if form.element in (F16, BF16) and sums.dtype.compute is not F32:
         return None
-    contract = Contract(region, form, chip, strict, check_finite)
+    contract = Contract(region, form, chip, strict, check_finite, tf32)
     return contract.in_order() if ordered else contract.launches()
 
 
@@ -102,10 +105,16 @@ class Contract:
     """Makes the launches of one region."""
 
     def __init__(
-        self, region: Graph, form: Form, chip: Chip, strict: bool = False, check: bool = False
+        self,
+        region: Graph,
+        form: Form,
+        chip: Chip,
+        strict: bool = False,
+        check: bool = False,
+        tf32: bool = False,
     ) -> None:
         self.region, self.form, self.chip = region, form, chip
-        self.strict, self.check = strict, check
+        self.strict, self.check, self.tf32 = strict, check, tf32
         self.accumulator: DType = accumulator_of(tensor_type(form.node).dtype)
         self.buffers: Buffers = tuple((b.dtype, b.size) for b in buffers_of(region))
         self.operands = operands_of(region)
@@ -117,7 +126,7 @@ class Contract:
         made: Cut | None = None
         if tile is None:
             made = thin_cut(self.form, self.chip, 1 if self.strict else splits)
-        return self.of(made or cut(self.form, self.chip, tile, splits, self.strict))
+        return self.of(made or cut(self.form, self.chip, tile, splits, self.strict, self.tf32))
 
     def of(self, made: Cut) -> Launches:
         """The launches for a cut."""
@@ -205,7 +214,8 @@ class Contract:
 
 def resident(block: BlockSource | None, threads: int) -> int:
     """Blocks that a processor is to have room for."""
-    most = tuned.copied_sums if isinstance(block, PipelinedTile) else tuned.resident_sums
+    places = isinstance(block, PipelinedTile) or getattr(block, "element", None) is F32
+    most = tuned.copied_sums if places else tuned.resident_sums
     many = block is not None and block.held > most
     room = tuned.processor_shared // block.shared if block and block.shared else threads
     return 1 if many else max(1, min(tuned.resident_threads // threads, room))

@@ -1,4 +1,5 @@
-"""Tiles of sums by groups of four warps: f16 and bf16 products that sm_90 multiplies with `wgmma`.
+"""Tiles of sums by groups of four warps: f16 and bf16 products that sm_90 multiplies with `wgmma`,
+and f32 ones in tf32 where that is asked for.
 
 A group has 64 rows of the tile and all its columns.  It starts the products of a piece and turns to
 copies while they go on; those of the piece before end meanwhile, so one piece more is in use.
@@ -9,9 +10,11 @@ from __future__ import annotations
 from graphc.codegen.gpu.contract_copies import Copies
 from graphc.codegen.gpu.contract_matrix import HIGH, WIDE
 from graphc.codegen.gpu.contract_pipeline import Pipeline
-from graphc.codegen.gpu.contract_plan import ATOM, GROUP_DEPTH, GROUP_ROWS, WARP, Side
+from graphc.codegen.gpu.contract_plan import ATOM, GROUP_ROWS, WARP, Side
 from graphc.codegen.gpu.contract_swizzle import Swizzled
 from graphc.codegen.gpu.contract_text import plus
+from graphc.codegen.python.helpers import storage
+from graphc.ir.types import F32
 
 PAD = 8  # sums between rows: a warp's rows lie in different banks
 
@@ -47,7 +50,7 @@ class GroupSource(Pipeline):
 
     def allocate(self) -> None:
         self.declare("sums", self.accumulator)
-        self.out.line("memory = sums.view(np.uint16)")
+        self.out.line(f"memory = sums.view({storage(self.element)})")
         self.out.line("base = first_atom(memory)")
 
     def place_of_thread(self) -> None:
@@ -62,10 +65,11 @@ class GroupSource(Pipeline):
         self.out.line("show_copies()")
 
     def multiply(self) -> None:
-        a = plus("now", f"warp // 4 * {GROUP_ROWS * GROUP_DEPTH}")
+        a = plus("now", f"warp // 4 * {GROUP_ROWS * self.a.lead}")
         given = f"total, memory, {a}, {plus('now', self.b.start)}, thread"
         ways = f"{int(self.a.upright)}, {int(self.b.upright)}"
-        self.out.line(f"total = group_products_{self.element}({given}, {ways})")
+        kind = "tf32" if self.element is F32 else self.element
+        self.out.line(f"total = group_products_{kind}({given}, {ways})")
 
     def advance(self, name: str) -> None:
         if name == "now":

@@ -5,6 +5,7 @@ Tuples are vectors in registers; pointers and shared memory are one-dimensional 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -159,7 +160,7 @@ products_f16 = partial(products, widen_f16)
 
 
 def group_products(
-    widened: Any,
+    widened: Callable[[np.ndarray], np.ndarray],
     total: Vector,
     memory: Any,
     a: int,
@@ -168,26 +169,33 @@ def group_products(
     upright_a: int,
     upright_b: int,
 ) -> Vector:
-    """See `contract_wgmma` and `contract_swizzle`: 64 products for each sum."""
+    """See `contract_wgmma` and `contract_swizzle`: a line of products for each sum."""
+    count = 128 // memory.dtype.itemsize
+    k, width = np.arange(count), count // 8
 
-    def line(start: int, outer: int, upright: int) -> np.ndarray:
-        k = np.arange(64)
+    def lines(start: int, outer: np.ndarray, upright: int) -> np.ndarray:
+        outer = outer[:, None]
         if upright:
-            where = outer * 64 + (k // 8 ^ outer % 8) * 8 + k % 8
+            where = outer * count + (k // width ^ outer % 8) * width + k % width
         else:
             place = (outer // 8 % 8 ^ k % 8) * 8 + outer % 8
             where = outer // 64 * 64 * 64 + k * 64 + place
-        return np.array(widened(tuple(memory[start + where])))
+        return widened(np.asarray(memory[start + where]))
 
-    made = []
-    for number, part in enumerate(total):
-        fragment, which = divmod(number, 4)
-        row = thread % 128 // 32 * 16 + thread % 32 // 4 + which // 2 * 8
-        column = fragment * 8 + thread % 4 * 2 + which % 2
-        sums = line(a, row, upright_a) * line(b, column, upright_b)
-        made.append(np.float32(part + sums.sum()))
-    return tuple(made)
+    number = np.arange(len(total))
+    rows = thread % 128 // 32 * 16 + thread % 32 // 4 + number % 4 // 2 * 8
+    columns = number // 4 * 8 + thread % 4 * 2 + number % 2
+    products = lines(a, rows, upright_a) * lines(b, columns, upright_b)
+    return tuple(np.array(total, np.float32) + products.sum(axis=1, dtype=np.float32))
 
 
-group_products_bf16 = partial(group_products, widen_bf16)
-group_products_f16 = partial(group_products, widen_f16)
+def first_bits(values: np.ndarray) -> np.ndarray:
+    """f32 as tf32 has it."""
+    return (values.view(np.uint32) & np.uint32(0xFFFFE000)).view(np.float32)
+
+
+group_products_tf32 = partial(group_products, first_bits)
+group_products_bf16 = partial(
+    group_products, lambda x: (x.astype(np.uint32) << np.uint32(16)).view(np.float32)
+)
+group_products_f16 = partial(group_products, lambda x: x.view(np.float16).astype(np.float32))

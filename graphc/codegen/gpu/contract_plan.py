@@ -155,8 +155,13 @@ class Group(NamedTuple):
         return min(tuned.processor_shared // pieces, tuned.resident_threads // self.threads)
 
     @property
-    def twin(self) -> Matrix:
-        """The same share for `mma.sync`, with as many threads and less shared memory."""
+    def twin(self) -> Matrix | Tile:
+        """The same share for `mma.sync`, or for sums of f32, with as many threads and less shared
+        memory."""
+        if self.depth < GROUP_DEPTH:
+            return Tile(
+                self.rows, self.columns, 16, 8, self.columns * self.rows // 8 // self.threads, 3
+            )
         high, wide = self.rows // 2, self.columns * 32 // self.rows
         return Matrix(self.rows, self.columns, 32, high, wide, 3)
 
@@ -192,6 +197,7 @@ GROUPS = (
     Group(64, 128, 64, 3, 0, 0.5),
     Group(64, 64, 64, 4, 0, 0.36),
 )
+TF32_GROUPS = tuple(group._replace(depth=GROUP_DEPTH // 2) for group in GROUPS)
 MATRICES = (
     Matrix(128, 128, 32, 64, 32),
     Matrix(64, 128, 32, 32, 32),
@@ -262,6 +268,11 @@ def has_groups(form: Form, chip: Chip) -> bool:
     return has_matrices(form, chip) and chip.own is not chip
 
 
+def has_tf32(form: Form, chip: Chip) -> bool:
+    """Do groups of four warps multiply f32 by the first bits, if that is asked for?"""
+    return form.element is F32 and form.accumulator is F32 and chip.own is not chip
+
+
 def is_copied(form: Form, chip: Chip) -> bool:
     """Can pieces be copied to shared memory in the background, as they are multiplied?"""
     able = chip.simulated or chip.capability >= (8, 0)
@@ -285,12 +296,14 @@ def cut(
     tile: Tile | Matrix | Group | None = None,
     splits: int | None = None,
     strict: bool = False,
+    tf32: bool = False,
 ) -> Cut:
     """The tiles and splits that take the least time by a simple model of the machine.
 
     With `strict`, sums are made one product after another: not split, and not by tensor cores.
+    With `tf32`, those may multiply f32 by the first bits.
     """
-    choices = (tile,) if tile else fitting(form, chip, strict)
+    choices = (tile,) if tile else fitting(form, chip, strict, tf32)
     splits = 1 if strict else splits
     best: tuple[float, Cut] | None = None
     for choice in choices:
@@ -305,8 +318,10 @@ def cut(
     return best[1]
 
 
-def fitting(form: Form, chip: Chip, strict: bool) -> Sequence[Tile | Matrix | Group]:
+def fitting(form: Form, chip: Chip, strict: bool, tf32: bool) -> Sequence[Tile | Matrix | Group]:
     """The tiles that there is room for; groups of warps alone, if they can."""
+    if tf32 and not strict and has_tf32(form, chip):
+        return TF32_GROUPS
     found = [
         tile
         for tile in tiles_for(form, chip, strict)
@@ -354,7 +369,8 @@ def cycles(made: Cut, accumulator: DType) -> float:
     if isinstance(tile, Group):
         last = tile.rows * tile.columns // tile.threads * tuned.finish_cycles
         turns = ceiling(waves, tile.resident)
-        spent = waves * each * steps / tuned.group_lanes + turns * (tuned.start_cycles + last)
+        each *= steps * GROUP_DEPTH // tile.depth / tuned.group_lanes
+        spent = waves * each + turns * (tuned.start_cycles + last)
     else:
         each *= steps + 8
         each /= tuned.tensor_lanes if isinstance(tile, Matrix) else tuned.processor_lanes

@@ -2,9 +2,11 @@
 
 total = group_products_bf16(total, memory, a, b, thread, upright_a, upright_b)
 
-starts to add the products of 64 lines of A and all lines of B, 64 steps of k.  They begin at `a`
+starts to add the products of 64 lines of A and all lines of B, 128 bytes of k.  They begin at `a`
 and `b` in shared memory, swizzled (see `contract_swizzle`); `total` holds the sums of the warp's 16
 rows in fragments of 16 x 8, as `contract_fragments` has them, and is there after `settled`.
+
+`group_products_tf32` takes f32, of whose 23 bits of fraction it multiplies the first 10.
 
 The simulator has no warps: there, each lane computes its own sums from shared memory.
 """
@@ -17,20 +19,21 @@ from typing import Any
 from numba import types as numba_types
 
 from graphc.codegen.gpu import contract_plain as plain
-from graphc.codegen.gpu.contract_device import cgutils, data_of, device, ir, literal
+from graphc.codegen.gpu.contract_device import bytes_of, cgutils, data_of, device, ir, literal
 from graphc.codegen.gpu.contract_fragments import address, volatile
 from graphc.codegen.gpu.contract_plan import ATOM, GROUP_DEPTH, LINE
 
 types: Any = numba_types
 Device = Callable[..., Any]
 
-STEP = 16  # of k, of one instruction
+STEP = 32  # bytes of a line that one instruction multiplies
+TF32 = "tf32"
 SWIZZLED = 1 << 62  # by 128 bytes
 ADDRESS = 0x3FFFF  # the bits of an address that a descriptor holds
 UNIT = 4  # it counts 16 bytes
 WGMMA = (
-    "wgmma.mma_async.sync.aligned.m64n{n}k16.f32.{kind}.{kind} "
-    "{{{sums}}}, left, right, yes, 1, 1, {turned_a}, {turned_b};"
+    "wgmma.mma_async.sync.aligned.m64n{n}k{k}.f32.{kind}.{kind} "
+    "{{{sums}}}, left, right, yes, 1, 1{turned};"
 )
 
 
@@ -47,12 +50,15 @@ def descriptor(builder: Any, place: Any, upright: int) -> Any:
 def code_of(kind: str, count: int, upright_a: int, upright_b: int) -> str:
     """The instructions for `count` sums of a lane: registers, then two descriptors."""
     sums = ", ".join(f"${k}" for k in range(count))
-    apart = [STEP * 2 >> UNIT if up else STEP * LINE >> UNIT for up in (upright_a, upright_b)]
-    turned = {"turned_a": 1 - upright_a, "turned_b": 1 - upright_b}
-    product = WGMMA.format(n=2 * count, kind=kind, sums=sums, **turned)
+    apart = [STEP >> UNIT if up else STEP // 2 * LINE >> UNIT for up in (upright_a, upright_b)]
+    given = {"n": 2 * count, "k": 16, "kind": kind, "sums": sums}
+    if kind == TF32:  # whose lines run along k
+        product = WGMMA.format(**given | {"k": 8}, turned="")
+    else:
+        product = WGMMA.format(**given, turned=f", {1 - upright_a}, {1 - upright_b}")
     lines = ["{ .reg .pred yes; .reg .b64 left, right;", "setp.eq.u32 yes, 0, 0;"]
     lines.append("wgmma.fence.sync.aligned;")
-    for step in range(GROUP_DEPTH // STEP):
+    for step in range(LINE // STEP):
         lines.append(f"add.s64 left, ${2 * count}, {step * apart[0]};")
         lines.append(f"add.s64 right, ${2 * count + 1}, {step * apart[1]};")
         lines.append(product)
@@ -100,6 +106,7 @@ def products(kind: str) -> Device:
 
 group_products_bf16 = device(plain.group_products_bf16)(products("bf16"))
 group_products_f16 = device(plain.group_products_f16)(products("f16"))
+group_products_tf32 = device(plain.group_products_tf32)(products(TF32))
 
 
 @device(plain.wait_for_products)
@@ -139,12 +146,13 @@ def show_copies(context: Any) -> Any:
 
 @device(plain.first_atom)
 def first_atom(context: Any, memory: Any) -> Any:
-    """The number of the first element of 16 bits whose address is a multiple of 1024."""
+    """The number of the first element whose address is a multiple of 1024."""
 
     def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         word, long = ir.IntType(32), ir.IntType(64)
         at = address(builder, data_of(context, builder, memory, args[0]))
         rest = builder.and_(builder.neg(at), ir.Constant(word, ATOM - 1))
-        return builder.zext(builder.lshr(rest, ir.Constant(word, 1)), long)
+        size = ir.Constant(word, bytes_of(memory.dtype))
+        return builder.zext(builder.udiv(rest, size), long)
 
     return types.int64(memory), emit

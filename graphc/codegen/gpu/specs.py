@@ -42,7 +42,11 @@ def cuda_spec(region: Graph, kind: str, config: Config) -> Spec:
         return library_spec(region, config)
     if kind in ("contract", "staged"):
         made = contract_launches(
-            region, chip_of(config.target), **rules(config), ordered=config.parity
+            region,
+            chip_of(config.target),
+            **rules(config),
+            ordered=config.parity,
+            tf32=config.precision == "tf32" and not reads_in_full(region),
         )
         if made is not None:
             return spec(*made, product=product_of(region, config, made[0]))
@@ -69,6 +73,11 @@ def template_launches(region: Graph, config: Config) -> tuple[tuple[Launch, ...]
     if not (isinstance(lower, Loops) and lower.template and loose):
         return None
     return TEMPLATES[lower.template](region, chip_of(config.target))
+
+
+def reads_in_full(region: Graph) -> bool:
+    """Is something marked that products must not round?"""
+    return any(node.op.traits.wide for node in region.nodes)
 
 
 def loop_kernel(region: Graph, config: Config) -> Kernel:

@@ -43,6 +43,10 @@ def narrow_products(graph: Graph, config: Config) -> Graph:
     """
     if config.precision == "f32":
         return graph
+    if config.precision == "tf32":
+        where = "" if on_gpus_alone(config) else ", and this program is not on GPUs alone"
+        summarise(f"GPUs with sm_90 multiply by the first 10 bits of fractions (tf32){where}")
+        return graph
     if not (on_gpus_alone(config) or hardware_for(config).brain):
         summarise("this CPU does not multiply pairs of bf16: all products stay f32")
         return graph

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from effort import few
+from gpu_launches import launches_of
 from project import SUPPORT
 
 import graphc as gc
@@ -23,6 +24,7 @@ from graphc.codegen.gpu.contract_plan import (
     GROUPS,
     MATRICES,
     SINGLE,
+    TF32_GROUPS,
     Group,
     Matrix,
     Thin,
@@ -183,6 +185,40 @@ def test_groups_of_warps_keep_all_sums_in_registers(turn: int) -> None:
     portable = assemble({"kernel": twin}, [Chip("sm_120")], chip)
     assert "wgmma" not in portable
     assert ".target sm_90\n" in portable
+
+
+@pytest.mark.parametrize("turn", range(2))
+def test_tf32_multiplies_on_tensor_cores_where_it_is_asked_for(turn: int) -> None:
+    chip, sizes = CHIPS[2], ((504, 1000, 512), (511, 509, 257))[turn]
+    given = matrices(*sizes)
+    contract = Contract(given, form_of(given), chip, tf32=True)
+    ((launch, *_), _) = contract.launches(TF32_GROUPS[turn], 1)
+    ptx = assemble({"kernel": launch}, [chip], chip)
+    assert f"m64n{TF32_GROUPS[turn].columns}k8.f32.tf32.tf32" in ptx
+    twin = launch.twin
+    assert twin is not None
+    portable = assemble({"kernel": twin}, [Chip("sm_120")], chip)
+    assert "tf32" not in portable
+    assert "fma.rn.f32" in portable
+
+
+def test_tf32_is_for_those_who_ask_and_can() -> None:
+    form = form_of(matrices(1024, 1024, 1024))
+    assert isinstance(cut(form, CHIPS[2], tf32=True).tile, Group)
+    for options in ({}, {"tf32": True, "strict": True}):
+        assert isinstance(cut(form, CHIPS[2], **options).tile, Tile)
+    assert isinstance(cut(form, CHIPS[1], tf32=True).tile, Tile)
+    shapes = [gc.spec((1024, 1024), "f32")] * 2
+    for function, narrow in (
+        (lambda x, w: np.tanh(x @ w), True),
+        (lambda x, w: gc.exact(x) @ w, False),
+        (lambda x, w: x @ gc.exact(np.tanh(w)), False),
+    ):
+        for precision in ("f32", "tf32"):
+            given = {"target": "cuda:sm_90", "precision": precision}
+            found = launches_of(function, tuple(shapes), **given).values()
+            wanted = narrow and precision == "tf32"
+            assert any("products_tf32(" in launch.text for launch in found) == wanted
 
 
 def test_tensor_cores_are_used_where_they_are_and_may_be() -> None:

@@ -202,3 +202,19 @@ def test_views_of_rounded_values(seed: int) -> None:
 
     wanted = view(rounded(x * 2)) @ (rounded(w) if both else w)
     assert result_error(wanted, gc.compile(product)(x)) < 1e-5
+
+
+def test_tf32_is_for_gpus_alone() -> None:
+    x, y = normal(20, 30), normal(30, 40)
+    given = {"precision": "tf32", "target": "cpu"}
+    graph, note = stage(lambda x, y: x @ y, x, y, **given)
+    assert narrow_count(graph) == 0
+    assert "not on GPUs alone" in note
+    np.testing.assert_array_equal(
+        gc.compile(lambda x, y: x @ y, precision="tf32")(x, y), gc.compile(lambda x, y: x @ y)(x, y)
+    )
+    assert gc.precision_report(lambda x, y: x @ y, x, y, precision="tf32") == {"": 0.0}
+    with pytest.raises(GraphError, match="error_budget cannot choose products in tf32"):
+        gc.compile(lambda x: x @ x, precision="tf32", error_budget=1e-3)(normal(4, 4))
+    with pytest.raises(GraphError, match='"f32", "bf16" or "tf32"'):
+        gc.compile(lambda x: x @ x, precision="fp8")(normal(4, 4))
