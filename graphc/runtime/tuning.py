@@ -41,7 +41,7 @@ class RuntimeTuning(Tuning):
     trial_work = number(1 << 20, 0, 1 << 40, "multiplications", "gpu", "products worth a trial")
     gathered_bytes = number(1 << 14, 0, 1 << 40, "bytes", "gpu",
         "a value copied twice, with others, against a copy by itself")
-    kept_blocks = number(1 << 30, 0, 1 << 40, "bytes", "gpu",
+    kept_blocks = number(1 << 32, 0, 1 << 40, "bytes", "gpu",
         "memory kept for the next run against allocating it again")
     stack_bytes = number(1 << 16, 64, 1 << 30, "bytes", "gpu",
         "memory of a stack against growing it")
