@@ -86,6 +86,15 @@ def test_elements_that_go_alone_are_one_kernel(name: str, reverse: bool) -> None
         assert name in TOGETHER or codes.count(CALL) <= 2
 
 
+@pytest.mark.parametrize("shape", [(0, 4), (5, 0), (1, 1)])
+def test_rounds_of_nothing(shape: tuple[int, int]) -> None:
+    def function(x: Any) -> Any:
+        start = np.zeros(shape[1], F)
+        return gc.scan(lambda c, r: (c * F(0.5) + r, (c, r > 0)), start, x)
+
+    check(function, np.zeros(shape, F))
+
+
 def test_gradients_are_one_kernel_each() -> None:
     start, body = ALONE["affine"]
     loss = gc.grad(lambda x: (gc.scan(body, start, x)[0] ** 2).sum())

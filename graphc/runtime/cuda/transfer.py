@@ -121,7 +121,7 @@ class Transfer:
             given.addresses[k] = self.places[k]
             if self.sizes[k]:
                 self.letters[k][...] = arrays[k]
-        if self.inbox.nbytes:
+        if self.inward:
             self.driver.copy(self.first, self.inbox_at, self.inbox.nbytes, COMPUTE)
 
     @cached_property
