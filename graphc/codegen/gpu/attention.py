@@ -10,6 +10,7 @@ from graphc.codegen.gpu.attention_backward import NOTES, KeyPass, QueryPass
 from graphc.codegen.gpu.attention_matrix import MatrixAttention
 from graphc.codegen.gpu.attention_plan import (
     Cut,
+    attending,
     attention_of,
     cut_of,
     gradient_cuts,
@@ -61,7 +62,7 @@ def attention_launches(
 ) -> tuple[tuple[Launch, ...], int] | None:
     """The launches that run a region with attention, and the bytes of workspace they share; None
     where the chip has no kernel for it."""
-    if not has_kernel([tensor_type(n) for n in region.nodes[-1].inputs], chip):
+    if not has_kernel([tensor_type(n) for n in attending(region).inputs], chip):
         return None
     made = attention_of(region)
     cut = cut or cut_of(made, chip)
@@ -96,7 +97,7 @@ def attention_launches(
 
 def backward_launches(region: Graph, chip: Chip) -> tuple[tuple[Launch, ...], int] | None:
     """The same for a region with the gradient of attention."""
-    node = region.nodes[-1]
+    node = attending(region)
     if not has_gradient([tensor_type(n) for n in node.inputs[2:]], chip):
         return None
     made = gradient_of(region)

@@ -16,6 +16,7 @@ from graphc.codegen.gpu.tuning import tuned
 from graphc.codegen.lowering.evaluate import tensor_type
 from graphc.codegen.lowering.operands import read_of
 from graphc.ir.graph import Graph, Node
+from graphc.ir.op import Loops
 from graphc.ir.types import BF16, BOOL, F16, F32, DType, Type, leaves
 from graphc.ops.record.dims import row_major_strides
 
@@ -119,18 +120,22 @@ class Gradient(NamedTuple):
 
 
 def attention_of(region: Graph) -> Attention:
-    """The attention that a region is."""
-    node = region.nodes[-1]
+    """The attention that a region is; what it stores may be transposed."""
+    node = attending(region)
     groups = groups_of(node.inputs)
     sides = sides_of(region, node.inputs, groups)
-    result = target(len(region.params), tensor_type(node), groups)
+    kind, strides = tensor_type(node), row_major_strides(tensor_type(region.results[0]).dims)
+    if region.results[0] is not node:
+        perm = region.results[0].attrs["perm"]
+        strides = tuple(strides[perm.index(axis)] for axis in range(kind.rank))
+    result = target(len(region.params), kind, groups, strides)
     made = forward_of(node, node.inputs, sides, result)
     return with_rows(made) if made.queries == 1 else joined(made)
 
 
 def gradient_of(region: Graph) -> Gradient:
     """The gradient that a region is."""
-    node = region.nodes[-1]
+    node = attending(region)
     operands = node.inputs[2:]
     groups = groups_of(operands)
     ct, made, *sides = sides_of(region, node.inputs, groups)
@@ -173,6 +178,11 @@ def joined(made: Attention) -> Attention:
     return made._replace(**{name: side and side.joined() for name, side in sides.items()})
 
 
+def attending(region: Graph) -> Node:
+    """The node with attention, or its gradient."""
+    return next(n for n in region.nodes if isinstance(n.op.lower, Loops))
+
+
 def forward_of(
     node: Node, operands: Sequence[Node], sides: Sequence[Side], result: Side
 ) -> Attention:
@@ -203,9 +213,11 @@ def sides_of(region: Graph, operands: Sequence[Node], groups: list[tuple[int, ..
     return [side_of(n, place, groups) for n in operands]
 
 
-def target(buffer: int, kind: Type, groups: list[tuple[int, ...]]) -> Side:
+def target(
+    buffer: int, kind: Type, groups: list[tuple[int, ...]], strides: tuple[int, ...] | None = None
+) -> Side:
     """How a result lies."""
-    steps = row_major_strides(kind.dims)
+    steps = strides or row_major_strides(kind.dims)
     return Side(buffer, kind.dtype, 0, terms_of(kind.dims[:-2], steps, groups), *steps[-2:])
 
 
@@ -313,9 +325,11 @@ def cut_of(made: Attention, chip: Chip) -> Cut:
 def matrix_cut(made: Attention) -> Cut:
     """The tile for tensor cores."""
     widest = max(padded(made.width), padded(made.depth))
-    warps = min(4, ceiling(made.queries, WARP_ROWS))
-    keys = 64 if widest <= 128 else 32 if widest <= 192 else 16
-    return Cut(warps * WARP_ROWS, keys, WARP * warps)
+    most, keys = (4, 64) if widest <= 64 else (8, 64) if widest <= 128 else (4, 32)
+    warps = min(most, ceiling(made.queries, WARP_ROWS))
+    keys = keys if widest <= 192 else 16
+    four = widest <= 64 and warps == 4 and made.mask is None  # what 128 registers are enough for
+    return Cut(warps * WARP_ROWS, keys, WARP * warps, resident=4 if four else 1)
 
 
 def tile_cut(made: Attention) -> Cut:

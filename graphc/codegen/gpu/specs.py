@@ -68,9 +68,9 @@ def cuda_spec(region: Graph, kind: str, config: Config) -> Spec:
 def template_launches(region: Graph, config: Config) -> tuple[tuple[Launch, ...], int] | None:
     """The launches of what has a template here, and the bytes of workspace; None where it is run by
     its own loops."""
-    lower = region.nodes[-1].op.lower
+    lower = next(n.op.lower for n in region.nodes if isinstance(n.op.lower, Loops))
     loose = not (config.strict or config.parity or config.check_finite)
-    if not (isinstance(lower, Loops) and lower.template and loose):
+    if not (lower.template and loose):
         return None
     return TEMPLATES[lower.template](region, chip_of(config.target))
 

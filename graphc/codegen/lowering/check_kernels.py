@@ -265,6 +265,11 @@ def _written_problem(region: Graph, made: Node) -> str | None:
     if isinstance(lower, Library) or isinstance(made.type, TupleType):
         alone = region.results == (made,) and region.nodes[-1] is made
         return None if alone else f"its results are not those of %{made.id}"
+    if lower.template and region.results != (made,):  # type: ignore[union-attr]
+        shown, rank = region.results[0], len(dims_of(made))
+        turned = shown.inputs == (made,) and shown.op.traits.permutes
+        fits = turned and len(region.results) == 1 and shown.attrs["perm"][-1] == rank - 1
+        return None if fits else f"it shows more than rows of %{made.id}"
     after = {made}
     for node in region.nodes:
         reached = [n for n in node.inputs if n in after]

@@ -63,7 +63,9 @@ class Written(Nest):
                 return
             self.elements.bind(node, lambda _: value)
             for result in unique(self.region.results):
-                self.store(result, index)
+                turned = lower.template and result is not node
+                perm = result.attrs["perm"] if turned else range(len(index))
+                self.store(result, tuple(index[axis] for axis in perm))
 
         scratch = [self.buffer(kind, size, "work") for kind, size in lower.workspace(node)]
         lower.nest(self.b, node, read, write, scratch)

@@ -8,6 +8,7 @@ Only the strides of the result change.  It comes after `block`, whose blocks are
 
 from __future__ import annotations
 
+from graphc.codegen.gpu.specs import template_launches
 from graphc.codegen.lowering.contraction import arrangement, form_of, params_beside, reduces
 from graphc.codegen.lowering.evaluate import tensor_type
 from graphc.config import Config
@@ -21,9 +22,11 @@ from graphc.passes.tuning import tuned
 
 
 def transpose_outputs(graph: Graph, config: Config) -> Graph:
-    """The graph with products that only a transpose reads stored as that shows them."""
-    if config.backend != "llvm" or config.parity or not config.merges:
+    """The graph with products that only a transpose reads stored as that shows them; on a GPU what
+    has a template, which stores by strides."""
+    if config.backend not in ("llvm", "cuda") or config.parity or not config.merges:
         return graph
+    shown = is_attention_shown if config.backend == "cuda" else is_product_shown
     readers: dict[Node, int] = {}
     for node in (*graph.results, *(n for m in graph.nodes for n in (*m.inputs, *m.after))):
         readers[node] = readers.get(node, 0) + 1
@@ -33,11 +36,9 @@ def transpose_outputs(graph: Graph, config: Config) -> Graph:
         if not loop or not isinstance(node.type, Type):
             continue
         for source in node.inputs:
-            if is_product(source) and readers[source] == 1:
-                region = one_region(source, node)
-                if pays(source, node, arrangement(region)) and permitted(node):
-                    made[node.id] = source, node, region
-                    break
+            if readers[source] == 1 and (region := shown(source, node, config)) and permitted(node):
+                made[node.id] = source, node, region
+                break
     if not made:
         return graph
 
@@ -55,6 +56,26 @@ def transpose_outputs(graph: Graph, config: Config) -> Graph:
     gone = {source.id for source, _, _ in made.values()}
     names = {name: id for name, id in grown.names.items() if id not in gone}
     return grown.replace(nodes=[n for n in grown.nodes if n.id not in gone], names=names)
+
+
+def is_attention_shown(source: Node, node: Node, config: Config) -> Graph | None:
+    """The region of a template and of what does nothing but transpose its result; None where the
+    GPU runs it by loops."""
+    kernel = source.op.traits.kernel and source.attrs["kind"] == "nest" and not source.after
+    (last, *others) = node.regions[0].nodes
+    if not kernel or others or not last.op.traits.permutes or not isinstance(source.type, Type):
+        return None
+    if last.attrs["perm"][-1] != source.type.rank - 1:
+        return None
+    return one_region(source, node) if template_launches(source.regions[0], config) else None
+
+
+def is_product_shown(source: Node, node: Node, config: Config) -> Graph | None:
+    """The region of a product and of what shows it across, if it pays to store it so."""
+    if not is_product(source):
+        return None
+    region = one_region(source, node)
+    return region if pays(source, node, arrangement(region)) else None
 
 
 def is_product(node: Node) -> bool:

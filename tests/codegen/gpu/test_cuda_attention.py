@@ -43,8 +43,9 @@ def test_kernels_assemble(name: str) -> None:
     for chip in ("cuda:sm_80", "cuda:sm_90"):
         reports = toolkit.assemble(ptx, chip_of(chip))[1]
         assert reports.keys() == found.keys()
-        full = name == "heads of 256" and chip == "cuda:sm_80"  # a thread has 255 registers
-        most = 256 if full else 0
+        # Heads of 256 take what registers there are; four blocks of heads of 64 on a processor
+        # are worth two words of a thread's memory.
+        most = {"heads of 256": 256, "heads of 64": 16}.get(name, 0)
         assert all(max(r.spills, r.stack) <= most for r in reports.values()), reports
     assert ("mma.sync" in ptx) == (dtype != "f32")
 
