@@ -108,7 +108,10 @@ def test_topk() -> None:
     for dims, wanted in (((3, 5), 2), ((2, 8), 8), ((1, 30), 1), ((2, 30), 4), ((1, 19), 6)):
         x = keys("u8", dims, ties=wanted != 4)
         check(lambda n: topk_code(n, True, SMALL), "topk_keys", (x,), k=wanted)
-    node = node_of(OPS["topk_keys"], (keys("u8", (1, 19), False),), {"k": 6})
+    for name, wanted in (("u16", 5), ("u32", 8), ("u8", 13)):
+        x = keys(name, (2, 40), ties=wanted != 5)
+        check(lambda n: topk_code(n, True, SMALL), "topk_keys", (x,), k=wanted)
+    node = node_of(OPS["topk_keys"], (keys("u8", (1, 19), False),), {"k": 9})
     assert len(topk_code(node, True, SMALL).calls) > 3  # it sorts all, then takes the head
 
 

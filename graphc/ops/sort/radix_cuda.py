@@ -52,7 +52,7 @@ def _counter(key: str, bits: int, threads: int, tile: int) -> Kernel:
 
 
 @functools.cache
-def _starter(bits: int, threads: int) -> Kernel:
+def running_counts(bits: int, threads: int) -> Kernel:
     """Device code: counts become those of the tiles before; `totals` has those of whole rows."""
     digits, passing = 1 << bits, passing_totals("cumsum", "i64", "i64", threads)
 
@@ -216,7 +216,7 @@ def _mover(key: str, named: bool, bits: int, threads: int, rounds: int) -> Kerne
 def sort_kernels(key: str, bits: int, threads: int, rounds: int) -> tuple[Kernel, Kernel, Kernel]:
     """Launches that count digits, make counts run, and move keys. `level` counts the digits that
     follow; it says which buffers to read and write, in turns. The first one reads the keys."""
-    count, start = _counter(key, bits, threads, threads * rounds), _starter(bits, threads)
+    count, start = _counter(key, bits, threads, threads * rounds), running_counts(bits, threads)
     move = _mover(key, False, bits, threads, rounds)
 
     def count_digits(
@@ -282,7 +282,7 @@ def argsort_kernels(
     key: str, bits: int, threads: int, rounds: int
 ) -> tuple[Kernel, Kernel, Kernel, Kernel]:
     """The same for positions; the last launch writes them alone."""
-    count, start = _counter(key, bits, threads, threads * rounds), _starter(bits, threads)
+    count, start = _counter(key, bits, threads, threads * rounds), running_counts(bits, threads)
     move = _mover(key, True, bits, threads, rounds)
 
     def count_digits(

@@ -1,5 +1,5 @@
 """Launches that sort: tiles of rows and merges of runs (`sort_cuda.py`), long rows by digits
-(`radix_cuda.py`)."""
+(`radix_cuda.py`); the k least of long rows are found without sorting those (`select_cuda.py`)."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def _digit_calls(
     """The launches that sort rows by digits, and the scratch that all of them share."""
     element, (rows, extent) = node.inputs[0].type.dtype, _rows(node)
     named = function == "argsort_kernels"
-    threads = machine.scanners if named else 2 * machine.scanners  # positions take room, too
+    threads = machine.scanners
     rounds = max(1, machine.rounds * 4 // max(4, element.itemsize))
     shape = element.name, machine.digit, threads, rounds
     count, run, move, *last = (
@@ -150,6 +150,8 @@ def topk_code(node: Applied, strict: bool, machine: Machine) -> CudaCode:
         return CudaCode(())
     element, wanted = node.inputs[0].type.dtype, node.attrs["k"]
     rows, extent = _rows(node)
+    if wanted <= machine.tile < extent < 1 << 32:
+        return _select(node, element, machine)
     tiles, merge, head = _kernels("topk_kernels", element, 3, machine)
     if 2 * wanted > machine.tile and extent > machine.tile:  # a tile would not leave much less
         sorts, *rest = passes(rows, extent, machine, level=1)
@@ -171,6 +173,39 @@ def topk_code(node: Applied, strict: bool, machine: Machine) -> CudaCode:
         for p, level in zip(made, levels)
     )
     return CudaCode(calls, _places_beside(element, odd, even))
+
+
+def _select(node: Applied, element: Any, machine: Machine) -> CudaCode:
+    """The launches that find the k least keys of rows, see `select_cuda.py`."""
+    wanted, (rows, extent), threads = node.attrs["k"], _rows(node), machine.threads
+    keys = 2 * machine.rounds
+    shape = element.name, machine.digit, keys, threads
+    clear, count, pick = (
+        kernel("sort.select_cuda", "search_kernels", *shape, part=part) for part in range(3)
+    )
+    mark, total, gather = (
+        kernel("sort.select_cuda", "gather_kernels", keys, threads, part=part) for part in range(3)
+    )
+    tile = element.name, machine.digit, machine.tile, machine.sorters
+    finish = kernel("sort.select_cuda", "finish_kernel", *tile)
+    tiles, lists = -(-extent // (keys * threads)), rows << machine.digit
+    counts, totals = lists + rows, lists + rows + 2 * rows * tiles
+    made = [CudaCall(clear, -(-lists // threads), threads, (lists,))]
+    for above, shift in enumerate(reversed(range(0, element.bits, machine.digit))):
+        made += [
+            CudaCall(count, rows * tiles, threads, (extent, tiles, shift, above)),
+            CudaCall(pick, rows, threads, (rows, wanted, shift, above)),
+        ]
+    last = tile_pass(rows, wanted, wanted, machine)
+    size, bits, *_ = last.params
+    made += [
+        CudaCall(mark, rows * tiles, threads, (extent, tiles, counts)),
+        CudaCall(total, min(2 * rows, machine.blocks), threads, (counts, totals, tiles, rows)),
+        CudaCall(gather, rows * tiles, threads, (extent, tiles, wanted, counts, totals)),
+        CudaCall(finish, last.blocks, machine.sorters, (size, bits, rows)),
+    ]
+    words, found = (DTYPES["u32"], totals + 2 * rows), rows * wanted
+    return CudaCode(tuple(made), (words, (element, rows), (element, found), (words[0], found)))
 
 
 def _places_beside(element: Any, odd: int, even: int) -> tuple[tuple[Any, int], ...]:

@@ -222,4 +222,21 @@ RULES: dict[str, tuple[Rule, ...]] = {
     "where": (known_choice,),
 }
 
-GPU_RULES: dict[str, tuple[Rule, ...]] = {"concat": (concat_in_stages,)}
+
+def least_of_sorted(node: Node, r: Rewriter) -> Node | None:
+    """The first positions of sorted rows are found without sorting the rest."""
+    order = node.inputs[0]
+    if order.op is not OPS["argsort_keys"] or not isinstance(order.type, Type):
+        return None
+    *rows, extent = order.type.dims
+    starts, stops, steps = (node.attrs[name] for name in ("starts", "stops", "steps"))
+    if any(starts) or set(steps) != {1} or [*stops[:-1]] != rows or not stops[-1] < extent:
+        return None
+    made = r.emit(OPS["topk_keys"], order.inputs, {"k": stops[-1]})
+    return r.emit(OPS["item"], (made,), {"index": 1})
+
+
+GPU_RULES: dict[str, tuple[Rule, ...]] = {
+    "concat": (concat_in_stages,),
+    "slice": (least_of_sorted,),
+}
