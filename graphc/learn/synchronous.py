@@ -87,8 +87,21 @@ class Synchronous:
 
     def step(self, batch: Any) -> Any:
         """What a call does, for functions that are compiled for these devices."""
-        parts = enumerate(self._parts(batch))
-        losses, gradients = zip(*[self._slopes(k, *part) for k, part in parts])
+        return self._stepped(self._parts(batch))
+
+    def step_apart(self, batches: Sequence[Any]) -> Any:
+        """As `step`, with a batch of each device: of a `gc.Reader` there, say. Each counts by its
+        rows. Raises GraphError for another number of batches."""
+        if len(batches) != len(self.devices):
+            raise GraphError(
+                f"{len(self.devices)} devices take as many batches, got {len(batches)}"
+            )
+        rows = [rows_of(*flatten(batch, keep_order=True)) for batch in batches]
+        return self._stepped([(b, n / sum(rows)) for b, n in zip(batches, rows, strict=True)])
+
+    def _stepped(self, parts: Sequence[tuple[Any, float]]) -> Any:
+        slopes = [self._slopes(k, *part) for k, part in enumerate(parts)]
+        losses, gradients = zip(*slopes, strict=True)
         if self.buckets:
             self._update_shares(gradients)
         else:

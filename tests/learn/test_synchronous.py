@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -112,6 +113,34 @@ def test_gradients_travel_while_others_are_computed() -> None:
         ]
         assert sends, "a bucket is half a matrix for each device"
         assert sum(k > sends[0] for k in products) >= 3
+
+
+@pytest.mark.parametrize("shard", [False, True])
+def test_each_device_reads_its_part(shard: bool, tmp_path: Path) -> None:
+    """Readers on the devices: rows do not cross, and the losses are those of whole batches."""
+    np.savez(tmp_path / "a.npz", x=BATCH[0], y=BATCH[1])
+    kinds = {"x": gc.spec((7,), "f64"), "y": gc.spec((3,), "f64")}
+    readers = [
+        gc.Reader(tmp_path / "a.npz", kinds, batch=5, part=(k, 2), epochs=None) for k in range(2)
+    ]
+    trainer = parallel.Synchronous(loss, START, optim.sgd(0.1), NAMES[:2], shard, threads=1)
+
+    @gc.compile(devices=NAMES[:2], threads=1)
+    def step() -> Any:
+        batches = []
+        for name, reader in zip(NAMES, readers):
+            with gc.device(name):
+                found = reader.next()
+                batches.append((found["x"], found["y"]))
+        return trainer.step_apart(batches)
+
+    found = [float(step()) for _ in range(8)]
+    whole = parallel.Synchronous(loss, START, optim.sgd(0.1), NAMES[:2], shard, threads=1)
+    rows = [np.arange(10 * k, 10 * k + 10) % 50 for k in range(8)]
+    batches = [tuple(x[np.r_[r[::2], r[1::2]]] for x in BATCH) for r in rows]
+    np.testing.assert_allclose(found, [float(whole(batch)) for batch in batches], rtol=1e-12)
+    with pytest.raises(GraphError, match="2 devices take as many batches, got 1"):
+        trainer.step_apart([BATCH])
 
 
 def test_bad_arguments() -> None:
