@@ -214,11 +214,8 @@ class Contract:
 
 def resident(block: BlockSource | None, threads: int) -> int:
     """Blocks that a processor is to have room for."""
-    places = isinstance(block, PipelinedTile) or getattr(block, "element", None) is F32
-    most = tuned.copied_sums if places else tuned.resident_sums
-    many = block is not None and block.held > most
     room = tuned.processor_shared // block.shared if block and block.shared else threads
-    return 1 if many else max(1, min(tuned.resident_threads // threads, room))
+    return 1 if block and block.is_alone else max(1, min(tuned.resident_threads // threads, room))
 
 
 def source_of(tile: Tile | Matrix | Group | Thin) -> type[Source]:

@@ -94,6 +94,11 @@ class BlockSource(ABC):
     def held(self) -> int:
         """Sums of a thread."""
 
+    @property
+    def is_alone(self) -> bool:
+        """Do a block's registers fill a processor?"""
+        return self.held > tuned.resident_sums
+
     def stored(self, element: DType, value: str) -> str:
         """Elements that were read, as shared memory holds them."""
         return widened(element, self.accumulator, value)

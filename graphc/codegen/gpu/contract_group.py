@@ -13,6 +13,7 @@ from graphc.codegen.gpu.contract_pipeline import Pipeline
 from graphc.codegen.gpu.contract_plan import ATOM, GROUP_ROWS, WARP, Side
 from graphc.codegen.gpu.contract_swizzle import Swizzled
 from graphc.codegen.gpu.contract_text import plus
+from graphc.codegen.gpu.tuning import tuned
 from graphc.codegen.python.helpers import storage
 from graphc.ir.types import F32
 
@@ -36,6 +37,12 @@ class GroupSource(Pipeline):
     @property
     def held(self) -> int:
         return int(self.cut.tile.columns * HIGH // WARP)
+
+    @property
+    def is_alone(self) -> bool:
+        """Those of f32 hold places of copies, too."""
+        most = tuned.copied_sums if self.element is F32 else tuned.resident_sums
+        return self.held > most
 
     @property
     def lead(self) -> int:

@@ -151,6 +151,10 @@ class PipelinedTile(Pipeline, TileSource):
         return super().copies(*turned)
 
     @property
+    def is_alone(self) -> bool:
+        return self.held > tuned.copied_sums
+
+    @property
     def pieces(self) -> int:
         return int(self.cut.tile.stages)
 
