@@ -258,7 +258,7 @@ def atomic_kernel(mode: str, narrow: bool) -> Kernel:
 
 @functools.cache
 def sorted_kernels(
-    mode: str, key: str, narrow: bool, tile: int, threads: int, digit_bits: int
+    mode: str, key: str, narrow: bool, tile: int, threads: int
 ) -> tuple[Kernel, Kernel, Kernel, Kernel]:
     """Launches that check positions and turn them into keys, sort tiles, merge, and apply runs.
 
@@ -266,10 +266,7 @@ def sorted_kernels(
     of the level before, in turns; the sorted keys lie in the even ones.
     """
     combine, split = _combine(mode), splitter(narrow)
-    tiles, merge = (
-        tile_sorter(key, True, tile, threads, digit_bits),
-        merger(key, True, tile, threads),
-    )
+    tiles, merge = (tile_sorter(key, True, tile, threads), merger(key, True, tile, threads))
 
     def begin_keys(
         x: Array,

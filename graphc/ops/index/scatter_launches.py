@@ -48,14 +48,7 @@ def scatter_code(node: Applied, strict: bool, machine: Machine) -> CudaCode:
 def _sorted_code(mode: str, sizes: tuple[int, int, int], drop: int, machine: Machine) -> CudaCode:
     rows, width, count = sizes
     key = DTYPES["u32" if rows < 1 << 32 else "u64"]
-    shape = (
-        mode,
-        key.name,
-        is_narrow(count * width),
-        machine.tile,
-        machine.sorters,
-        machine.tile_digit,
-    )
+    shape = (mode, key.name, is_narrow(count * width), machine.tile, machine.sorters)
     begin, tiles, merge, apply = (kernel(CODE, "sorted_kernels", *shape, part=k) for k in range(4))
     made = passes(1, count, machine)
     first = over(machine, begin, max(rows * width, count), (*sizes, drop, made[0].level + 1))

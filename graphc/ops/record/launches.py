@@ -26,12 +26,11 @@ class Machine:
     few                positions among which equal ones are found by looking at all
     warp, scanners     threads that pass values to each other, and those that walk along a row
     digit, rounds      bits of a digit that long rows are sorted by, and keys of a thread meanwhile
-    tile_digit         bits of a digit that tiles are sorted by: every warp has a counter for each
     """
 
     threads: int = 256
     blocks: int = 2048
-    tile: int = 1024
+    tile: int = 2048
     sorters: int = 512
     panel: int = 32
     eliminators: int = 512
@@ -44,7 +43,6 @@ class Machine:
     scanners: int = 256
     digit: int = 8
     rounds: int = 8
-    tile_digit: int = 4
 
 
 GPU = Machine()

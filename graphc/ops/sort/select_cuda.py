@@ -271,9 +271,9 @@ def gather_kernels(items: int, threads: int) -> tuple[Kernel, Kernel, Kernel]:
 
 
 @functools.cache
-def finish_kernel(key: str, bits: int, room: int, sorters: int) -> Kernel:
+def finish_kernel(key: str, room: int, sorters: int) -> Kernel:
     """The launch that sorts what was gathered, in tiles."""
-    sort = tile_sorter(key, True, room, sorters, bits)
+    sort = tile_sorter(key, True, room, sorters)
 
     def finish(
         keys: Array,

@@ -1,5 +1,5 @@
-"""Sorting on a GPU: tiles in shared memory, by digits or by a bitonic network where they hold many
-short rows, then runs merged two by two.
+"""Sorting on a GPU: tiles by a bitonic network in shared memory, then runs merged two by two; rows
+that would take many merges are sorted by digits (`radix_cuda.py`).
 
     rows     7 3 9 1 | 8 2 5 0 | 6 4          tiles, each sorted by a block
     runs     1 3 7 9 | 0 2 5 8 | 4 6
@@ -7,7 +7,7 @@ short rows, then runs merged two by two.
     merged   0 1 2 3 . 4 5 6 7 . 8 9          the result and finds by itself what it is made of
 
 Keys are unsigned (see `sorting.py`).  Where positions are wanted they break ties, which makes the
-network stable; digits and merging are stable by themselves.  The k least are the first k of every
+network stable; merging is stable by itself.  The k least are the first k of every
 tile, and again of what that leaves.  Sources: Batcher, "Sorting networks and their applications"
 (1968); Green, McColl, Bader, "GPU merge path" (2012).
 """
@@ -18,12 +18,10 @@ import functools
 
 import numpy as np
 
-from graphc.gpu import WARP, cuda, device
+from graphc.gpu import cuda, device
 from graphc.ir.types import DTYPES
 from graphc.ops.record.arguments import Array
 from graphc.ops.record.grid_cuda import Kernel
-from graphc.ops.reduce.row_scan_cuda import passing_totals
-from graphc.ops.sort.radix_cuda import ranker
 
 LAST = np.uint32(0xFFFFFFFF)  # the position of what pads a tile; rows are shorter than this
 
@@ -64,69 +62,7 @@ def _network(named: bool, tile: int, threads: int) -> Kernel:
 
 
 @functools.cache
-def _by_digits(key: str, named: bool, room: int, threads: int, digit_bits: int) -> Kernel:
-    """Device code that sorts the tiles in shared memory by their digits, from the lowest; every
-    warp has consecutive keys of one tile.  See `radix_cuda.py`, which does so with longer rows.
-    """
-    kind, digits, warps = DTYPES[key].numpy.type, 1 << digit_bits, threads // WARP
-    rounds, counters, most = room // threads, warps * digits, max(1, warps // 2) * digits
-    room_passed = 2 * warps
-    key_bits, kept_names = DTYPES[key].bits, room // threads if named else 1
-    passing, rank = passing_totals("cumsum", "i64", "i64", threads), ranker(digit_bits)
-
-    def sort_by_digits(held: Array, names: Array, bits: int) -> None:
-        seen = cuda.shared.array(counters, np.int32)  # of each digit by each warp
-        starts = cuda.shared.array(most, np.uint16)  # of each digit in each tile
-        passed = cuda.shared.array(room_passed, np.int64)
-        mine = cuda.local.array(rounds, kind)
-        places = cuda.local.array(kept_names, np.uint32)
-        ranks = cuda.local.array(rounds, np.int32)
-        thread = cuda.threadIdx.x
-        lane, warp = thread % WARP, thread // WARP
-        first, rows = warp * rounds * WARP + lane, room >> bits
-        shared_by = warps // rows  # warps that share a row
-        end = key_bits if bits > 0 else 0  # not a constant: one pass after another is code enough
-        for shift in range(0, end, digit_bits):
-            for spot in range(thread, counters, threads):
-                seen[spot] = 0
-            for turn in range(rounds):
-                mine[turn] = held[first + turn * WARP]
-            cuda.syncthreads()
-            for turn in range(rounds):
-                digit = np.int64(mine[turn] >> kind(shift)) & (digits - 1)
-                ranks[turn] = rank(seen, warp, digit)
-            cuda.syncthreads()
-            before = np.int64(0)
-            for at in range(thread, (rows * digits + threads - 1) // threads * threads, threads):
-                total = np.int64(0)
-                if at < rows * digits:
-                    own = at // digits * shared_by * digits + at % digits
-                    for place in range(own, own + shared_by * digits, digits):
-                        count = seen[place]
-                        seen[place] = total
-                        total += count
-                start, before = passing(total, before, 0, passed)
-                if at < rows * digits:
-                    starts[at] = start
-                cuda.syncthreads()
-            for turn in range(rounds):
-                digit = np.int64(mine[turn] >> kind(shift)) & (digits - 1)
-                ranks[turn] += seen[warp * digits + digit]
-                ranks[turn] += starts[warp // shared_by * digits + digit]
-                held[ranks[turn]] = mine[turn]
-                if named:
-                    places[turn] = names[first + turn * WARP]
-            cuda.syncthreads()
-            if named:
-                for turn in range(rounds):
-                    names[ranks[turn]] = places[turn]
-                cuda.syncthreads()
-
-    return device(sort_by_digits)
-
-
-@functools.cache
-def tile_sorter(key: str, named: bool, room: int, threads: int, digit_bits: int) -> Kernel:
+def tile_sorter(key: str, named: bool, room: int, threads: int) -> Kernel:
     """Device code that sorts tiles of rows and keeps the first `keep` of each.
 
     Rows of `extent` keys become rows of `target`.  A tile has 2 ** `bits` elements: as many as a
@@ -135,8 +71,7 @@ def tile_sorter(key: str, named: bool, room: int, threads: int, digit_bits: int)
     """
     kind, names_room = DTYPES[key].numpy.type, room if named else 1
     greatest = kind(np.iinfo(kind).max)
-    network, most = _network(named, room, threads), max(1, threads // WARP // 2)
-    by_digits = _by_digits(key, named, room, threads, max(1, digit_bits))
+    network = _network(named, room, threads)
 
     def sort_tiles(
         keys: Array,
@@ -168,10 +103,7 @@ def tile_sorter(key: str, named: bool, room: int, threads: int, digit_bits: int)
                 if named:
                     names[spot] = LAST
         cuda.syncthreads()
-        if digit_bits > 0 and room >> bits <= most:
-            by_digits(held, names, bits)
-        else:
-            network(held, names, tile)
+        network(held, names, tile)
         made = (start >> bits) * keep
         for spot in range(cuda.threadIdx.x, room, threads):
             mine, local = row + (spot >> bits), spot & (tile - 1)
@@ -270,8 +202,8 @@ def merger(key: str, named: bool, tile: int, threads: int) -> Kernel:
 
 
 @functools.cache
-def key_kernels(key: str, tile: int, threads: int, digit_bits: int) -> tuple[Kernel, Kernel]:
-    tiles = tile_sorter(key, False, tile, threads, digit_bits)
+def key_kernels(key: str, tile: int, threads: int) -> tuple[Kernel, Kernel]:
+    tiles = tile_sorter(key, False, tile, threads)
     merge = merger(key, False, tile, threads)
 
     def sort_keys(
@@ -307,8 +239,8 @@ def key_kernels(key: str, tile: int, threads: int, digit_bits: int) -> tuple[Ker
 
 
 @functools.cache
-def place_kernels(key: str, tile: int, threads: int, digit_bits: int) -> tuple[Kernel, Kernel]:
-    tiles = tile_sorter(key, True, tile, threads, digit_bits)
+def place_kernels(key: str, tile: int, threads: int) -> tuple[Kernel, Kernel]:
+    tiles = tile_sorter(key, True, tile, threads)
     merge = merger(key, True, tile, threads)
 
     def argsort_keys(
@@ -349,13 +281,11 @@ def place_kernels(key: str, tile: int, threads: int, digit_bits: int) -> tuple[K
 
 
 @functools.cache
-def topk_kernels(
-    key: str, tile: int, threads: int, digit_bits: int
-) -> tuple[Kernel, Kernel, Kernel]:
+def topk_kernels(key: str, tile: int, threads: int) -> tuple[Kernel, Kernel, Kernel]:
     """Launches that sort tiles, merge, and take the head of sorted rows. Level 0 is the result, the
     first launch reads the keys, all else lies in the buffers of odd and even levels.
     """
-    tiles = tile_sorter(key, True, tile, threads, digit_bits)
+    tiles = tile_sorter(key, True, tile, threads)
     merge = merger(key, True, tile, threads)
 
     def topk_tiles(

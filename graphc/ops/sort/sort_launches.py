@@ -56,7 +56,7 @@ def pass_calls(made: list[Pass], machine: Machine, tiles: str, merge: str) -> tu
 
 def _kernels(name: str, element: Any, count: int, machine: Machine) -> list[str]:
     """The texts of the kernels that a function of sort_cuda makes for keys of a type."""
-    key = element.name, machine.tile, machine.sorters, machine.tile_digit
+    key = element.name, machine.tile, machine.sorters
     return [kernel("sort.sort_cuda", name, *key, part=part) for part in range(count)]
 
 
@@ -186,7 +186,7 @@ def _select(node: Applied, element: Any, machine: Machine) -> CudaCode:
     mark, total, gather = (
         kernel("sort.select_cuda", "gather_kernels", keys, threads, part=part) for part in range(3)
     )
-    tile = element.name, machine.digit, machine.tile, machine.sorters
+    tile = element.name, machine.tile, machine.sorters
     finish = kernel("sort.select_cuda", "finish_kernel", *tile)
     tiles, lists = -(-extent // (keys * threads)), rows << machine.digit
     counts, totals = lists + rows, lists + rows + 2 * rows * tiles
