@@ -16,6 +16,7 @@ from gpu_harness import GPU, SIMULATED, need_gpu, rng, sized
 import graphc as gc
 from graphc.ir.op import OPS
 from graphc.ir.types import dtype as dtype_of
+from graphc.passes.normalise import choose_attention
 
 need_gpu()
 pytestmark = pytest.mark.gpu
@@ -195,7 +196,8 @@ def test_attention_that_is_written_out(function: Any) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("number", range(sized(3, 12)))
-def test_gradients(number: int, kind: str) -> None:
+def test_gradients(number: int, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(choose_attention, "GRADIENTS", True)
     dims = shapes(number)
     q, k, v = (drawn(shape, kind, place) for place, shape in enumerate(dims))
     ct = drawn((*q.shape[:-1], v.shape[-1]), kind, 4)
@@ -216,6 +218,8 @@ def test_gradients(number: int, kind: str) -> None:
         np.testing.assert_allclose(
             np.asarray(got).astype(np.float64), want, rtol=0, atol=near * largest
         )
+    whole = "fused_attention_backward" in gc.show(step.stages(q, k, v, ct)[-1].value)
+    assert whole == (kind != "f32")
 
 
 WARPS: list[tuple[tuple[int, int, int], int, bool, bool]] = [

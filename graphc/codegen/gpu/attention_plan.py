@@ -333,11 +333,14 @@ def matrix_cut(made: Attention) -> Cut:
 
 
 def tile_cut(made: Attention) -> Cut:
-    """The tile for sums in registers."""
-    widest = max(made.width, made.depth)
-    if widest <= 64:
-        return Cut(64, 32, 64, tall=8, lanes=8)
-    return Cut(32, 16, 64, tall=4, lanes=8)
+    """The tile for sums in registers: a large one where there are blocks for several rounds."""
+    if max(made.width, made.depth) > 64:
+        return Cut(32, 16, 64, tall=4, lanes=8)
+    large = Cut(64, 32, 64, tall=8, lanes=8)
+    blocks = made.heads * ceiling(made.queries, large.rows)
+    if blocks < tuned.attention_rounds * tuned.processors:
+        return Cut(32, 32, 64, tall=4, lanes=8)
+    return large
 
 
 def shared(cut: Cut, made: Attention, processors: int) -> Cut:

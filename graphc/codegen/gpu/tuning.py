@@ -96,6 +96,8 @@ class GpuTuning(Tuning):
         "a part of a split sum against a second launch")
     attention_blocks = number(4, 1, 64, "blocks of a processor", "gpu",
         "keys shared by blocks against a second launch")
+    attention_rounds = number(10, 1, 1 << 10, "blocks of a processor", "gpu",
+        "rows that share keys against processors that wait for the last ones")
     attention_pieces = number(4, 1, 1 << 10, "tiles of keys", "gpu", "the same")
     young_objects = number(50_000, 700, 1 << 20, "objects", "gpu",
         "compile time: Numba makes and drops so many between two collections")

@@ -16,7 +16,10 @@ from graphc.ops.nn.attention_gradient import fitting
 from graphc.ops.nn.attention_scores import default_scale
 from graphc.ops.record.value import Trace, tracing
 from graphc.passes.normalise.expand import gather
-from graphc.passes.normalise.rules import by_op, on_gpus_alone
+from graphc.passes.normalise.rules import Rules, by_op, on_gpus_alone
+
+# Whether gradients have kernels of their own, too: those have run in the simulator alone.
+GRADIENTS = False
 
 
 def choose_attention(graph: Graph, config: Config) -> Graph:
@@ -41,7 +44,9 @@ def choose_attention(graph: Graph, config: Config) -> Graph:
         return shared_out(made, node, r)
 
     inner = map_inside(graph, lambda region: choose_attention(region, config))
-    rules = {"attention": (fused_attention,), "attention_backward": (fused_backward,)[:0]}
+    rules: Rules = {"attention": (fused_attention,)}
+    if GRADIENTS:
+        rules = {**rules, "attention_backward": (fused_backward,)}
     return by_op(inner, rules)
 
 
