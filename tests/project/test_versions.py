@@ -56,5 +56,6 @@ def test_every_library_that_is_imported_is_declared() -> None:
                 found |= {str(node.module).partition(".")[0]}
     strangers = found - set(sys.stdlib_module_names) - {"graphc"} - set(REQUIRED)
     known = {"cuda": "numba-cuda", "PIL": "pillow", "functorch": "torch"}
+    known |= {"prometheus_client": "prometheus-client"}
     assert not {name for name in strangers if known.get(name, name) not in extras}
     assert not set(REQUIRED) - found

@@ -8,7 +8,6 @@ Only the strides of the result change.  It comes after `block`, whose blocks are
 
 from __future__ import annotations
 
-from graphc.codegen.gpu.specs import template_launches
 from graphc.codegen.lowering.contraction import arrangement, form_of, params_beside, reduces
 from graphc.codegen.lowering.evaluate import tensor_type
 from graphc.config import Config
@@ -61,6 +60,8 @@ def transpose_outputs(graph: Graph, config: Config) -> Graph:
 def is_attention_shown(source: Node, node: Node, config: Config) -> Graph | None:
     """The region of a template and of what does nothing but transpose its result; None where the
     GPU runs it by loops."""
+    from graphc.codegen.gpu.specs import template_launches  # which loads Numba
+
     kernel = source.op.traits.kernel and source.attrs["kind"] == "nest" and not source.after
     (last, *others) = node.regions[0].nodes
     if not kernel or others or not last.op.traits.permutes or not isinstance(source.type, Type):

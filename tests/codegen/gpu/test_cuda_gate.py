@@ -24,6 +24,7 @@ pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
 gc.sum  # noqa: B018  a public name fills the op table
 
 MOST_REGISTERS = 128  # of a thread: two blocks of 256 threads share a multiprocessor
+SHARE = MOST_REGISTERS * 256  # of a block of fewer threads, which leaves as much to another one
 MODULE = 48  # kernels compiled together
 PARTS = 4  # tests that the ops are dealt to
 ELEMENTWISE = 34  # of those that differ in an expression alone
@@ -76,7 +77,7 @@ def test_every_op_assembles(part: int) -> None:
         f"{owners[symbol]} on {chip}: {report}"
         for turn, some in enumerate(batches(launches))
         for (symbol, chip), report in reports(some, few(CHIPS, 1, part + turn), CHIPS[0]).items()
-        if report.spills or report.registers > MOST_REGISTERS
+        if report.spills or report.registers * max(some[symbol].threads, 128) > SHARE
     ]
     assert not bad, "\n".join(bad)
 
