@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import field
 from functools import cache as cached
 from importlib import util
@@ -94,9 +94,9 @@ class CudaCompiler:
             kinds.setdefault(_kind(launches[symbol]), {})[key] = symbol
         for some in kinds.values():
             new = {symbol: launches[symbol] for symbol in some.values()}
-            code = packed(*_compile_named(new, made.chip))
-            store.put(code, some)
-            made.modules[code] = list(new)
+            for symbols, code in _modules(new, made.chip):
+                store.put(code, {key: name for key, name in some.items() if name in symbols})
+                made.modules[code] = symbols
         for entry in found.values():
             made.modules.setdefault(entry.code, []).append(entry.symbol)
         made.compiled, made.cached = len(missing), len(found)
@@ -135,31 +135,32 @@ def _source(module: str) -> str:
     return "\n".join(file.read_text() for file in files)
 
 
-def _compile_named(launches: dict[str, Launch], chip: Chip) -> tuple[bytes, str]:
-    """The cubin and the PTX of one module of all kernels.
+def _modules(launches: dict[str, Launch], chip: Chip) -> Iterator[tuple[list[str], bytes]]:
+    """The symbols and the code of modules of all kernels: of one.
 
-    The PTX is that of their twins, if they have any.  Where that fails they are compiled one by
-    one, so that the error is about one kernel.
+    Where that fails each kernel has its own: an array of shared memory that several kernels of a
+    module declare lies at one place in all of them, for which there may be no room; and an error
+    is about one kernel then.
     """
-
-    def made(some: dict[str, Launch]) -> tuple[bytes, str]:
-        ptx = compile_ptx(some, chip)
-        cubin, _ = toolkit.assemble(ptx, chip)
-        twins = {symbol: launch.twin for symbol, launch in some.items() if launch.twin is not None}
-        return cubin, compile_ptx(twins, chip) if twins else ptx
-
     try:
-        return made(launches)
+        yield list(launches), _compiled(launches, chip)
     except GraphError:
         toolkit.check()
         for symbol, launch in launches.items():
-            _explained(made, symbol, launch)
-        raise
+            yield [symbol], _alone(symbol, launch, chip)
 
 
-def _explained(made: Callable[[dict[str, Launch]], object], symbol: str, launch: Launch) -> None:
+def _compiled(launches: dict[str, Launch], chip: Chip) -> bytes:
+    """The cubin and the PTX of kernels; the PTX is that of their twins, if they have any."""
+    ptx = compile_ptx(launches, chip)
+    cubin, _ = toolkit.assemble(ptx, chip)
+    twins = {symbol: launch.twin for symbol, launch in launches.items() if launch.twin is not None}
+    return packed(cubin, compile_ptx(twins, chip) if twins else ptx)
+
+
+def _alone(symbol: str, launch: Launch, chip: Chip) -> bytes:
     try:
-        made({symbol: launch})
+        return _compiled({symbol: launch}, chip)
     except GraphError as error:
         if symbol not in error.message:
             error.message += f", kernel {symbol}"

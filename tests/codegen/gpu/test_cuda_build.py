@@ -191,6 +191,25 @@ def test_the_error_is_about_the_kernel_that_fails() -> None:
     assert len(str(caught.value).splitlines()) <= 12
 
 
+def test_kernels_that_have_no_room_in_one_module_have_their_own(
+    own_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assemble = toolkit.assemble
+
+    def alone(ptx: str, chip: Any) -> Any:
+        if ptx.count(".visible .entry") > 1:
+            raise GraphError("too much shared data")
+        return assemble(ptx, chip)
+
+    monkeypatch.setattr(toolkit, "assemble", alone)
+    for compiled, cached in ((2, 0), (0, 2)):
+        compiler = CudaCompiler(Config.create(target="cuda:sm_80"))
+        symbols = [compiler.launch(launch(number)) for number in (11, 12)]
+        made = compiler.finish()
+        assert sorted(made.modules.values()) == [[symbol] for symbol in sorted(symbols)]
+        assert (made.compiled, made.cached) == (compiled, cached)
+
+
 def test_too_much_shared_memory_names_the_kernel(own_cache: Path) -> None:
     compiler = CudaCompiler(Config.create(target="cuda:sm_80"))
     text = TEXT.format(9).replace("array(64,", "array(64 << 10,")
