@@ -47,7 +47,6 @@ def columns_of(listed: Sequence[Sequence[Any]]) -> tuple[Column, ...]:
 
 
 _table: dict[str, Resource] = {}
-_lock = threading.Lock()
 makers: dict[str, Callable[..., Resource]] = {}
 
 
@@ -55,21 +54,29 @@ def find(text: str) -> Resource:
     """The resource of a text, made when it is asked for first. Raises RunError for no such kind."""
     from graphc.runtime.input import queues, readers  # noqa: F401  they add their makers
 
-    with _lock:
-        if text not in _table:
-            settings = json.loads(text)
-            settings.pop("name")
-            maker = makers.get(settings.pop("is"))
-            if maker is None:
-                raise RunError("a program calls a resource of a kind that there is not")
-            _table[text] = maker(**settings)
-        return _table[text]
+    found = _table.get(text)
+    if found is None:
+        made = _made(text)
+        found = _table.setdefault(text, made)
+        if found is not made:  # another thread was first
+            made.close()
+    return found
+
+
+def _made(text: str) -> Resource:
+    """A new resource. No lock is held meanwhile: whatever is made may have the collector drop
+    another one, in this thread."""
+    settings = json.loads(text)
+    settings.pop("name")
+    maker = makers.get(settings.pop("is"))
+    if maker is None:
+        raise RunError("a program calls a resource of a kind that there is not")
+    return maker(**settings)
 
 
 def drop(text: str) -> None:
     """Close a resource and forget it."""
-    with _lock:
-        found = _table.pop(text, None)
+    found = _table.pop(text, None)
     if found is not None:
         found.close()
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as some
 
 import graphc as gc
 from graphc.errors import EndOfData, GraphError, RunError
+from graphc.runtime.input import resources
 from graphc.runtime.input.queues import Queue as Kept
 
 NUMBER = gc.spec((), "i64")
@@ -260,3 +261,23 @@ def test_bad_arguments() -> None:
         queue.enqueue(np.zeros(3))
     with pytest.raises(GraphError, match="a key, its priority"):
         gc.Queue(NUMBER, order="priority").enqueue(1)
+
+
+def test_a_queue_may_be_collected_while_another_one_is_made(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The collector runs wherever Python allocates, in the same thread."""
+    old = gc.Queue(gc.spec((), "f64"))
+    old.enqueue(1.0)
+    maker, text = resources.makers["queue"], old.text
+
+    def collecting(**settings: Any) -> Any:
+        resources.drop(text)
+        return maker(**settings)
+
+    monkeypatch.setitem(resources.makers, "queue", collecting)
+    new = gc.Queue(gc.spec((), "f64"))
+    made = threading.Thread(target=new.enqueue, args=(2.0,), daemon=True)
+    made.start()
+    made.join(30)
+    assert not made.is_alive() and new.dequeue() == 2.0
