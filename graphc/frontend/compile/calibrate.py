@@ -16,7 +16,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from statistics import fmean, median
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -36,6 +36,9 @@ from graphc.runtime.devices.registry import Kind, Link, Rates, kind_of, simulate
 from graphc.runtime.files.loaded import Loaded
 from graphc.runtime.observe.trace import Trace, trace
 
+if TYPE_CHECKING:
+    from graphc.runtime.cluster.local import LocalCluster
+
 PAIR = ("cpu:0", "cpu:1")
 SIDE = 512  # of the matrices
 LARGE = 1 << 24  # elements of the large arrays
@@ -44,7 +47,10 @@ STEPS = 64  # kernels in a row
 HOPS = 8  # between two devices
 MOVED = 1 << 22  # elements of the value whose transfer is timed
 Kernels = Mapping[tuple[str, str], Sequence[str]]
+LEAST_LATENCY = 1e-8  # a line of memory needs longer from one core to another
+MOST_BANDWIDTH = 1e14  # no memory moves so many bytes per second
 _SECONDS = 0.2  # for each measurement, at least
+_TRIES = 5  # at a link, beside other work
 
 
 def calibrate() -> Measured:
@@ -56,29 +62,37 @@ def calibrate() -> Measured:
     launch = (_time(_chain, [tiny]) - _time(lambda a: a + 1, [tiny])) / (STEPS - 1)
     launch = max(launch, 1e-9)
     rates = Rates(2.0 * SIDE**3 / max(product - launch, 1e-9), 8.0 * LARGE / added, launch)
-    link = _link(tiny, np.ones(MOVED, np.float32))
+    link = _link(tiny, np.ones(MOVED, np.float32)) or kind_of("cpu").link
     return Measured({"cpu": Kind("cpu", rates, link)}, {})
 
 
-class HasDevices(Protocol):
-    """A cluster, as far as this needs one."""
-
-    @property
-    def devices(self) -> list[str]: ...
-
-
-def measure_links(cluster: HasDevices) -> Link:
+def measure_links(cluster: LocalCluster) -> Link:
     """Measure the link between the first two workers of a cluster: latency and bytes per second.
 
     What is placed, scheduled or summed over the job of these workers goes by it from now on, in
-    this process and later ones.  Raises GraphError for a cluster of one worker.
+    this process and later ones.  Raises GraphError for what is no cluster, one of a single worker,
+    and a link that other work of the machine hides; RunError for a cluster that is closed.
     """
+    from graphc.runtime.cluster.local import LocalCluster  # starts nothing, but is not for all
+
+    if not isinstance(cluster, LocalCluster):
+        raise GraphError(
+            f"measure_links takes a cluster, got {type(cluster).__name__}",
+            location=locate(),
+            hint="gc.cluster.local(workers=2) opens one",
+        )
     pair = tuple(cluster.devices[:2])
     if len(pair) < 2:
         raise GraphError("a link is measured between two workers, and there is one")
-    ends = [parse_device(name) for name in pair]
+    cluster.require()
     link = _link(np.ones(TINY, np.float32), np.ones(MOVED, np.float32), pair)
-    store(Measured({}, {}, links={ends[0].job: link}))
+    cluster.require()  # its devices would have been threads of this process from then on
+    if link is None:
+        raise GraphError(
+            f"the link between {' and '.join(pair)} could not be measured",
+            hint="other work hides it; measure on a machine that has nothing else to do",
+        )
+    store(Measured({}, {}, links={cluster.job: link}))
     return link
 
 
@@ -166,8 +180,9 @@ def _chain(a: Any) -> Any:
 
 def _link(
     tiny: np.ndarray[Any, Any], moved: np.ndarray[Any, Any], pair: Sequence[str] = PAIR
-) -> Link:
-    """Seconds of a hop beyond those of the kernel in it: of an empty one, and per byte.
+) -> Link | None:
+    """Seconds of a hop beyond those of the kernel in it: of an empty one, and per byte. Nothing
+    where each difference that was found is less than any machine needs.
 
     What a call costs beside its hops is in the time of one without any.
     """
@@ -178,17 +193,19 @@ def _link(
                 a = _hop(a)
         return a
 
-    latency, whole = (
-        (
-            _time(hops, [array], pair)
-            - _time(_hop, [array], pair[:1])
-            - (HOPS - 1) * _time(_hop, [array])
+    for _ in range(_TRIES):
+        latency, whole = (
+            (
+                _time(hops, [array], pair)
+                - _time(_hop, [array], pair[:1])
+                - (HOPS - 1) * _time(_hop, [array])
+            )
+            / HOPS
+            for array in (tiny, moved)
         )
-        / HOPS
-        for array in (tiny, moved)
-    )
-    latency = max(latency, 1e-9)
-    return Link(latency, moved.nbytes / max(whole - latency, 1e-9))
+        if latency >= LEAST_LATENCY and whole - latency >= moved.nbytes / MOST_BANDWIDTH:
+            return Link(latency, moved.nbytes / (whole - latency))
+    return None
 
 
 def _hop(a: Any) -> Any:

@@ -8,7 +8,7 @@ import signal
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -119,14 +119,56 @@ def test_profiles_keep_what_kernels_cost_on_workers(workers: gc.cluster.LocalClu
     assert any("matmul" in key for key in found.seconds)
 
 
-def test_links_are_measured_and_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+@pytest.fixture
+def costs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """The file of measured costs."""
     monkeypatch.setattr(measured, "default_path", lambda: tmp_path / "costs.json")
-    monkeypatch.setattr(calibrate, "_SECONDS", 0.01)
+    return tmp_path / "costs.json"
+
+
+def _clock(hop: float, seconds_of_byte: float) -> Callable[..., float]:
+    """Runs once, and says what a run takes where hops take so long."""
+
+    def seconds(function: Any, arrays: list[Any], devices: Sequence[str] = ("cpu:0",)) -> float:
+        gc.compile(function, devices=tuple(devices))(*arrays)
+        hops = calibrate.HOPS if len(devices) == 2 else 0
+        kernels = max(hops - 1, 0) * 1e-6
+        return 1e-6 + kernels + hops * (hop + arrays[0].nbytes * seconds_of_byte)
+
+    return seconds
+
+
+def test_links_are_measured_and_kept(monkeypatch: pytest.MonkeyPatch, costs: Path) -> None:
+    monkeypatch.setattr(calibrate, "MOVED", 1 << 10)
+    monkeypatch.setattr(calibrate, "_time", _clock(1e-5, 1e-9))
     with gc.cluster.local(workers=2, job="linked") as found:
         link = gc.measure_links(found)
-    assert measured.load(tmp_path / "costs.json").links == {"linked": link}
+    assert measured.load(costs).links == {"linked": link}
+    assert link.latency == pytest.approx(1e-5, rel=0.05)
+    assert link.bandwidth == pytest.approx(1e9, rel=0.05)
     with gc.cluster.local(workers=1, job="lonely") as found, pytest.raises(GraphError, match="one"):
         gc.measure_links(found)
+
+
+def test_no_link_is_kept_that_cannot_be(
+    monkeypatch: pytest.MonkeyPatch, costs: Path, workers: gc.cluster.LocalCluster
+) -> None:
+    """A cluster that is closed, hops that take no time, and as many bytes as one likes."""
+    monkeypatch.setattr(calibrate, "MOVED", 1 << 10)
+    for hop, byte in ((-1e-7, 1e-9), (0.0, 1e-10), (1e-5, 0.0), (1e-5, -1e-9)):
+        monkeypatch.setattr(calibrate, "_time", _clock(hop, byte))
+        with pytest.raises(GraphError, match="could not be measured"):
+            gc.measure_links(workers)
+        assert calibrate._link(np.ones(8, np.float32), np.ones(1 << 10, np.float32)) is None
+    with gc.cluster.local(workers=2, job="closed") as found:
+        pass
+    monkeypatch.setattr(calibrate, "_time", _clock(1e-5, 1e-9))
+    with pytest.raises(GraphError, match="closed"):
+        gc.measure_links(found)
+    for bad in (None, 3, ["cpu:0", "cpu:1"]):
+        with pytest.raises(GraphError, match="takes a cluster"):
+            gc.measure_links(bad)  # type: ignore[arg-type]
+    assert not costs.exists()
 
 
 def test_the_quickest_answer_tells_a_clock(monkeypatch: pytest.MonkeyPatch) -> None:
