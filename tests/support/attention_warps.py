@@ -11,8 +11,9 @@ import numpy as np
 from gpu_launches import launches_of
 
 import graphc as gc
-from graphc.codegen.gpu import attention_device, attention_fragments
-from graphc.codegen.gpu.attention_plain import column_of, row_of
+from graphc.codegen.gpu.attention import device as attention_device
+from graphc.codegen.gpu.attention import fragments as attention_fragments
+from graphc.codegen.gpu.attention.plain import column_of, row_of
 from graphc.codegen.gpu.compile import pointed_dtype
 from graphc.gpu import cuda, exchange
 from graphc.ops.record.value import emit

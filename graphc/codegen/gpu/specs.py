@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from graphc.codegen.gpu.arch import chip_of
-from graphc.codegen.gpu.attention import attention_launches, backward_launches
+from graphc.codegen.gpu.attention.kernels import attention_launches, backward_launches
 from graphc.codegen.gpu.columns import Columns, LongRows
-from graphc.codegen.gpu.contract import contract_launches
+from graphc.codegen.gpu.contraction.kernels import contract_launches
+from graphc.codegen.gpu.contraction.product import product_of
 from graphc.codegen.gpu.emit import launches_of
 from graphc.codegen.gpu.launch import Launch
 from graphc.codegen.gpu.library import library_spec
 from graphc.codegen.gpu.nests import nest_launches
 from graphc.codegen.gpu.ordered import OrderedRows, WideColumns
-from graphc.codegen.gpu.product import product_of
 from graphc.codegen.gpu.turned_tiles import TurnedTiles
 from graphc.codegen.kernels import Spec, copy_spec, rules
 from graphc.codegen.lowering.direct import direct

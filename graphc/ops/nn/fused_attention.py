@@ -1,6 +1,6 @@
 """Attention as one kernel, and its gradient: scores are never in memory all at once.
 
-GPUs run it by a template of their code generator (`codegen/gpu/attention.py`).  The loops here, one
+GPUs run it by a template of their own (`codegen/gpu/attention/kernels.py`).  The loops here, one
 query after another, are for what that has no kernel for, and say what it computes.
 """
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from graphc.codegen.gpu.arch import Chip, chip_of
-from graphc.codegen.gpu.attention_plan import has_gradient, has_kernel
+from graphc.codegen.gpu.attention.plan import has_gradient, has_kernel
 from graphc.config import Config
 from graphc.ir.graph import Graph, Node, Rewriter
 from graphc.ir.op import OPS

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from graphc.codegen.gpu.attention_plan import has_kernel
+from graphc.codegen.gpu.attention.plan import has_kernel
 from graphc.codegen.lowering.evaluate import tensor_type
 from graphc.config import Config
 from graphc.errors import TypeRuleError

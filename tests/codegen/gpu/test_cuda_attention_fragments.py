@@ -13,9 +13,11 @@ pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
 from numba import types
 from test_cuda_fragments import LANES, WARP, Numbers, Warp, constant
 
-from graphc.codegen.gpu import attention_device, attention_fragments, contract_fragments
-from graphc.codegen.gpu.attention_plain import column_of, row_of
-from graphc.codegen.gpu.attention_plan import FRAGMENTS
+from graphc.codegen.gpu.attention import device as attention_device
+from graphc.codegen.gpu.attention import fragments as attention_fragments
+from graphc.codegen.gpu.attention.plain import column_of, row_of
+from graphc.codegen.gpu.attention.plan import FRAGMENTS
+from graphc.codegen.gpu.contraction import fragments as contract_fragments
 
 PAD = 8
 

@@ -21,15 +21,15 @@ from graphc import gpu
 from graphc.codegen.gemm.form import normalise, total
 from graphc.codegen.gpu.arch import Chip
 from graphc.codegen.gpu.compile import pointed_dtype
-from graphc.codegen.gpu.contract import Contract
-from graphc.codegen.gpu.contract_plan import Cut, Thin, Tile, filled
+from graphc.codegen.gpu.contraction.kernels import Contract
+from graphc.codegen.gpu.contraction.plan import Cut, Thin, Tile, filled
 from graphc.codegen.gpu.launch import Launch
 from graphc.codegen.lowering.contraction import form_of
 from graphc.ops.reference.interpreter import interpret
 
 pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
 
-DEVICE = "graphc.codegen.gpu.contract_device"
+DEVICE = "graphc.codegen.gpu.contraction.device"
 
 
 @pytest.fixture(scope="module")

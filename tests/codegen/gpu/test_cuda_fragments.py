@@ -13,7 +13,8 @@ pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
 from llvmlite import ir
 from numba import types
 
-from graphc.codegen.gpu import contract_fragments, contract_plain
+from graphc.codegen.gpu.contraction import fragments as contract_fragments
+from graphc.codegen.gpu.contraction import plain as contract_plain
 
 WARP, WORD = 32, ir.IntType(64)
 LANES = [divmod(lane, 4) for lane in range(WARP)]  # its group g, and its place t in it

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from graphc.codegen.gpu.attention_plan import FRAGMENTS, WARP_ROWS, Attention, Cut, padded
-from graphc.codegen.gpu.attention_source import AttentionSource, Place
-from graphc.codegen.gpu.contract_plan import WARP
-from graphc.codegen.gpu.contract_text import plus, times
+from graphc.codegen.gpu.attention.plan import FRAGMENTS, WARP_ROWS, Attention, Cut, padded
+from graphc.codegen.gpu.attention.source import AttentionSource, Place
+from graphc.codegen.gpu.contraction.plan import WARP
+from graphc.codegen.gpu.contraction.text import plus, times
 
 PAD = 8  # elements between lines, so that columns lie in many banks
 

@@ -17,8 +17,8 @@ from typing import Any
 
 from numba import types as numba_types
 
-from graphc.codegen.gpu import contract_plain as plain
-from graphc.codegen.gpu.contract_device import (
+from graphc.codegen.gpu.contraction import plain
+from graphc.codegen.gpu.contraction.device import (
     WIDEST,
     bytes_of,
     cgutils,
@@ -27,7 +27,7 @@ from graphc.codegen.gpu.contract_device import (
     ir,
     literal,
 )
-from graphc.codegen.gpu.contract_device import lane as element
+from graphc.codegen.gpu.contraction.device import lane as element
 
 types: Any = numba_types
 Device = Callable[..., Any]

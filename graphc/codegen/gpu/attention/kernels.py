@@ -6,9 +6,9 @@ matrix   on tensor cores, for f16 and bf16      tile   sums in registers, for f3
 from __future__ import annotations
 
 from graphc.codegen.gpu.arch import Chip
-from graphc.codegen.gpu.attention_backward import NOTES, KeyPass, QueryPass
-from graphc.codegen.gpu.attention_matrix import MatrixAttention
-from graphc.codegen.gpu.attention_plan import (
+from graphc.codegen.gpu.attention.backward import NOTES, KeyPass, QueryPass
+from graphc.codegen.gpu.attention.matrix import MatrixAttention
+from graphc.codegen.gpu.attention.plan import (
     Cut,
     attending,
     attention_of,
@@ -18,9 +18,9 @@ from graphc.codegen.gpu.attention_plan import (
     has_gradient,
     has_kernel,
 )
-from graphc.codegen.gpu.attention_source import AttentionSource, joining
-from graphc.codegen.gpu.attention_tile import TileAttention
-from graphc.codegen.gpu.contract_plan import ceiling
+from graphc.codegen.gpu.attention.source import AttentionSource, joining
+from graphc.codegen.gpu.attention.tile import TileAttention
+from graphc.codegen.gpu.contraction.plan import ceiling
 from graphc.codegen.gpu.emit import maker
 from graphc.codegen.gpu.launch import Launch, Operand
 from graphc.codegen.gpu.tuning import tuned
@@ -31,24 +31,24 @@ from graphc.ir.types import F32, Type, leaves
 HEADER = """\
 import numpy as np
 
-from graphc.codegen.gpu.attention_device import added, mask_bf16, mask_bool, mask_f16, mask_f32
-from graphc.codegen.gpu.attention_device import narrow_bf16, narrow_f16, narrow_f32, or_zero, power
-from graphc.codegen.gpu.attention_device import powers, rescaled, row_maxima, row_sums
-from graphc.codegen.gpu.attention_device import scaled_powers, shares, store_bf16, store_f16
-from graphc.codegen.gpu.attention_device import store_f32, times, up_to, zero_lines
-from graphc.codegen.gpu.contract_device import dots, is_aligned, outer, read, repeat, write
-from graphc.codegen.gpu.contract_fragments import copy, wait_for_copies
+from graphc.codegen.gpu.attention.device import added, mask_bf16, mask_bool, mask_f16, mask_f32
+from graphc.codegen.gpu.attention.device import narrow_bf16, narrow_f16, narrow_f32, or_zero, power
+from graphc.codegen.gpu.attention.device import powers, rescaled, row_maxima, row_sums
+from graphc.codegen.gpu.attention.device import scaled_powers, shares, store_bf16, store_f16
+from graphc.codegen.gpu.attention.device import store_f32, times, up_to, zero_lines
+from graphc.codegen.gpu.contraction.device import dots, is_aligned, outer, read, repeat, write
+from graphc.codegen.gpu.contraction.fragments import copy, wait_for_copies
 from graphc.gpu import cuda, device
 
 helper = device
 """
 MATRIX = """\
-from graphc.codegen.gpu.attention_fragments import rows_of, scores_bf16, scores_f16, weigh_bf16
-from graphc.codegen.gpu.attention_fragments import weigh_f16
+from graphc.codegen.gpu.attention.fragments import rows_of, scores_bf16, scores_f16, weigh_bf16
+from graphc.codegen.gpu.attention.fragments import weigh_f16
 """
 BACKWARD = """\
-from graphc.codegen.gpu.attention_fragments import column_powers, column_slopes, columns_of, from_on
-from graphc.codegen.gpu.attention_fragments import row_products, slopes
+from graphc.codegen.gpu.attention.fragments import column_powers, column_slopes, columns_of, from_on
+from graphc.codegen.gpu.attention.fragments import row_products, slopes
 """
 
 

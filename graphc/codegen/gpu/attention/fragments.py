@@ -3,7 +3,7 @@ gradient makes of them.
 
 Weights are in the place of sums where the left operand of tensor cores has to be: they go from one
 product to the other without leaving the registers (Dao, FlashAttention-2, 2023).  Shapes and lanes
-are those of `attention_device`.
+are those of `device`.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from graphc.codegen.gpu import attention_plain as plain
-from graphc.codegen.gpu.attention_device import (
+from graphc.codegen.gpu.attention import plain
+from graphc.codegen.gpu.attention.device import (
     INDEX,
     REAL,
     assembled,
@@ -21,8 +21,8 @@ from graphc.codegen.gpu.attention_device import (
     unpacked,
     word,
 )
-from graphc.codegen.gpu.attention_plain import column_of, row_of, rows_apart
-from graphc.codegen.gpu.contract_device import (
+from graphc.codegen.gpu.attention.plain import column_of, row_of, rows_apart
+from graphc.codegen.gpu.contraction.device import (
     UniTuple,
     cgutils,
     data_of,
@@ -31,7 +31,7 @@ from graphc.codegen.gpu.contract_device import (
     literal,
     types,
 )
-from graphc.codegen.gpu.contract_fragments import Lanes, multiply, read
+from graphc.codegen.gpu.contraction.fragments import Lanes, multiply, read
 
 Device = Callable[..., Any]
 PACK = {"bf16": "cvt.rn.bf16x2.f32 $0, $2, $1;", "f16": "cvt.rn.f16x2.f32 $0, $2, $1;"}

@@ -1,4 +1,4 @@
-"""What the functions of `contract_device` compute, in plain Python, for the simulator.
+"""What the functions of `device` compute, in plain Python, for the simulator.
 
 Tuples are vectors in registers; pointers and shared memory are one-dimensional arrays.
 """
@@ -137,7 +137,7 @@ def products(
     lead_b: int,
     upright_b: int,
 ) -> Vector:
-    """See `contract_fragments`: four sums of each fragment, from 16 products each."""
+    """See `fragments`: four sums of each fragment, from 16 products each."""
 
     def line(start: int, outer: int, lead: int, upright: int) -> np.ndarray:
         first, step = (outer * lead, 1) if upright else (outer, lead)
@@ -169,7 +169,7 @@ def group_products(
     upright_a: int,
     upright_b: int,
 ) -> Vector:
-    """See `contract_wgmma` and `contract_swizzle`: a line of products for each sum."""
+    """See `wgmma` and `swizzle`: a line of products for each sum."""
     count = 128 // memory.dtype.itemsize
     k, width = np.arange(count), count // 8
 

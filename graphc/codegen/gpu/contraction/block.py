@@ -8,7 +8,7 @@
      +--+ +--------+
 
 Offsets of steps of k that take divisions are worked out once per block, a piece ahead, in tables.
-How threads multiply is a subclass's: `contract_tile` and `contract_matrix`.  Finished sums pass
+How threads multiply is a subclass's: `tile` and `matrix`.  Finished sums pass
 through shared memory once more, so that neighbouring threads write neighbouring results, whatever
 else `finish` reads and writes.
 """
@@ -19,9 +19,17 @@ from abc import ABC, abstractmethod
 from functools import partial
 from typing import NamedTuple
 
-from graphc.codegen.gpu.contract_copies import Copies
-from graphc.codegen.gpu.contract_plan import WIDEST, Cut, Side, sides_of
-from graphc.codegen.gpu.contract_text import Addresses, Lines, bare, deliver, plus, times, widened
+from graphc.codegen.gpu.contraction.copies import Copies
+from graphc.codegen.gpu.contraction.plan import WIDEST, Cut, Side, sides_of
+from graphc.codegen.gpu.contraction.text import (
+    Addresses,
+    Lines,
+    bare,
+    deliver,
+    plus,
+    times,
+    widened,
+)
 from graphc.codegen.gpu.tuning import tuned
 from graphc.codegen.lowering.contraction import Form
 from graphc.codegen.python.helpers import storage

@@ -13,11 +13,11 @@ passed over lie in shared memory at any time.
 
 from __future__ import annotations
 
-from graphc.codegen.gpu.attention_matrix import PAD, MatrixAttention
-from graphc.codegen.gpu.attention_plan import FRAGMENTS, Cut, Gradient, padded
-from graphc.codegen.gpu.attention_source import NOTHING, Place
-from graphc.codegen.gpu.contract_plan import ceiling
-from graphc.codegen.gpu.contract_text import plus, times
+from graphc.codegen.gpu.attention.matrix import PAD, MatrixAttention
+from graphc.codegen.gpu.attention.plan import FRAGMENTS, Cut, Gradient, padded
+from graphc.codegen.gpu.attention.source import NOTHING, Place
+from graphc.codegen.gpu.contraction.plan import ceiling
+from graphc.codegen.gpu.contraction.text import plus, times
 
 NOTES = ("top", "part", "drop")  # of every query, in the workspace
 

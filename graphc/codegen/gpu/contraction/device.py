@@ -2,7 +2,7 @@
 loads and stores and rows of multiply-adds.
 
 Numba has no vectors; these functions write the LLVM IR that a tuple stands for.  The versions for
-the simulator, which say what each computes, are in `contract_plain`.  Counts and steps that are
+the simulator, which say what each computes, are in `plain`.  Counts and steps that are
 not run-time values are literals in the source.
 """
 
@@ -13,7 +13,7 @@ from typing import Any
 
 from numba import types as numba_types
 
-from graphc.codegen.gpu import contract_plain as plain
+from graphc.codegen.gpu.contraction import plain
 from graphc.gpu import SIMULATED, compiler_parts
 
 Device = Callable[..., Any]

@@ -10,10 +10,10 @@ A warp multiplies fragments: 16 x 16 of A with 16 x 8 of B, four sums of each pr
 
 from __future__ import annotations
 
-from graphc.codegen.gpu.contract_copies import Copies
-from graphc.codegen.gpu.contract_pipeline import Pipeline
-from graphc.codegen.gpu.contract_plan import WARP, Side
-from graphc.codegen.gpu.contract_text import plus
+from graphc.codegen.gpu.contraction.copies import Copies
+from graphc.codegen.gpu.contraction.pipeline import Pipeline
+from graphc.codegen.gpu.contraction.plan import WARP, Side
+from graphc.codegen.gpu.contraction.text import plus
 
 HIGH, WIDE, DEEP = 16, 8, 16  # a fragment of the result, and its products
 

@@ -12,11 +12,11 @@ memory take 16 bytes and the lanes of a warp meet in no bank
 
 from __future__ import annotations
 
-from graphc.codegen.gpu.contract_block import BlockSource
-from graphc.codegen.gpu.contract_copies import Copies
-from graphc.codegen.gpu.contract_pipeline import Pipeline
-from graphc.codegen.gpu.contract_plan import Side, vector_of
-from graphc.codegen.gpu.contract_text import plus, times
+from graphc.codegen.gpu.contraction.block import BlockSource
+from graphc.codegen.gpu.contraction.copies import Copies
+from graphc.codegen.gpu.contraction.pipeline import Pipeline
+from graphc.codegen.gpu.contraction.plan import Side, vector_of
+from graphc.codegen.gpu.contraction.text import plus, times
 from graphc.codegen.gpu.tuning import tuned
 
 WARP, WARP_DOWN, WARP_ACROSS = 32, 4, 8

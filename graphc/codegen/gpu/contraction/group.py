@@ -7,12 +7,12 @@ copies while they go on; those of the piece before end meanwhile, so one piece m
 
 from __future__ import annotations
 
-from graphc.codegen.gpu.contract_copies import Copies
-from graphc.codegen.gpu.contract_matrix import HIGH, WIDE
-from graphc.codegen.gpu.contract_pipeline import Pipeline
-from graphc.codegen.gpu.contract_plan import ATOM, GROUP_ROWS, WARP, Side
-from graphc.codegen.gpu.contract_swizzle import Swizzled
-from graphc.codegen.gpu.contract_text import plus
+from graphc.codegen.gpu.contraction.copies import Copies
+from graphc.codegen.gpu.contraction.matrix import HIGH, WIDE
+from graphc.codegen.gpu.contraction.pipeline import Pipeline
+from graphc.codegen.gpu.contraction.plan import ATOM, GROUP_ROWS, WARP, Side
+from graphc.codegen.gpu.contraction.swizzle import Swizzled
+from graphc.codegen.gpu.contraction.text import plus
 from graphc.codegen.gpu.tuning import tuned
 from graphc.codegen.python.helpers import storage
 from graphc.ir.types import F32

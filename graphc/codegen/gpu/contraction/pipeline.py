@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from functools import partial
 
-from graphc.codegen.gpu.contract_block import BlockSource, Run
-from graphc.codegen.gpu.contract_copies import Copies
-from graphc.codegen.gpu.contract_text import plus
+from graphc.codegen.gpu.contraction.block import BlockSource, Run
+from graphc.codegen.gpu.contraction.copies import Copies
+from graphc.codegen.gpu.contraction.text import plus
 from graphc.codegen.python.helpers import storage
 
 

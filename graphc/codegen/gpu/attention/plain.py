@@ -1,4 +1,4 @@
-"""What the functions of `attention_device` compute, in plain Python, for the simulator; and which
+"""What the functions of `device` compute, in plain Python, for the simulator; and which
 row and column an element of a tuple is of.
 """
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from graphc.codegen.gpu.attention_plan import FRAGMENTS
+from graphc.codegen.gpu.attention.plan import FRAGMENTS
 from graphc.gpu import exchange, fma
 
 Vector = tuple[Any, ...]

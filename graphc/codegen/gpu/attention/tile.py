@@ -9,10 +9,10 @@ read at once.  Weights pass through shared memory, key by key, between threads t
 
 from __future__ import annotations
 
-from graphc.codegen.gpu.attention_plan import Attention, Cut
-from graphc.codegen.gpu.attention_source import AttentionSource, Place
-from graphc.codegen.gpu.contract_plan import ceiling
-from graphc.codegen.gpu.contract_text import plus
+from graphc.codegen.gpu.attention.plan import Attention, Cut
+from graphc.codegen.gpu.attention.source import AttentionSource, Place
+from graphc.codegen.gpu.contraction.plan import ceiling
+from graphc.codegen.gpu.contraction.text import plus
 
 RUN = 4  # elements of a line that are read at once: 16 bytes
 

@@ -23,9 +23,9 @@ from abc import ABC, abstractmethod
 from functools import partial
 from typing import NamedTuple
 
-from graphc.codegen.gpu.attention_plan import Attention, Cut, Side
-from graphc.codegen.gpu.contract_plan import ceiling
-from graphc.codegen.gpu.contract_text import Addresses, Lines, plus, times
+from graphc.codegen.gpu.attention.plan import Attention, Cut, Side
+from graphc.codegen.gpu.contraction.plan import ceiling
+from graphc.codegen.gpu.contraction.text import Addresses, Lines, plus, times
 from graphc.codegen.python.helpers import storage
 from graphc.ir.types import BOOL, DType
 from graphc.ops.nn.attention_scores import HIDDEN
@@ -86,7 +86,7 @@ class Copier(NamedTuple):
 class AttentionSource(ABC):
     """Writes the kernel of one cut.
 
-    Tuples of scores and of results have the shapes `near` and `far` (see `attention_device`);
+    Tuples of scores and of results have the shapes `near` and `far` (see `device`);
     `lanes` share a row, and a thread has `held` rows.
     """
 

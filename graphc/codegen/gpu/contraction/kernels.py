@@ -12,14 +12,14 @@ from __future__ import annotations
 
 from graphc.codegen.gemm.form import normalise, total
 from graphc.codegen.gpu.arch import Chip
-from graphc.codegen.gpu.contract_block import BlockSource
-from graphc.codegen.gpu.contract_finish import Finish, accumulator_of, buffers_of
-from graphc.codegen.gpu.contract_group import GroupSource
-from graphc.codegen.gpu.contract_matrix import MatrixSource
-from graphc.codegen.gpu.contract_plan import WARP, Cut, Group, Matrix, Thin, Tile, cut
-from graphc.codegen.gpu.contract_text import Lines
-from graphc.codegen.gpu.contract_thin import ThinSource, thin_cut
-from graphc.codegen.gpu.contract_tile import PipelinedTile, TileSource
+from graphc.codegen.gpu.contraction.block import BlockSource
+from graphc.codegen.gpu.contraction.finish import Finish, accumulator_of, buffers_of
+from graphc.codegen.gpu.contraction.group import GroupSource
+from graphc.codegen.gpu.contraction.matrix import MatrixSource
+from graphc.codegen.gpu.contraction.plan import WARP, Cut, Group, Matrix, Thin, Tile, cut
+from graphc.codegen.gpu.contraction.text import Lines
+from graphc.codegen.gpu.contraction.thin import ThinSource, thin_cut
+from graphc.codegen.gpu.contraction.tile import PipelinedTile, TileSource
 from graphc.codegen.gpu.emit import HEADER, maker
 from graphc.codegen.gpu.launch import Buffers, Launch, Operand
 from graphc.codegen.gpu.tuning import tuned
@@ -31,21 +31,21 @@ from graphc.ir.types import BF16, F16, F32, DType
 from graphc.record import replace
 
 IMPORTS = """\
-from graphc.codegen.gpu.contract_device import dots, fixed, is_aligned, keep, load, outer, plus
-from graphc.codegen.gpu.contract_device import read, repeat, widen, widen_bf16, widen_f16, write
-from graphc.codegen.gpu.contract_device import write_column
+from graphc.codegen.gpu.contraction.device import dots, fixed, is_aligned, keep, load, outer, plus
+from graphc.codegen.gpu.contraction.device import read, repeat, widen, widen_bf16, widen_f16, write
+from graphc.codegen.gpu.contraction.device import write_column
 """
 FURTHER_IMPORTS = {  # by what calls them
     "commit_copies(": """\
-from graphc.codegen.gpu.contract_fragments import commit_copies, copy, wait_for_groups
+from graphc.codegen.gpu.contraction.fragments import commit_copies, copy, wait_for_groups
 """,
     " products_": """\
-from graphc.codegen.gpu.contract_fragments import products_bf16, products_f16
+from graphc.codegen.gpu.contraction.fragments import products_bf16, products_f16
 """,
     " group_products_": """\
-from graphc.codegen.gpu.contract_wgmma import first_atom, group_products_bf16, group_products_f16
-from graphc.codegen.gpu.contract_wgmma import group_products_tf32, settled, show_copies
-from graphc.codegen.gpu.contract_wgmma import wait_for_products
+from graphc.codegen.gpu.contraction.wgmma import first_atom, group_products_bf16, group_products_f16
+from graphc.codegen.gpu.contraction.wgmma import group_products_tf32, settled, show_copies
+from graphc.codegen.gpu.contraction.wgmma import wait_for_products
 """,
 }
 

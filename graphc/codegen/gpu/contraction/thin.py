@@ -12,7 +12,7 @@ from functools import partial
 
 from graphc.codegen.gemm.form import Groups, Loop, normalise, total
 from graphc.codegen.gpu.arch import Chip
-from graphc.codegen.gpu.contract_plan import (
+from graphc.codegen.gpu.contraction.plan import (
     WIDEST,
     Cut,
     Terms,
@@ -25,7 +25,15 @@ from graphc.codegen.gpu.contract_plan import (
     operand,
     possible_splits,
 )
-from graphc.codegen.gpu.contract_text import Addresses, Lines, bare, deliver, plus, times, widened
+from graphc.codegen.gpu.contraction.text import (
+    Addresses,
+    Lines,
+    bare,
+    deliver,
+    plus,
+    times,
+    widened,
+)
 from graphc.codegen.gpu.tuning import tuned
 from graphc.codegen.lowering.contraction import Form
 from graphc.codegen.python.helpers import storage

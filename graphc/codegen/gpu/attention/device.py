@@ -11,7 +11,7 @@ A tuple holds what a lane has of a tile of scores or of results.  `shape` says w
     -n   results of n rows, row by row; its columns in runs of four, 4 * `lanes` apart
 
 What the functions compute is said once more, in plain Python for the simulator, in
-`attention_plain`.
+`plain`.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from graphc.codegen.gpu import attention_plain as plain
-from graphc.codegen.gpu.attention_plain import column_of, row_of, rows_apart
-from graphc.codegen.gpu.contract_device import cgutils, data_of, device, ir, literal, types
+from graphc.codegen.gpu.attention import plain
+from graphc.codegen.gpu.attention.plain import column_of, row_of, rows_apart
+from graphc.codegen.gpu.contraction.device import cgutils, data_of, device, ir, literal, types
 
 Device = Callable[..., Any]
 INDEX, REAL = types.int64, types.float32

@@ -1,0 +1,1 @@
+"""Kernels of attention: `plan` says who reads what, `source` writes the frame, others multiply."""
