@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING, Any
 
 from graphc.arithmetic import KINDS, even_parts
 from graphc.errors import GraphError
-from graphc.ir.unknowns import Atom, Guard, Location, Monomial, Terms, text_of
-from graphc.seams.cpython import frame_above
+from graphc.ir.unknowns import Atom, Guard, Monomial, Terms, text_of
+from graphc.ir.user_lines import asking
 
 LONGEST = 60  # characters of a formula in a text; others are shown by a number
 FAR = 1024  # a size for which all pays that pays for large ones
@@ -271,7 +271,7 @@ class Scope:
         found = self.guards.get((plain, relation))
         if found is None:
             holds = plain.hint > 0 if relation == ">" else plain.hint == 0
-            found = Guard(plain, relation, holds, _caller())
+            found = Guard(plain, relation, holds, asking(self.typing))
             self.guards[plain, relation] = found
             self._learn(found)
         return found.holds
@@ -297,14 +297,6 @@ class Scope:
         if isinstance(difference, Size) and not _checking.get():
             self._guarded(difference, "==")
         return size.hint
-
-
-def _caller() -> Location | None:
-    """The line of the compiler that asks."""
-    frame: Any = frame_above(2)
-    while frame is not None and frame.f_code.co_filename == __file__:
-        frame = frame.f_back
-    return (frame.f_code.co_filename, frame.f_lineno) if frame is not None else None
 
 
 # Whatever is typed as an int takes a Size: type checkers see a kind of int.  It is none for Python,

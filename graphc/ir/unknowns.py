@@ -39,6 +39,11 @@ class Guard:
         self.holds = holds
         self.where = where
 
+    @property
+    def asked(self) -> str:
+        """What must hold, and which line of the user's asks for it."""
+        return f"{self!r} ({self.where[0]}:{self.where[1]})" if self.where else repr(self)
+
     def __repr__(self) -> str:
         plus = [(m, c) for m, c in self.difference.terms if c > 0]
         minus = [(m, -c) for m, c in self.difference.terms if c < 0]

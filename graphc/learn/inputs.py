@@ -21,9 +21,9 @@ import numpy as np
 
 from graphc.errors import GraphError
 from graphc.frontend.session.variable import Variable
-from graphc.frontend.trace.trace import locate
 from graphc.frontend.trace.tree import flatten, leaf_names, unflatten
 from graphc.ir.types import Type
+from graphc.ir.user_lines import locate
 from graphc.learn.trees import matched
 from graphc.ops.control.resource import RESOURCE, keepers
 from graphc.ops.record.value import emit

@@ -190,6 +190,22 @@ def test_a_choice_by_size_is_a_guard():
         np.testing.assert_allclose(compiled(np.zeros(n)), np.full(n, 1.0 if n > 50 else -1.0))
 
 
+def test_a_guard_names_the_line_that_asks():
+    def compute(x):
+        y = x.reshape(-1, 2, 3)
+        return y * 2 if len(x) > 50 else y
+
+    compiled, line = gc.compile(compute), compute.__code__.co_firstlineno
+    for n in (6, 12, 18, 60, 66, 600, 24):
+        np.testing.assert_allclose(compiled(np.ones(n)), compute(np.ones(n)))
+    assert len(compiled.compiles) == 3
+    assert compiled.compiles[-1].reason.endswith(f"test_open_sizes.py:{line + 2})")
+
+    needed = gc.compile(lambda x: sum(x[k] for k in range(len(x))), max_compiles=4)
+    with pytest.raises(GraphError, match=r"\(tests/frontend/test_open_sizes.py:\d+\) is needed"):
+        [needed(np.ones(n)) for n in range(2, 9)]
+
+
 @pytest.mark.parametrize("number", [0, -1, "a", 1.5, True])
 def test_a_limit_of_compilations_is_a_positive_number(number):
     with pytest.raises(GraphError, match="max_compiles must be a number from 1"):
@@ -256,7 +272,10 @@ def test_the_dump_says_which_sizes_are_open(tmp_path):
         lambda x: x * 2 if x.shape[0] > 3 else x, sizes={"x": ("n", 3)}, dump=tmp_path / "dump"
     )
     named(f32(5, 3))
-    assert "sizes n\n   for n > 3\n" in (tmp_path / "dump/index.txt").read_text()
+    assert (
+        "sizes n\n   for n > 3 (tests/frontend/test_open_sizes.py:"
+        in (tmp_path / "dump/index.txt").read_text()
+    )
     assert "f32[n,3]" in (tmp_path / "dump/00-trace.gir").read_text()
 
 

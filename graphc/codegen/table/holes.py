@@ -73,7 +73,7 @@ class Openings:
     def finish(self, params: Shapes) -> Formulas:
         """All formulas of a program that takes these shapes."""
         guards = tuple(
-            Guard(self.polynomial(g.difference), _RELATIONS[g.relation, g.holds], repr(g))
+            Guard(self.polynomial(g.difference), _RELATIONS[g.relation, g.holds], g.asked)
             for g in self.scope.guards.values()
         )
         extents = tuple(

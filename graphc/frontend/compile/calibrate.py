@@ -25,9 +25,9 @@ from graphc.frontend.compile.decorator import CompiledFunction, compile
 from graphc.frontend.compile.engine import Built
 from graphc.frontend.files.loaded import LoadedGraph
 from graphc.frontend.trace.placement import device
-from graphc.frontend.trace.trace import locate
 from graphc.ir.graph import Node
 from graphc.ir.place import device_of, parse_device
+from graphc.ir.user_lines import locate
 from graphc.ir.verify import with_blocks
 from graphc.ops.record.value import functions
 from graphc.passes.placement.cost import key_of, key_of_all

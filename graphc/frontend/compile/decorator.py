@@ -37,7 +37,6 @@ from graphc.frontend.compile.signature import (
     Signature,
     Weak,
     argument_names,
-    difference,
     not_arrays,
     owner_of,
     parameter_names,
@@ -50,7 +49,6 @@ from graphc.frontend.trace.calls import seen
 from graphc.frontend.trace.recording import is_recording, noticing
 from graphc.frontend.trace.trace import (
     Parameter,
-    defined_at,
     trace_function,
     traced_before,
     without_internal_frames,
@@ -60,6 +58,7 @@ from graphc.ir.graph import Graph, Program
 from graphc.ir.op import OPS
 from graphc.ir.sizes import Scope
 from graphc.ir.types import substitute_dim, tensor
+from graphc.ir.user_lines import defined_at
 from graphc.ops.record.value import _ACTIVE, Value, current, lift, trace_of
 from graphc.record import replace
 from graphc.runtime.call.open import Latest
@@ -420,20 +419,21 @@ class CompiledFunction(Generic[P, R]):
             return variant.built
 
     def _note_compile(self, variant: Variant, built: Built) -> None:
-        earlier = [entry.signature for entry in self.compiles]
-        reason = variant.reason or difference(variant.signature, earlier)
-        self._newest = built
-        self.compiles.append(
-            Compile(variant.signature, reason, built.seconds, built.compiled, built.cached)
-        )
+        self._newest, given = built, variant.signature
+        why = variant.reason or self._difference(given)
+        self.compiles.append(Compile(given, why, built.seconds, built.compiled, built.cached))
+
+    def _difference(self, signature: Signature) -> str:
+        """What a signature has that none before had, and why no compilation serves it as well."""
+        family = self._families.get(family_of(signature), Family())
+        return family.difference(signature, [entry.signature for entry in self.compiles])
 
     def _check_compiles(self, signature: Signature) -> None:
         """Raise GraphError for one compilation more than the user has allowed."""
         if self.max_compiles is not None and len(self.compiles) >= self.max_compiles:
-            reason = difference(signature, [entry.signature for entry in self.compiles])
             raise GraphError(
                 f"{self._binder.title} was compiled {len(self.compiles)} times, as often as"
-                f" max_compiles= allows; now {reason}",
+                f" max_compiles= allows; now {self._difference(signature)}",
                 location=defined_at(self.function),
                 hint="name the dimensions that change: sizes=",
             )

@@ -20,11 +20,11 @@ from graphc.frontend.compile.open_sizes import (
     examples_of,
     named_shapes,
 )
-from graphc.frontend.compile.signature import Signature, parameter_type
+from graphc.frontend.compile.signature import Signature, difference, parameter_type
 from graphc.frontend.compile.variant import Variant
-from graphc.frontend.trace.trace import locate
 from graphc.ir.sizes import Scope
 from graphc.ir.types import Dim, Type
+from graphc.ir.user_lines import locate
 from graphc.record import replace
 from graphc.runtime.call.open import Shapes
 
@@ -102,6 +102,11 @@ class Family:
     def reason(self) -> str:
         """Why there is one more compilation."""
         return f"the sizes break {self.open.refused}" if self.open.refused else ""
+
+    def difference(self, signature: Signature, earlier: Sequence[Signature]) -> str:
+        """What a signature has that none before had, and why no compilation serves it as well."""
+        closed = self.open.closed.partition("\n")[0]
+        return f"{difference(signature, earlier)}{f'; {closed}' if closed else ''}"
 
     def note(self, signature: Signature) -> None:
         """A call that gets a compilation of its own."""

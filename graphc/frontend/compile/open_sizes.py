@@ -135,8 +135,10 @@ class OpenBuilds(Generic[Origin]):
     def _add(self, built: Built, origin: Origin) -> None:
         self.made.insert(0, (built, origin))
         formulas = built.formulas
-        for guard in formulas.guards if formulas is not None else ():
-            if guard.relation == "zero":
+        if formulas is None:
+            return
+        for guard in formulas.guards:
+            if guard.relation == "zero" and formulas.is_plain(guard.polynomial):
                 self.closed = f"{guard.text} is needed"
 
 

@@ -9,8 +9,8 @@ import numpy as np
 
 from graphc.errors import TraceError, TypeRuleError
 from graphc.frontend.compile.signature import as_array
-from graphc.frontend.trace.trace import locate
 from graphc.ir.types import DType, Type, dtype, tensor
+from graphc.ir.user_lines import locate
 from graphc.ops.record.value import _ACTIVE, Value
 
 

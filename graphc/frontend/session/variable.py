@@ -18,10 +18,10 @@ import numpy as np
 from graphc.errors import GraphError, RunError, TypeRuleError
 from graphc.frontend.session.initial import initial_value
 from graphc.frontend.trace.colocation import tied
-from graphc.frontend.trace.trace import locate
 from graphc.ir.op import OPS, Effect
 from graphc.ir.types import DTYPES, DType, Type, tensor
 from graphc.ir.types import dtype as as_dtype
+from graphc.ir.user_lines import locate
 from graphc.ops.control.state import MAIN
 from graphc.ops.record.dims import shape_of
 from graphc.ops.record.value import (

@@ -23,9 +23,9 @@ import numpy as np
 from graphc.errors import GraphError, RunError, TraceError
 from graphc.frontend.summaries.writers import CSV, JSONL, Entry, Histogram, Picture, Writer
 from graphc.frontend.trace.recording import is_recording
-from graphc.frontend.trace.trace import locate
 from graphc.ir.graph import Graph
 from graphc.ir.op import OPS
+from graphc.ir.user_lines import locate
 from graphc.ops.control.outside import recorders
 from graphc.ops.record.value import current, emit
 

@@ -20,10 +20,10 @@ from typing import Any
 from graphc.errors import GraphError
 from graphc.frontend.session.variable import Variable
 from graphc.frontend.trace.colocation import join, root_of, tie
-from graphc.frontend.trace.trace import locate
 from graphc.frontend.trace.tree import flatten
 from graphc.ir.op import Effect
 from graphc.ir.place import Constraint, Spec, parse_spec, variable_group
+from graphc.ir.user_lines import locate
 from graphc.ops.record.value import Trace, Value, current
 from graphc.passes.placement.constrain import check_spec
 

@@ -14,13 +14,14 @@ import numpy as np
 
 from graphc.errors import GraphError, TraceError
 from graphc.frontend.compile.signature import Static, is_number, leaf_key, parameter_type
-from graphc.frontend.trace.trace import FunctionTrace, Parameter, identifier, location_of
+from graphc.frontend.trace.trace import FunctionTrace, Parameter, identifier
 from graphc.frontend.trace.tracer import Tracer
 from graphc.frontend.trace.tree import TreeDef, flatten, leaf_names, unflatten, unique_names
 from graphc.ir.graph import Graph, Node
 from graphc.ir.op import OPS
 from graphc.ir.promotion import weak_promote
 from graphc.ir.types import DType, Type
+from graphc.ir.user_lines import location_of
 from graphc.ops.control.control import param_node
 from graphc.ops.record.value import (
     Trace,

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import itertools
-import os
 import re
 import types
 import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import field
-from pathlib import Path
 from time import perf_counter
 from typing import Any, TypeVar
 
@@ -24,62 +22,12 @@ from graphc.ir.graph import Builder, Graph, Location, Node, is_same
 from graphc.ir.op import OPS
 from graphc.ir.sizes import Scope, Size
 from graphc.ir.types import Dim, DType, Type
+from graphc.ir.user_lines import locate, location_of, user_file
 from graphc.ops.record.value import Stateful, Trace, Value, current, is_python_number, lift, tracing
 from graphc.record import record
-from graphc.seams.cpython import frame_above
 
-# Frames of these files are never what the user wrote.
-_INTERNAL = (
-    str(Path(__file__).resolve().parents[2]) + os.sep,
-    str(Path(np.__file__).resolve().parent) + os.sep,
-    "<__array_function__",
-    "<frozen",
-)
-_FILES: dict[types.CodeType, str | None] = {}
 USUAL_COUNT = 32  # what is taken for a size that only a run can tell where decisions are made
 MOST_COPIES = 1000  # of one line, before a hint says that there are loops
-
-
-def _user_file(code: types.CodeType) -> str | None:
-    """The file of a code object as users know it; None for code of graphc and NumPy."""
-    name = code.co_filename
-    if name.startswith(_INTERNAL):
-        return None
-    here = os.getcwd() + os.sep
-    return name[len(here) :] if name.startswith(here) else name
-
-
-def locate(start: int = 1) -> Location | None:
-    """(file, line) of the innermost frame outside graphc; the answer per code object is cached."""
-    frame: types.FrameType | None = frame_above(start)
-    while frame is not None:
-        code = frame.f_code
-        try:
-            name = _FILES[code]
-        except KeyError:
-            name = _FILES[code] = _user_file(code)
-        if name is not None:
-            return name, frame.f_lineno
-        frame = frame.f_back
-    return None
-
-
-def location_of(error: BaseException) -> Location | None:
-    """Where in the user's code an error that passed through graphc came from."""
-    found, traceback = None, error.__traceback__
-    while traceback is not None:
-        name = _user_file(traceback.tb_frame.f_code)
-        if name is not None:
-            found = name, traceback.tb_lineno
-        traceback = traceback.tb_next
-    return found
-
-
-def defined_at(function: Callable[..., Any]) -> Location | None:
-    """Where the user defined a function; None for functions of C, NumPy and graphc."""
-    code = getattr(function, "__code__", None)
-    name = _user_file(code) if code is not None else None
-    return (name, code.co_firstlineno) if code is not None and name is not None else None
 
 
 Failure = TypeVar("Failure", bound=BaseException)
@@ -89,7 +37,7 @@ def without_internal_frames(error: Failure) -> Failure:
     """The error with a traceback of the user's frames only."""
     frames, traceback = [], error.__traceback__
     while traceback is not None:
-        if _user_file(traceback.tb_frame.f_code) is not None:
+        if user_file(traceback.tb_frame.f_code) is not None:
             frames.append(traceback)
         traceback = traceback.tb_next
     kept: types.TracebackType | None = None

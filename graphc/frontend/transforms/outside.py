@@ -9,10 +9,10 @@ from collections.abc import Callable
 from typing import Any
 
 from graphc.errors import GraphError, RunError, TraceError
-from graphc.frontend.trace.trace import locate
 from graphc.frontend.trace.tree import NONE, TreeDef, flatten, unflatten
 from graphc.ir.op import OPS
 from graphc.ir.types import Type
+from graphc.ir.user_lines import locate
 from graphc.ops.control.outside import function_of
 from graphc.ops.record.value import emit
 

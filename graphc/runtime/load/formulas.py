@@ -110,6 +110,12 @@ class Formulas:
                 return guard.text
         return ""
 
+    def is_plain(self, polynomial: Polynomial) -> bool:
+        """Whether it is one of the symbols alone, which a number of values of them can make zero:
+        a remainder is zero for many.
+        """
+        return all(k < len(self.symbols) for _, unknowns in polynomial for k in unknowns)
+
     def fits(self, shapes: Sequence[tuple[int, ...]]) -> list[int] | None:
         """The unknowns for arrays of these shapes; None if the program is not for them."""
         symbols = self.symbols_of(shapes)

@@ -1,0 +1,81 @@
+"""The user's own lines: those outside of graphc and NumPy."""
+
+from __future__ import annotations
+
+import os
+import types
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from graphc.ir.unknowns import Location
+from graphc.seams.cpython import frame_above
+
+# Frames of these files are never what the user wrote.
+_INTERNAL = (
+    str(Path(__file__).resolve().parents[1]) + os.sep,
+    str(Path(np.__file__).resolve().parent) + os.sep,
+    "<__array_function__",
+    "<frozen",
+)
+_FILES: dict[types.CodeType, str | None] = {}
+
+
+def user_file(code: types.CodeType) -> str | None:
+    """The file of a code object as users know it; None for code of graphc and NumPy."""
+    name = code.co_filename
+    if name.startswith(_INTERNAL):
+        return None
+    here = os.getcwd() + os.sep
+    return name[len(here) :] if name.startswith(here) else name
+
+
+def locate(start: int = 1) -> Location | None:
+    """(file, line) of the innermost frame outside graphc; the answer per code object is cached."""
+    frame: types.FrameType | None = frame_above(start)
+    while frame is not None:
+        code = frame.f_code
+        try:
+            name = _FILES[code]
+        except KeyError:
+            name = _FILES[code] = user_file(code)
+        if name is not None:
+            return name, frame.f_lineno
+        frame = frame.f_back
+    return None
+
+
+def location_of(error: BaseException) -> Location | None:
+    """Where in the user's code an error that passed through graphc came from."""
+    found, traceback = None, error.__traceback__
+    while traceback is not None:
+        name = user_file(traceback.tb_frame.f_code)
+        if name is not None:
+            found = name, traceback.tb_lineno
+        traceback = traceback.tb_next
+    return found
+
+
+def defined_at(function: Callable[..., Any]) -> Location | None:
+    """Where the user defined a function; None for functions of C, NumPy and graphc."""
+    code = getattr(function, "__code__", None)
+    name = user_file(code) if code is not None else None
+    return (name, code.co_firstlineno) if code is not None and name is not None else None
+
+
+def asking(tracing: bool) -> Location | None:
+    """The user's line that asks for something: its own while it is traced, else that of the node
+    that a pass looks at.
+    """
+    frame = frame_above(2)
+    while frame is not None:
+        file = user_file(frame.f_code)
+        if file is not None:
+            return (file, frame.f_lineno) if tracing else None
+        loc: Location | None = getattr(frame.f_locals.get("node"), "loc", None)
+        if loc is not None:
+            return loc
+        frame = frame.f_back
+    return None
