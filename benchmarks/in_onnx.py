@@ -10,12 +10,11 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from onnx import TensorProto, helper, numpy_helper
+from onnx import helper, numpy_helper
 
 from benchmarks.cases import HEADS, HIDDEN
 
 OPSET = 20
-TYPES = {"float32": TensorProto.FLOAT, "int32": TensorProto.INT32}
 
 
 class Net:
@@ -50,12 +49,13 @@ class Net:
         constants = self.constant(scale), self.constant(shift)
         return self.op("LayerNormalization", x, *constants, axis=-1, epsilon=epsilon)
 
-    def model(self, output: str) -> bytes:
+    def model(self, output: str, dtype: Any = np.float32) -> bytes:
+        kind = helper.np_dtype_to_tensor_dtype
         values = [
-            helper.make_tensor_value_info(name, TYPES[str(array.dtype)], array.shape)
+            helper.make_tensor_value_info(name, kind(array.dtype), array.shape)
             for name, array in self.inputs.items()
         ]
-        result = helper.make_tensor_value_info(output, TensorProto.FLOAT, None)
+        result = helper.make_tensor_value_info(output, kind(np.dtype(dtype)), None)
         graph = helper.make_graph(self.nodes, "case", values, [result], self.initializers)
         model = helper.make_model(
             graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=9

@@ -114,13 +114,16 @@ def jax(case: Case, arguments: tuple[Any, ...], threads: int) -> Run:
 
 
 def onnxruntime(case: Case, arguments: tuple[Any, ...], threads: int) -> Run:
-    import onnxruntime
-
     from benchmarks import in_onnx
 
     if case.function is None:
         raise Unavailable("ONNX Runtime does not train")
-    model, feeds = in_onnx.build(kind(case), arguments)
+    return onnx_session(*in_onnx.build(kind(case), arguments), threads)
+
+
+def onnx_session(model: bytes, feeds: dict[str, np.ndarray], threads: int) -> Run:
+    import onnxruntime
+
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
