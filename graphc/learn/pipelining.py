@@ -13,6 +13,8 @@ from functools import reduce
 from itertools import chain
 from typing import Any
 
+import numpy as np
+
 from graphc.config import Config
 from graphc.errors import GraphError
 from graphc.frontend.compile.decorator import CompiledFunction
@@ -179,25 +181,40 @@ def pipeline(
     ways = (combine,) if isinstance(combine, str) else tuple(combine)
     if not callable(function):
         raise GraphError(f"pipeline takes a function, got {type(function).__name__}")
-    if not all(groups) or not groups or not isinstance(chunks, int) or chunks < 1:
+    if not all(groups) or not groups or not _is_count(chunks):
         raise GraphError("pipeline takes one device or more, and one chunk or more")
     if unknown := [way for way in ways if way not in WAYS]:
         raise GraphError(f"results are combined by {', '.join(WAYS)}, not by {unknown[0]!r}")
     if gradients and (len(ways) > 2 or ways[0] == "concatenate"):
         raise GraphError("a value with gradients is combined by mean or sum, and aux by one way")
-    if isinstance(stages, str) and stages != "auto":
-        raise GraphError(f'stages are a number, names or "auto", not {stages!r}')
+    names = _stages(stages)
     if memory_limit is not None and (stages != "auto" or not gradients):
         raise GraphError('memory_limit is for stages="auto" and gradients')
-    names = stages if isinstance(stages, int | str | None) else tuple(stages)
     options = Options(groups, schedule, checkpoint, balance, names, has_aux, gradients)
     return Pipeline(function, chunks, ways, options, memory_limit)
+
+
+def _is_count(number: Any) -> bool:
+    """Is it a whole number from 1?"""
+    return isinstance(number, int | np.integer) and int(number) > 0
+
+
+def _stages(stages: Any) -> int | str | tuple[str, ...] | None:
+    """The number of stages, their names or "auto". Raises GraphError for anything else."""
+    if stages is None or stages == "auto" or _is_count(stages):
+        return stages  # type: ignore[no-any-return]
+    listed = isinstance(stages, Sequence) and not isinstance(stages, str)
+    if listed and all(isinstance(name, str) for name in stages):
+        return tuple(stages)
+    raise GraphError(f'stages are a number from 1, names or "auto", not {stages!r}')
 
 
 def _groups(devices: Sequence[str] | Sequence[Sequence[str]]) -> tuple[tuple[str, ...], ...]:
     """The devices of each pipeline. Raises GraphError where they are of different numbers."""
     if isinstance(devices, str):
         return ((devices,),)
+    if not isinstance(devices, Sequence):
+        raise GraphError(f"pipeline takes a list of devices, got {type(devices).__name__}")
     groups = [group for group in devices if not isinstance(group, str)]
     if not groups:
         return (tuple(map(str, devices)),)

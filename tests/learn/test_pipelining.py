@@ -410,7 +410,8 @@ def test_what_cannot_be_piped() -> None:
         (mlp, {"checkpoint": "often"}, "checkpoint is always"),
         (mlp, {"balance": "luck"}, "time or bytes"),
         (mlp, {"stages": 500}, "are no 500 stages"),
-        (mlp, {"stages": "all"}, 'names or "auto"'),
+        *((mlp, {"stages": bad}, 'names or "auto"') for bad in ("all", 0, -1, 1.5, [3])),
+        (mlp, {"devices": None}, "a list of devices, got NoneType"),
         (mlp, {"memory_limit": 1e6}, 'stages="auto"'),
         (counting, {}, "assigns a variable"),
         (lambda params, batch: params[0].sum(), {}, "depends on the batch"),
@@ -423,3 +424,19 @@ def test_what_cannot_be_piped() -> None:
             parallel.schedule("1f1b", *numbers)
     with pytest.raises(TypeRuleError, match="differ in their rows"):
         parallel.pipeline(mlp, TWO)(LAYERS, (BATCH[0], BATCH[1][:-1]))
+
+
+def test_products_and_sums_over_chunks_are_one_kernel() -> None:
+    """A gradient is added to those of earlier chunks where it is made."""
+    batch = tuple(rng.standard_normal((256, 64)) for _ in range(2))
+    params = [rng.standard_normal((64, 64)) for _ in range(4)]
+    piped = parallel.pipeline(mlp, TWO, 4, checkpoint="never")
+    program = gc.compile(piped, devices=TWO, threads=1).lower(params, batch)
+    kinds = [
+        sorted(inner.op.name for inner in node.regions[0].nodes)
+        for graph in program.graphs
+        for node in graph.nodes
+        if node.op.name == "fused" and getattr(node.type, "dims", ()) == (64, 64)
+    ]
+    assert ["add"] not in kinds
+    assert sum(found == ["add", "einsum"] for found in kinds) == 3 * len(params)

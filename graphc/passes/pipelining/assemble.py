@@ -182,18 +182,27 @@ class _Cell:
         if kind != "W":
             for node, param in cells.seeds.items():
                 self.mapped[param] = self.cotangent(node)
-        for node in cells.backward:
-            if kind == "B" or (kind == "W") == (node in cells.weights):
-                self.emit(node)
+        parts: dict[Node, list[Node]] = {}
         for node, made in cells.gradients.items():
+            parts.setdefault(made, []).append(node)
+        for made in cells.backward:
+            if kind == "B" or (kind == "W") == (made in cells.weights):
+                self.emit(made)
+                self.arrived(parts.pop(made, ()), made)  # a product and its sum are one kernel
+        for made, nodes in parts.items():
+            self.arrived(nodes, made)
+        self.kept.update(self.mapped)
+
+    def arrived(self, nodes: Sequence[Node], made: Node) -> None:
+        """The gradient of parameters and of values of earlier stages is there."""
+        for node in nodes:
             name = self.chunk.names.get(node)
             if name is not None:
-                if kind != "I":
+                if self.action.kind != "I":
                     self.accumulate(name, self.value(made))
-            elif kind != "W":
+            elif self.action.kind != "W":
                 found = self.owner.cotangents.setdefault((self.action.chunk, node), [])
                 found.append((self.action.stage, self.value(made)))
-        self.kept.update(self.mapped)
 
     def cotangent(self, node: Node) -> Node:
         """The sum of what reached a value, from later stages first."""
