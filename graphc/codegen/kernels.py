@@ -287,9 +287,8 @@ def _contract_spec(region: Graph, config: Config, staged: bool) -> Spec:
     parts = 1 if rows else parts_of(form, plain, config)
     if parts > 1:
         return _partial_spec(region, form, order, parts, config)
-    widened = form.element is not tensor_type(form.node).dtype
     bare = len(region.results) == 1 and behind_transposes(region.results[0]) is form.node
-    fused = not bare or config.check_finite or widened or turns(plain)
+    fused = not bare or config.check_finite or form.rounds or turns(plain)
     other = tensor_type(region.results[0]).dtype is not tensor_type(form.node).dtype
     options = {
         "epilogue": fused,
@@ -333,7 +332,7 @@ def _contract_spec(region: Graph, config: Config, staged: bool) -> Spec:
         workspace,
         hooks[0],
         (hooks[1], hooks[2]),
-        form.core,
+        plan.core,
         parts=plan.parts,
         poll=poll_of(region, plan.units),
     )
@@ -368,7 +367,7 @@ def _partial_spec(region: Graph, form: Form, order: list[int], parts: int, confi
         plan.grain,
         plan.params,
         workspace,
-        core=form.core,
+        core=plan.core,
         parts=plan.parts,
         poll=poll_of(region, plan.units),
         then=then,

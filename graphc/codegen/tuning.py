@@ -26,6 +26,8 @@ class CodegenTuning(Tuning):
         "sums that stay near against starting rows of B again")
     dot_rows = number(8, 0, 64, "rows", "thin",
         "dot products one by one against a packed copy of B")
+    dot_rows_of_quads = number(2, 0, 64, "rows", "thin",
+        "the same where tiles multiply four numbers at once")
     dot_tile_rows = number(16, 0, 64, "rows", "thin",
         "dot products in tiles against a packed copy of B contiguous in k")
     few_rows = number(3, 0, 64, "rows", "matvec",

@@ -25,6 +25,18 @@ NUMPY: dict[str, Any] = {
     "bool": np.bool_,
     **{f"{sign}{bits}": f"{sign}{bits // 8}" for sign in "iu" for bits in (8, 16, 32, 64)},
 }
+# Small integers summed in i32: the types of A and B.
+WIDENED = {
+    f"{name}_i32": types
+    for name, types in {
+        "i8": ("i1", "i1"),
+        "u8": ("u1", "u1"),
+        "i8u8": ("i1", "u1"),
+        "u8i8": ("u1", "i1"),
+        "i16": ("i2", "i2"),
+        "u16": ("u2", "u2"),
+    }.items()
+}
 TOLERANCE = {"f32": 2e-6, "f64": 1e-14, "f16": 1e-3, "bf16": 8e-3}
 NEVER = np.zeros(1, np.int64)  # a cancel flag that nobody sets
 KERNEL = ctypes.CFUNCTYPE(
@@ -100,9 +112,17 @@ def call(
         assert kernel(ctypes.addressof(bufs), params.ctypes.data, lo, hi, thread) == 0
 
 
-def values(dtype: str, size: int, seed: int) -> np.ndarray:
-    """Random elements that make sums worth checking."""
+def values(dtype: str, size: int, seed: int, operand: int = 0) -> np.ndarray:
+    """Random elements that make sums worth checking, of A (0), B or C."""
     generator = np.random.default_rng(seed)
+    if dtype in WIDENED:
+        element = np.dtype((*WIDENED[dtype], "i4")[operand])
+        extremes = generator.random() < 0.3  # of i8: -128 throughout
+        if extremes and operand < 2:
+            return np.full(size, np.iinfo(element).min or np.iinfo(element).max, element)
+        return np.asarray(generator.integers(0, 256, size * element.itemsize, np.uint8)).view(
+            element
+        )
     if dtype == "bool":
         return generator.random(size) < 0.2
     if dtype in TOLERANCE:
@@ -159,7 +179,7 @@ class Problem:
                 for position, dim in enumerate(self.dims[group]):
                     self.dims[group][position] = dim._replace(**{name: next(strides)})
         self.data = {
-            name: values(dtype, self.layout[name].size, seed + k) for k, name in enumerate("abc")
+            name: values(dtype, self.layout[name].size, seed + k, k) for k, name in enumerate("abc")
         }
 
     def contraction(self) -> Contraction:
@@ -177,7 +197,8 @@ class Problem:
 
     def expected(self) -> np.ndarray:
         """The result by NumPy, floats in double precision."""
-        wide = np.float64 if self.dtype in TOLERANCE else NUMPY[self.dtype]
+        exact = np.int32 if self.dtype in WIDENED else NUMPY.get(self.dtype)
+        wide = np.float64 if self.dtype in TOLERANCE else exact
         a, b = self.view("a", "bmk").astype(wide), self.view("b", "bkn").astype(wide)
         count = {g: int(np.prod(self.groups[g])) for g in "bmnk"}
         a = np.ascontiguousarray(a).reshape(count["b"], count["m"], count["k"])
@@ -201,7 +222,7 @@ class Problem:
         buffers = [self.data[name] for name in "abc"]
         if plan.packed and panels is not None:
             buffers[panels.operand] = packed_operand(plan, panels, self)
-        symbol = core(self.dtype)[contract.contract_symbol(self.dtype)]
+        symbol = core(plan.core)[contract.contract_symbol(plan.core)]
         call(plan, symbol, buffers, spans=spans(plan) if spans else ())
         self.check(before)
         return plan

@@ -20,7 +20,6 @@ from graphc.codegen.gemm.blocking import (
     Sizes,
     block,
     grain_of,
-    in_pairs,
     made_in_place,
     packed_batches,
     put_dims,
@@ -32,11 +31,19 @@ from graphc.codegen.gemm.blocking import (
     staged,
     thin_route,
     tile_rows,
+    together,
     turning_rows,
 )
 from graphc.codegen.gemm.core import Module, core_modules, core_name
 from graphc.codegen.gemm.form import Axis, Contraction, Dim, Groups, axes_of, normalise, total
-from graphc.codegen.gemm.hardware import Hardware, core_dtype, hardware_of, host_target, kind_of
+from graphc.codegen.gemm.hardware import (
+    TURNED,
+    Hardware,
+    core_dtype,
+    hardware_of,
+    host_target,
+    kind_of,
+)
 from graphc.codegen.gemm.layout import DIMS, MAX_EXTRAS, Flag, Part, Word
 from graphc.codegen.gemm.parts import parts_of
 from graphc.codegen.llvm.target import Target, machine, parse
@@ -86,7 +93,7 @@ class Plan(NamedTuple):
     `axes[group][d]` says where dim d of a group of the *contraction* lies in the indices an
     epilogue sees: (which, divisor, extent) with which one of "batch", "i", "j", so that its index
     is (which // divisor) % extent. `packed` is the size in bytes of B packed ahead of time (0 if
-    B is not). `parts` are the `Part`s that a core needs to run it.
+    B is not). `core` is the data type whose core runs it, `parts` the `Part`s that it needs.
     """
 
     params: tuple[int, ...]
@@ -96,6 +103,7 @@ class Plan(NamedTuple):
     swapped: bool
     axes: dict[str, tuple[Axis, ...]]
     packed: int
+    core: str
     parts: int
 
 
@@ -168,22 +176,20 @@ def emit_fused(
 def panels(contraction: Contraction, hardware: Hardware) -> Panels | None:
     """The operand that `plan(packed_b=True)` expects as panels; None if it changes format."""
     kind = kind_of(contraction.dtype, hardware)
-    if kind.converts and not kind.pairs:
+    if kind.converts and not kind.bundles:
         return None
-    together = 2 if kind.pairs else 1
     groups = normalise(contraction, kind.columns)
     words = [0] * DIMS
     sizes = Sizes(total(groups.batch), total(groups.m), total(groups.n), total(groups.k))
-    put_panels(words, kind, groups, sizes._replace(k=-(-sizes.k // together)))
+    put_panels(words, kind, groups, sizes._replace(k=-(-sizes.k // kind.together)))
     batch = groups.batch if packed_batches(groups, sizes) > 1 else []
     offset = contraction.offset_a if groups.swapped else contraction.offset_b
-    dims = [
+    each, k, n = (
         tuple(v for loop in g for v in (loop.extent, loop.b)) for g in (batch, groups.k, groups.n)
-    ]
-    step = words[Word.PANEL_STEP] // kind.memory_bytes
-    return Panels(
-        1 - groups.swapped, sizes.m, dims[0], dims[1], dims[2], offset, kind.columns, step, together
     )
+    step = words[Word.PANEL_STEP] // kind.memory_bytes
+    operand, columns = 1 - groups.swapped, kind.columns
+    return Panels(operand, sizes.m, each, k, n, offset, columns, step, kind.together)
 
 
 @forgotten
@@ -210,8 +216,8 @@ def plan(
     """
     if extras > MAX_EXTRAS:
         raise ValueError(f"an epilogue takes at most {MAX_EXTRAS} operands, not {extras}")
-    kind = kind_of(contraction.dtype, hardware)
-    groups = normalise(contraction, kind.columns)
+    groups = normalise(contraction, kind_of(contraction.dtype, hardware).columns)
+    kind = kind_of(core_in(contraction, groups), hardware)
     sizes = Sizes(total(groups.batch), total(groups.m), total(groups.n), total(groups.k))
     sources = sources[::-1] if groups.swapped else sources
     made = (Flag.MADE_A if sources[0] else 0) | (Flag.MADE_B if sources[1] else 0)
@@ -226,6 +232,12 @@ def plan(
     if not isinstance(sizes.m, Size):
         return made_for(sizes.at_hand)
     return _for_any_rows(sizes, made_for, [few, *turning_rows(kind, hardware, sizes.at_hand)])
+
+
+def core_in(contraction: Contraction, groups: Groups) -> str:
+    """The data type whose core runs a contraction, by the places that its operands got."""
+    dtype = contraction.dtype
+    return TURNED.get(dtype, dtype) if groups.swapped else dtype
 
 
 def _for_any_rows(sizes: Sizes, made_for: Callable[[Sizes], Plan], ends: list[int]) -> Plan:
@@ -269,14 +281,16 @@ def _planned(
     near: Sizes,
 ) -> Plan:
     """The plan of a route, by the sizes that are expected."""
-    kind = kind_of(contraction.dtype, hardware)
+    core = core_in(contraction, groups)
+    kind = kind_of(core, hardware)
     sizes = Sizes(total(groups.batch), total(groups.m), total(groups.n), total(groups.k))
     words = [0] * DIMS
     words[Word.FLAGS], words[Word.DEPTH] = flags, sizes.k
     kind = kind._replace(rows=tile_rows(flags, kind, hardware, groups, near))
     words[Word.TILE_ROWS] = kind.rows
-    if in_pairs(words, kind):
-        sizes, near = (s._replace(k=-(-s.k // 2)) for s in (sizes, near))
+    count = together(words, kind)
+    if count > 1:
+        sizes, near = (s._replace(k=-(-s.k // count)) for s in (sizes, near))
     words[Word.M], words[Word.N], words[Word.K] = sizes.m, sizes.n, sizes.k
     words[Word.EXTRAS], words[Word.SOURCES_A], words[Word.SOURCES_B] = extras, *sources
     block(words, kind, hardware, sizes, near, threads, contraction.whole_rows)
@@ -287,7 +301,7 @@ def _planned(
     for word, loops in zip(
         (Word.BATCH_DIMS, Word.M_DIMS, Word.N_DIMS, Word.K_DIMS), groups[:4], strict=True
     ):
-        put_dims(words, word, loops, kind.memory_bytes)
+        put_dims(words, word, loops, kind)
     units = words[Word.ROW_UNITS] * words[Word.COLUMN_UNITS] * sizes.batch
     parts = parts_of(words, kind, groups, hardware.ordered)
     words[Word.FLAGS] += same_tables(words)
@@ -299,5 +313,6 @@ def _planned(
         swapped=groups.swapped,
         axes=axes_of(contraction, groups),
         packed=packed if flags & Flag.PACKED_B else 0,
+        core=core,
         parts=parts,
     )

@@ -47,6 +47,7 @@ def thin_route(
     if step_b is None or packed_b or made or sizes.k <= 0:
         return 0, 0
     few = tuned.dot_rows if kind.converts or not kind.floating else tuned.dot_tile_rows
+    few = tuned.dot_rows_of_quads if kind.together == 4 else few
     pack_x = Flag.PACK_A if kind.converts or (k and step_of(k, "a") != 1) else 0
     dots = not k or (step_b == 1 and not (plain_n and n))
     if dots and not hardware.ordered:
@@ -78,7 +79,7 @@ def route(
     ):
         flags |= Flag.PACK_B
         flags |= Flag.COPIES if step_b and n and plain_n and not kind.converts else 0
-    in_place = kind.pairs and step_a == 1 and sizes.k % 2 == 0
+    in_place = kind.bundles and step_a == 1 and sizes.k % kind.together == 0 and not kind.flips
     if not made & Flag.MADE_A and (
         (kind.converts and not in_place)
         or step_a is None
@@ -88,9 +89,9 @@ def route(
     return flags
 
 
-def in_pairs(words: list[int], kind: Kind) -> bool:
-    """Whether k is counted in pairs: tiles multiply them, matrix-vector products do not."""
-    return kind.pairs and not words[Word.FLAGS] & Flag.VECTOR
+def together(words: list[int], kind: Kind) -> int:
+    """How many steps of k count as one: tiles multiply so many, matrix-vector products one."""
+    return 1 if words[Word.FLAGS] & Flag.VECTOR else kind.together
 
 
 def _worth_b(kind: Kind, hardware: Hardware, sizes: Sizes) -> bool:
@@ -144,7 +145,7 @@ def tile_rows(flags: int, kind: Kind, hardware: Hardware, groups: Groups, sizes:
 
 def staged(kind: Kind, groups: Groups, epilogue: bool) -> bool:
     """Whether sums need a workspace tile: C is not rows of contiguous sums."""
-    if kind.converts or (groups.n and step_of(groups.n, "c") != 1):
+    if (kind.converts and not kind.whole) or (groups.n and step_of(groups.n, "c") != 1):
         return True
     return epilogue and step_of(groups.m, "c") is None
 
@@ -314,8 +315,8 @@ def put_strides(words: list[int], kind: Kind, contraction: Contraction, groups: 
     if groups.swapped:
         first, second = second, first
     words[Word.OFFSET_A], words[Word.OFFSET_B] = first * size, second * size
-    words[Word.OFFSET_C] = contraction.offset_c * size
-    words[Word.STEP_A] = (step_of(groups.k, "a") or 0) * size * (2 if in_pairs(words, kind) else 1)
+    words[Word.OFFSET_C] = contraction.offset_c * kind.result_bytes
+    words[Word.STEP_A] = (step_of(groups.k, "a") or 0) * size * together(words, kind)
     words[Word.STEP_B] = (step_of(groups.k, "b") or 0) * size
     words[Word.LEAD_C] = step_of(groups.m, "c") or 0
 
@@ -382,7 +383,7 @@ def put_workspace(words: list[int], kind: Kind, sizes: Sizes) -> int:
     panels = columns // kind.columns * words[Word.PANEL_STEP] if packs_b else 0
     packed_a = padded * row_step if flags & Flag.PACK_A else 0
     packs_k = Flag.PACK_A if vector else Flag.PACK_A | Flag.PACKED_B | Flag.PACK_B | Flag.LATE
-    tables_k = (2 if in_pairs(words, kind) else 1) * depth * 8 if flags & packs_k else 0
+    tables_k = together(words, kind) * depth * 8 if flags & packs_k else 0
     line_a, line_b = words[Word.LINE_A], words[Word.LINE_B]
     made_a = greatest(line_a * rows, words[Word.STEP_A] * depth) if flags & Flag.MADE_A else 0
     made_b = greatest(line_b * columns, words[Word.STEP_B] * depth) if flags & Flag.MADE_B else 0
@@ -410,11 +411,12 @@ _COLUMN_TABLES = (Word.COLUMN_B, Word.COLUMN_B_RUN, Word.COLUMN_C, Word.COLUMN_C
 _K_TABLES = (Word.K_A, Word.K_A_RUN, Word.K_B, Word.K_B_RUN)
 
 
-def put_dims(words: list[int], word: int, loops: list[Loop], size: int) -> None:
+def put_dims(words: list[int], word: int, loops: list[Loop], kind: Kind) -> None:
     """Append the dims of a group in bytes; an empty group is one dim of extent one."""
+    size = kind.memory_bytes
     words[word] = max(1, len(loops))
     words[word - Word.BATCH_DIMS + Word.BATCH_AT] = len(words)
     if not loops:
         words += (1, 0, 0, 0)
     for loop in loops:
-        words += (loop.extent, loop.a * size, loop.b * size, loop.c * size)
+        words += (loop.extent, loop.a * size, loop.b * size, loop.c * kind.result_bytes)

@@ -19,6 +19,11 @@ import re
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
+from graphc.codegen.gemm.bundles import (
+    emit_pack_a_bundles,
+    emit_pack_b_bundles,
+    emit_transpose_bundles,
+)
 from graphc.codegen.gemm.emit import Body
 from graphc.codegen.gemm.frame import (
     Frame,
@@ -37,7 +42,6 @@ from graphc.codegen.gemm.packing import (
     emit_scatter,
     emit_transpose,
 )
-from graphc.codegen.gemm.pairs import emit_pack_a_pairs, emit_pack_b_pairs, emit_transpose_pairs
 from graphc.codegen.gemm.panels import emit_block, emit_finish, emit_strip, emit_sweep
 from graphc.codegen.gemm.thin import emit_vector
 from graphc.codegen.gemm.tiles import (
@@ -91,7 +95,7 @@ def core_modules(dtype: str, hardware: Hardware, parts: int) -> tuple[Module, ..
     kind = kind_of(dtype, hardware)
     functions = {}
     for slot, emit in _functions(kind, parts):
-        core = Core(kind, hardware, bool(parts & Part.TURNS))
+        core = Core(kind, hardware, bool(parts & Part.TURNS), 0 if slot == Slot.PACK_A else 1)
         functions[slot] = _exported(core, emit(core), inner=True)
     walk = _walk(kind, hardware)._replace(inner=bool(parts & Part.BRISK))
     symbols = {slot: module.symbol for slot, module in functions.items()}
@@ -100,10 +104,10 @@ def core_modules(dtype: str, hardware: Hardware, parts: int) -> tuple[Module, ..
 
 def _functions(kind: Kind, parts: int) -> Iterator[tuple[int, Emitter]]:
     """What a core of these parts is made of besides the walk: slot, and what emits it."""
-    if parts & Part.PACK_A and (not kind.pairs or parts & (Part.DOTS | Part.ROWS)):
+    if parts & Part.PACK_A and (not kind.bundles or parts & (Part.DOTS | Part.ROWS)):
         yield Slot.PACK_A, _emit_pack_a
-    if parts & Part.PACK_A and kind.pairs:
-        yield Slot.PACK_A_PAIRS, emit_pack_a_pairs
+    if parts & Part.PACK_A and kind.bundles:
+        yield Slot.PACK_A_BUNDLES, emit_pack_a_bundles
     if parts & Part.PACK_B:
         yield Slot.PACK_B, _emit_pack_b
     if parts & Part.SCATTER:
@@ -147,15 +151,15 @@ def _narrow_heights(kind: Kind, parts: int) -> list[int]:
 
 
 def _emit_pack_a(core: Core) -> str:
-    if core.turns and not core.kind.pairs:
+    if core.turns and not core.kind.bundles:
         emit_transpose(core)
     return emit_pack_a(core)
 
 
 def _emit_pack_b(core: Core) -> str:
     if core.turns:
-        emit_transpose_pairs(core) if core.kind.pairs else emit_transpose(core)
-    return emit_pack_b_pairs(core) if core.kind.pairs else emit_pack_b(core)
+        emit_transpose_bundles(core) if core.kind.bundles else emit_transpose(core)
+    return emit_pack_b_bundles(core) if core.kind.bundles else emit_pack_b(core)
 
 
 @forgotten

@@ -46,13 +46,16 @@ class Frame:
         )
 
     def steps(
-        self, k: Operand, count: Operand, pairs: bool, plain: str = "false"
+        self, k: Operand, count: Operand, together: int, plain: str = "false"
     ) -> tuple[Operand, Operand]:
-        """A range of k in steps of memory: twice the pairs, but the last one may be half empty."""
-        if not pairs:
+        """A range of k in steps of memory: those of whole bundles, of which the last may lack some.
+
+        `plain`: whether the range is in steps of memory already.
+        """
+        if together == 1:
             return k, count
         body = self.body
-        factor = body.choose(plain, "i64", 1, 2)
+        factor = body.choose(plain, "i64", 1, together)
         first = body.mul(k, factor)
         left = body.sub(self.get(Word.DEPTH), first)
         return first, body.least(left, body.mul(count, factor))
@@ -205,12 +208,12 @@ def emit_pack_rows(core: Core) -> None:
     body = Body("pack_rows", PACK_ROWS_ARGUMENTS)
     frame = Frame(body)
     vector = body.test("ne", body.new(f"and i64 {frame.get(Word.FLAGS)}, {Flag.VECTOR}"), 0)
-    k, count = frame.steps("%k", "%count", core.kind.pairs, vector)
+    k, count = frame.steps("%k", "%count", core.kind.together, vector)
     with body.when(frame.fresh(Flag.SAME_COLUMNS)):
         frame.fill(Word.K_A, Word.K_A_RUN, Word.K_DIMS, Field.A, k, count)
     pack = frame.function(Slot.PACK_A)
-    if core.kind.pairs:
-        pack = body.choose(vector, "ptr", pack, frame.function(Slot.PACK_A_PAIRS))
+    if core.kind.bundles:
+        pack = body.choose(vector, "ptr", pack, frame.function(Slot.PACK_A_BUNDLES))
     body.do(
         f"call void {pack}(ptr {frame.work(Word.BLOCK_A)}, i64 {frame.get(Word.ROW_STEP)}, ptr %a,"
         f" ptr {frame.work(Word.ROW_A)}, ptr {frame.work(Word.ROW_A_RUN)}, i64 %rows,"
@@ -245,7 +248,7 @@ def emit_pack_columns(core: Core) -> None:
         frame.fill(Word.COLUMN_B, Word.COLUMN_B_RUN, Word.N_DIMS, Field.B, "%j0", columns)
     with body.loop("%k0", "%k1", block) as k:
         steps = body.least(block, body.sub("%k1", k))
-        first, count = frame.steps(k, steps, core.kind.pairs)
+        first, count = frame.steps(k, steps, core.kind.together)
         with body.when(fresh):
             frame.fill(Word.K_B, Word.K_B_RUN, Word.K_DIMS, Field.B, first, count)
         row = body.mul(body.sub(k, "%k0"), core.kind.columns * core.size)

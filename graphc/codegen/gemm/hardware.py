@@ -18,7 +18,8 @@ CACHE_FALLBACK = {1: 32 << 10, 2: 512 << 10, 3: 8 << 20}
 class Hardware(NamedTuple):
     """Vector bytes, vector registers, cheap masked access, f16 conversions, cache bytes.
 
-    `brain`: products of pairs of bf16 added to f32 in one instruction.  `ordered`: every sum is
+    `brain`: products of pairs of bf16 added to f32 in one instruction; `quads`: products of four
+    u8 with four i8 added to i32 (VNNI).  `ordered`: every sum is
     made term by term in the order of k, by fused multiply-adds, as any machine can.
     """
 
@@ -31,6 +32,7 @@ class Hardware(NamedTuple):
     l3: int
     brain: bool = False
     ordered: bool = False
+    quads: bool = False
 
     @property
     def attributes(self) -> str:
@@ -43,8 +45,9 @@ class Kind(NamedTuple):
     """One data type: LLVM element type in memory and in registers, sizes, and its register tile.
 
     `rows` x `vectors` accumulators of `lanes` elements form the micro tile; `transpose` says
-    whether square blocks are worth transposing in registers while packing. `pairs`: packed A and B
-    hold pairs of neighbours in k, and tiles multiply and add whole pairs.
+    whether square blocks are worth transposing in registers while packing. `together`: an element
+    of packed A and B holds so many neighbours in k, which tiles multiply and add as one. `unsigned`
+    says for A and B how integers widen. `whole`: C holds the sums as they are in registers.
     """
 
     name: str
@@ -56,7 +59,9 @@ class Kind(NamedTuple):
     rows: int
     vectors: int
     transpose: bool
-    pairs: bool = False
+    together: int = 1
+    unsigned: tuple[bool, bool] = (False, False)
+    whole: bool = False
 
     @property
     def columns(self) -> int:
@@ -83,6 +88,25 @@ class Kind(NamedTuple):
         """Whether elements change format between memory and registers."""
         return self.memory != self.element
 
+    @property
+    def bundles(self) -> bool:
+        """Whether tiles multiply several neighbours in k as one."""
+        return self.together > 1
+
+    @property
+    def flips(self) -> bool:
+        """Whether packing A changes its signs, because the machine multiplies u8 with i8 alone.
+
+        x ^ 128 of an i8 is the u8 x + 128 and of a u8 the i8 x - 128: in both cases, as numbers of
+        the other sign, 128 taken the same way times the sum of a column of B is too much.
+        """
+        return self.together == 4 and self.unsigned[0] == self.unsigned[1]
+
+    @property
+    def result_bytes(self) -> int:
+        """Bytes of an element of C."""
+        return self.bytes if self.whole else self.memory_bytes
+
 
 # name -> (memory type, register type, bytes in memory, bytes in registers)
 FORMATS = {
@@ -95,13 +119,18 @@ FORMATS = {
     "i32": ("i32", "i32", 4, 4),
     "i64": ("i64", "i64", 8, 8),
     "bool": ("i8", "i8", 1, 1),
-    # Small integers whose products are summed in i32.
+    # Small integers whose products are summed in i32; of A and of B where these differ.
     "i8_i32": ("i8", "i32", 1, 4),
     "u8_i32": ("i8", "i32", 1, 4),
+    "i8u8_i32": ("i8", "i32", 1, 4),
+    "u8i8_i32": ("i8", "i32", 1, 4),
     "i16_i32": ("i16", "i32", 2, 4),
     "u16_i32": ("i16", "i32", 2, 4),
 }
 UNSIGNED = {"u8": "i8", "u16": "i16", "u32": "i32", "u64": "i64"}
+
+
+TURNED = {"i8u8_i32": "u8i8_i32", "u8i8_i32": "i8u8_i32"}  # if A and B change places
 
 
 def core_dtype(dtype: str) -> str:
@@ -116,13 +145,28 @@ def kind_of(dtype: str, hardware: Hardware) -> Kind:
     memory, element, memory_bytes, size = FORMATS[name]
     lanes = hardware.vector // size
     floating = element in ("float", "double")
-    if not floating:
-        return Kind(
-            name, memory, element, memory_bytes, size, lanes, 6, 2 if size >= 4 else 1, False
-        )
     rows = 14 if hardware.registers >= 32 else 6
-    pairs = name == "bf16" and hardware.brain
-    return Kind(name, memory, element, memory_bytes, size, lanes, rows, 2, True, pairs)
+    together = 2 if name == "bf16" and hardware.brain else 1
+    if not floating:
+        return _integers(
+            Kind(name, memory, element, memory_bytes, size, lanes, 6, 1 + (size >= 4), False),
+            rows,
+            hardware,
+        )
+    return Kind(name, memory, element, memory_bytes, size, lanes, rows, 2, True, together)
+
+
+def _integers(kind: Kind, rows: int, hardware: Hardware) -> Kind:
+    """The kind with what the names of operands and result say of it."""
+    operands, _, sums = kind.name.partition("_")
+    if not sums:
+        return kind
+    kind = kind._replace(unsigned=(operands[0] == "u", "u" in operands[-3:]), whole=True)
+    if kind.memory != "i8" or not hardware.quads:
+        return kind
+    kind = kind._replace(transpose=True, together=4)
+    # Signs that change take two more vectors of sums and one that is the same for all.
+    return kind._replace(rows=rows - 2 if kind.flips else rows)
 
 
 @functools.cache
@@ -132,7 +176,17 @@ def hardware_of(target: Target) -> Hardware:
     many = target.vector_bits == 512 or not target.triple.startswith(("x86", "i686"))
     masked = target.vector_bits == 512
     registers = 32 if many else 16
-    return Hardware(target.vector_bytes, registers, masked, target.half, l1, l2, l3, target.brain)
+    return Hardware(
+        target.vector_bytes,
+        registers,
+        masked,
+        target.half,
+        l1,
+        l2,
+        l3,
+        target.brain,
+        quads=target.quads,
+    )
 
 
 @functools.cache

@@ -57,7 +57,7 @@ class Word:
     M_AT = 45
     N_AT = 46
     K_AT = 47
-    # Steps of k in memory; `K` counts pairs where tiles multiply pairs.
+    # Steps of k in memory; `K` counts bundles where tiles multiply bundles.
     DEPTH = 48
     # Most rows of a register tile: an even number, the tallest there is or less.
     TILE_ROWS = 49
@@ -125,7 +125,7 @@ class Slot:
     """Place of each function in the table through which the walk calls them."""
 
     PACK_A = 0
-    PACK_A_PAIRS = 1
+    PACK_A_BUNDLES = 1
     PACK_B = 2
     SCATTER = 3
     DOTS = 4

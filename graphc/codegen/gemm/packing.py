@@ -12,7 +12,7 @@ vectors, patches of an image move row segments, and anything else still moves el
 from collections.abc import Callable
 
 from graphc.codegen.gemm.emit import Body
-from graphc.codegen.gemm.layout import DIM_WORDS, Word
+from graphc.codegen.gemm.layout import DIM_WORDS, Field, Word
 from graphc.codegen.gemm.vector import Core
 from graphc.codegen.tuning import tuned
 
@@ -90,7 +90,9 @@ def _fill_runs(core: Core, body: Body, table: str) -> None:
     with body.loop(0, "%count") as step:
         position = body.sub(body.sub("%count", 1), step)
         value = body.word(table, position)
-        near = body.test("eq", body.sub(following.get(), value), core.kind.memory_bytes)
+        in_c = body.test("eq", "%field", Field.C)
+        element = body.choose(in_c, "i64", core.kind.result_bytes, core.kind.memory_bytes)
+        near = body.test("eq", body.sub(following.get(), value), element)
         near = body.both(near, body.test("ne", step, 0))
         length = body.choose(near, "i64", body.add(run.get(), 1), 1)
         body.put(runs, position, length)
@@ -216,7 +218,7 @@ PACK_ARGUMENTS = [
 
 def emit_pack_a(core: Core) -> str:
     """Copy `lines` rows of A, `count` steps of k each, to rows that are `to_step` bytes apart."""
-    turn = _transpose_a if core.turns and not core.kind.pairs else None
+    turn = _transpose_a if core.turns and not core.kind.bundles else None
     return pack_a(core, "pack_a", turn, _copy_row)
 
 
@@ -379,7 +381,8 @@ SCATTER_ARGUMENTS = [
 
 def emit_scatter(core: Core) -> str:
     """Write a finished tile to C wherever its rows and columns lie, in C's memory format."""
-    lanes, memory = core.kind.lanes, core.kind.memory
+    kind, lanes = core.kind, core.kind.lanes
+    memory = kind.element if kind.whole else kind.memory
     body = Body("scatter", SCATTER_ARGUMENTS)
     with body.loop(0, "%rows") as row:
         source = body.at("%tile", body.mul(row, "%step"))
@@ -390,7 +393,7 @@ def emit_scatter(core: Core) -> str:
             part = body.least(body.word("%column_run", column), lanes)
             place = body.at(source, column, core.kind.element)
             value = core.load_part(body, lanes, place, part, core.kind.element)
-            value = core.narrow(body, lanes, value)
+            value = value if kind.whole else core.narrow(body, lanes, value)
             place = body.at(target, body.word("%column", column))
             core.store_part(body, lanes, value, place, part, memory)
             position.set(body.add(column, part))

@@ -11,7 +11,9 @@ A tile keeps `rows` x `vectors` accumulators in registers while it walks k:
 
 Rows of A are addressed through a table of byte offsets plus one running k offset, so the same
 code reads a packed block, a plain or transposed matrix, or any other separable layout in place.
-Where the CPU multiplies pairs of bf16, "a_i" and each lane of a row of B are two neighbours in k.
+Where the CPU multiplies pairs of bf16, "a_i" and each lane of a row of B are two neighbours in k;
+four where it multiplies u8 with i8. If A had to change its signs for that, one more row of sums
+counts what is too much.
 Every variant adds the products of one element in order of k, so a result does not depend on how
 the rows were cut into tiles or threads.
 """
@@ -19,7 +21,7 @@ the rows were cut into tiles or threads.
 from collections.abc import Callable
 
 from graphc.codegen.gemm.emit import Body, Local, Operand
-from graphc.codegen.gemm.vector import Core
+from graphc.codegen.gemm.vector import FLIP, Core
 
 TILE_ARGUMENTS = [
     ("ptr", "a"),
@@ -65,6 +67,7 @@ def emit_tile(core: Core, rows: int, vectors: int, copies: bool = False) -> str:
         _continue_sums(core, body, lanes, sums, mask)
     starts = [body.at("%a", body.word("%row_a", row)) for row in range(rows)]
     row_b, offset = body.local("ptr", "%b"), body.local("i64", 0)
+    excess = body.local(vector, "zeroinitializer") if core.kind.flips else None
     ahead = body.local("ptr", "%ahead")
     panel = body.local("ptr", "%panel" if copies else "null")
     with body.loop(0, "%count"):
@@ -85,10 +88,15 @@ def emit_tile(core: Core, rows: int, vectors: int, copies: bool = False) -> str:
             scalar = body.load(element, body.at(start, here), size)
             spread = core.splat(body, lanes, scalar)
             total.set(core.accumulate(body, lanes, spread, values, total.get()))
+        if excess is not None:
+            flip = core.splat(body, lanes, FLIP)
+            excess.set(core.accumulate(body, lanes, flip, values, excess.get()))
         row_b.advance(body.at(source, "%step_b"))
         offset.advance(body.add(here, "%step_a"))
     targets = [body.at("%c", body.word("%row_c", row)) for row in range(rows)]
     results = [total.get() for total in sums]
+    if excess is not None:
+        results = [body.new(f"sub {vector} {value}, {excess.get()}") for value in results]
     add: Operand = 0 if core.hardware.ordered else "%add"
     if core.hardware.masked:
         _finish_masked(core, body, lanes, targets, results, mask, add)

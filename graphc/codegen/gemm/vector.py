@@ -13,17 +13,23 @@ from graphc.codegen.llvm.module import widened
 from graphc.ir.types import DTYPES, F32
 from graphc.loops.nest import Expr
 
+FLIP = -0x7F7F7F80  # four bytes of 128: the bits that `Kind.flips` changes
+
 
 class Core:
     """The module under construction: its functions, its declarations and the vector vocabulary.
 
-    `turns`: copies of A and B may transpose squares in registers.
+    `turns`: copies of A and B may transpose squares in registers.  `operand`: what is widened is of
+    A (0) or of B (1).
     """
 
-    def __init__(self, kind: Kind, hardware: Hardware, turns: bool = True) -> None:
+    def __init__(
+        self, kind: Kind, hardware: Hardware, turns: bool = True, operand: int = 1
+    ) -> None:
         self.kind = kind
         self.hardware = hardware
         self.turns = turns and kind.transpose
+        self.operand = operand
         self.functions: dict[str, str] = {}
         self.declared: set[str] = {
             f"declare i64 @llvm.s{which}.i64(i64, i64)" for which in ("min", "max")
@@ -140,22 +146,31 @@ class Core:
         return self.plus(body, lanes, product, c)
 
     def accumulate(self, body: Body, lanes: int, a: str, b: str, c: str) -> str:
-        """What tiles do: c + a * b by lanes, or c + a0 * b0 + a1 * b1 where lanes hold pairs."""
-        if not self.kind.pairs:
+        """What tiles do: c + a * b by lanes, or c + a0 * b0 + a1 * b1 + ... of bundles."""
+        if not self.kind.bundles:
             return self.multiply_add(body, lanes, a, b, c)
-        name = "@llvm.x86.avx512bf16.dpbf16ps.512"
-        kind, pairs = "<16 x float>", "<32 x bfloat>"
-        self.declared.add(f"declare {kind} {name}({kind}, {pairs}, {pairs})")
+        each = self.kind.lanes
+        if self.kind.together == 4 and self.kind.unsigned[0] == self.kind.flips:
+            a, b = b, a  # the instruction takes the unsigned operand first
+        kind, bundles, name = self.vector(each), *self.product()
+        self.declared.add(f"declare {kind} {name}({kind}, {bundles}, {bundles})")
         parts = []
-        for start in range(0, lanes, 16):
-            which = list(range(start, start + 16))
+        for start in range(0, lanes, each):
+            which = list(range(start, start + each))
             x, y, z = (self.pick(body, lanes, value, value, which) for value in (a, b, c))
-            x, y = (body.new(f"bitcast {kind} {value} to {pairs}") for value in (x, y))
-            parts.append(body.new(f"call {kind} {name}({kind} {z}, {pairs} {x}, {pairs} {y})"))
+            x, y = (body.new(f"bitcast {kind} {value} to {bundles}") for value in (x, y))
+            parts.append(body.new(f"call {kind} {name}({kind} {z}, {bundles} {x}, {bundles} {y})"))
         if len(parts) == 1:
             return parts[0]
         low, high = parts
-        return self.pick(body, 16, low, high, list(range(32)))
+        return self.pick(body, each, low, high, list(range(2 * each)))
+
+    def product(self) -> tuple[str, str]:
+        """The type of a vector of bundles and the instruction that multiplies and adds them."""
+        bits = 8 * self.hardware.vector
+        if self.kind.together == 4:
+            return f"<{bits // 8} x i8>", f"@llvm.x86.avx512.vpdpbusd.{bits}"
+        return "<32 x bfloat>", "@llvm.x86.avx512bf16.dpbf16ps.512"
 
     def plus(self, body: Body, lanes: int, a: str, b: str) -> str:
         """a + b lane by lane."""
@@ -204,18 +219,16 @@ class Core:
         if not self.kind.converts:
             return value
         if not self.kind.floating:
-            extend = "zext" if self.kind.name.startswith("u") else "sext"
+            extend = "zext" if self.kind.unsigned[self.operand] else "sext"
             memory, element = (f"<{lanes} x {e}>" for e in (self.kind.memory, self.kind.element))
             return body.new(f"{extend} {memory} {value} to {element}")
         return scalar.widen(self.instructions(body, lanes), value, DTYPES[self.kind.name])
 
     def narrow(self, body: Body, lanes: int, value: str) -> str:
-        """Convert a vector from its register format to its memory format, to nearest even."""
+        """Convert a vector of floats from its register format to its memory format, to nearest
+        even."""
         if not self.kind.converts:
             return value
-        if not self.kind.floating:
-            memory, element = (f"<{lanes} x {e}>" for e in (self.kind.memory, self.kind.element))
-            return body.new(f"trunc {element} {value} to {memory}")
         return scalar.narrow(self.instructions(body, lanes), value, F32, DTYPES[self.kind.name])
 
     def instructions(self, body: Body, lanes: int) -> "Instructions":

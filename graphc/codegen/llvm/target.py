@@ -33,6 +33,7 @@ _KNOWN: tuple[tuple[str, str, int, bool], ...] = (
     ("skylake-avx512", _X86, 512, True),
     ("icelake", _X86, 512, True),
     ("sapphirerapids", _X86, 512, True),
+    ("alderlake", _X86, 256, True),
     ("haswell", _X86, 256, True),
     ("skylake", _X86, 256, True),
     ("neoverse", _ARM, 128, True),
@@ -43,6 +44,7 @@ _KNOWN: tuple[tuple[str, str, int, bool], ...] = (
 
 LEFT = "!llvm.loop"  # marks a loop that LLVM's vectoriser is to look at
 _BRAIN = ("znver4", "znver5", "sapphirerapids")
+_QUADS = (*_BRAIN, "icelake", "alderlake")
 
 
 @record(frozen=True)
@@ -60,6 +62,13 @@ class Target:
         """It multiplies pairs of bf16 and adds them to f32 in one instruction, 512 bits wide."""
         known = "+avx512bf16" in self.features.split(",") or self.cpu.startswith(_BRAIN)
         return known and self.vector_bits == 512
+
+    @property
+    def quads(self) -> bool:
+        """It multiplies four u8 with four i8 and adds them to i32 in one instruction (VNNI)."""
+        feature = {512: "+avx512vnni", 256: "+avxvnni"}.get(self.vector_bits)
+        known = feature in self.features.split(",") or self.cpu.startswith(_QUADS)
+        return known and feature is not None
 
     @property
     def vector_bytes(self) -> int:

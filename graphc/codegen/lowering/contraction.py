@@ -16,7 +16,7 @@ from collections.abc import Callable
 from graphc.codegen import gemm as contract
 from graphc.codegen.gemm.layout import Word
 from graphc.codegen.lowering.evaluate import Elements, flat_index, store_element, tensor_type
-from graphc.codegen.lowering.operands import Dims, Read, folded_dims, read_of
+from graphc.codegen.lowering.operands import Dims, Read, folded_dims, meet, read_of
 from graphc.codegen.lowering.space import dims_of
 from graphc.codegen.tuning import tuned
 from graphc.errors import GraphError
@@ -52,15 +52,24 @@ class Form:
 
     @property
     def element(self) -> DType:
-        """The type of both operands in memory; the result may have the type of the sums."""
+        """The type of both operands in memory (or i8 and u8); the result may have the type of the
+        sums."""
         return tensor_type(self.reads[0].source).dtype
 
     @property
     def core(self) -> str:
         """The name of the core that computes it: small integers are summed in wider ones."""
         sums = tensor_type(self.node).dtype
-        same = self.element is sums or self.element.kind == "f"
-        return self.element.name if same else f"{self.element}_{sums}"
+        if self.element is sums or self.element.kind == "f":
+            return self.element.name
+        other = tensor_type(self.reads[1].source).dtype
+        return f"{self.element}{'' if other is self.element else other}_{sums}"
+
+    @property
+    def rounds(self) -> bool:
+        """Would the core round its sums to the type of the operands, which the result is not of?"""
+        sums = tensor_type(self.node).dtype
+        return self.element is not sums and sums.kind == "f"
 
     @property
     def accumulator(self) -> DType:
@@ -145,7 +154,7 @@ def form_at(node: Node, stored: Callable[[Node], bool]) -> Form | None:
     An operand is stored, widened while it is read as the other one is, or computed by a prologue.
     """
     left, right = (read_of(n, stored, widens=True) for n in node.inputs)
-    if left is None or right is None or left.dtype is not right.dtype:
+    if left is None or right is None or not meet(left.dtype, right.dtype):
         left, right = (read_of(n, lambda s: stored(s) or is_scalar(s)) for n in node.inputs)
     if left is None or right is None:
         return None

@@ -12,13 +12,15 @@ from collections.abc import Callable
 from graphc.codegen.lowering.evaluate import Element, Elements, tensor_type
 from graphc.ir.graph import Node
 from graphc.ir.op import Contraction
-from graphc.ir.types import F32, I32, I64, DType
+from graphc.ir.types import F32, I8, I32, I64, U8, DType
 from graphc.loops.nest import Buffer, Expr, Scalars
 from graphc.loops.scalars import Pair
 from graphc.ops.record.dims import row_major_strides
 
 # What contractions widen while they read, and to what.
 NARROW = {"bf16": F32, "f16": F32, "i8": I32, "u8": I32, "i16": I32, "u16": I32}
+
+BYTES = (I8, U8)
 
 Dims = list[tuple[str, int, int, int, int]]
 Terms = dict[Expr | None, int]  # a sum: the factor of each variable, and of 1
@@ -119,6 +121,11 @@ def axis_of(extent: int, stride: int, dims: tuple[int, ...]) -> int | None:
         if have == extent and step == stride and extent != 1:
             return axis
     return None
+
+
+def meet(first: object, second: object) -> bool:
+    """May a contraction widen operands of these types while it reads them?"""
+    return first is second or (first in BYTES and second in BYTES)
 
 
 def can_fold_view(node: Node, position: int, is_stored: Callable[[Node], bool]) -> bool:

@@ -7,7 +7,7 @@
 
 from __future__ import annotations
 
-from graphc.codegen.lowering.operands import NARROW, can_fold_view
+from graphc.codegen.lowering.operands import NARROW, can_fold_view, meet
 from graphc.ir.graph import Graph, Node
 from graphc.ir.op import Alias, Compute, Contraction
 from graphc.ir.types import Type
@@ -61,9 +61,10 @@ def partners_of(
 
 
 def reads_narrow(reader: Node, cast: Node) -> bool:
-    """Does a node contract two casts of one type, and read this one's operand through any views?"""
+    """Does a node contract two casts of one type, or of i8 and u8, and read this one's operand
+    through any views?"""
     sources = [behind_views(n) for n in reader.inputs]
-    if not isinstance(reader.op.lower, Contraction) or len({*map(narrow_type, sources)}) != 1:
+    if not isinstance(reader.op.lower, Contraction) or not meet(*map(narrow_type, sources)):
         return False
     places = [position for position, source in enumerate(sources) if source is cast]
     return all(can_fold_view(reader, position, lambda n: n is cast) for position in places)

@@ -10,7 +10,7 @@ import contract_cores
 import ml_dtypes
 import numpy as np
 import pytest
-from contract_cores import NUMPY, Problem, call, core, link, linked_core, matrix
+from contract_cores import NUMPY, WIDENED, Problem, call, core, link, linked_core, matrix
 from effort import crossed, examples
 from hypothesis import given
 from hypothesis import strategies as st
@@ -32,7 +32,7 @@ def test_every_transposition(dtype: str, layout: str) -> None:
         matrix(dtype, m, n, k, layout).run()
 
 
-@pytest.mark.parametrize("dtype", list(NUMPY))
+@pytest.mark.parametrize("dtype", [*NUMPY, *WIDENED])
 def test_every_type_in_any_layout(dtype: str) -> None:
     for seed in range(40):
         choose = random.Random(seed)
@@ -41,7 +41,7 @@ def test_every_type_in_any_layout(dtype: str) -> None:
         Problem(dtype, groups, seed).run()
 
 
-@pytest.mark.parametrize("dtype", ["f32", "f64", "bf16", "f16", "i32"])
+@pytest.mark.parametrize("dtype", ["f32", "f64", "bf16", "f16", "i32", "i8_i32", "u8i8_i32"])
 @pytest.mark.parametrize(
     ("m", "n", "k"), [(300, 257, 700), (5, 700, 900), (700, 4, 300), (230, 40, 40)]
 )
@@ -58,7 +58,9 @@ def test_many_dims_per_group() -> None:
             for g in "mnk"
         }
         groups["b"] = [choose.choice([1, 2, 3]) for _ in range(choose.randint(0, 2))]
-        Problem(choose.choice(["f32", "f64", "bf16", "u16"]), groups, seed).run()
+        Problem(
+            choose.choice(["f32", "f64", "bf16", "u16", "u8_i32", "i8u8_i32"]), groups, seed
+        ).run()
 
 
 @examples(20, derandomize=True)
@@ -67,11 +69,11 @@ def test_random_contractions(data: st.DataObject) -> None:
     extents = st.lists(st.integers(1, 20), max_size=2)
     groups = {g: data.draw(extents, label=g) for g in "mnk"}
     groups["b"] = data.draw(st.lists(st.integers(1, 3), max_size=2), label="b")
-    dtype = data.draw(st.sampled_from(["f32", "f64", "i8", "f16"]))
+    dtype = data.draw(st.sampled_from(["f32", "f64", "i8", "f16", *WIDENED]))
     Problem(dtype, groups, data.draw(st.integers(0, 10**6), label="seed")).run()
 
 
-@pytest.mark.parametrize("dtype", ["f32", "f64", "i16", "bf16"])
+@pytest.mark.parametrize("dtype", ["f32", "f64", "i16", "bf16", "i8_i32", "u8i8_i32"])
 def test_empty_sums_are_zero_and_empty_results_are_nothing(dtype: str) -> None:
     for m, n, k in [(3, 5, 0), (1, 40, 0), (40, 1, 0), (0, 5, 3), (5, 0, 3), (0, 0, 0)]:
         problem = Problem(dtype, {"b": [], "m": [m], "n": [n], "k": [k]}, 1, plain=True)
@@ -120,7 +122,10 @@ def test_packed_ahead() -> None:
         ({"b": [2], "m": [20], "n": [4, 9], "k": [3, 5]}, False),
         ({"b": [], "m": [1], "n": [65], "k": [40]}, True),
     ]
-    for dtype in ("f32", "f64", "bf16"):
+    dtypes = ["f32", "f64", "bf16"]
+    if contract.host_target().quads:
+        dtypes += ["i8_i32", "u8_i32", "i8u8_i32", "u8i8_i32"]
+    for dtype in dtypes:
         for seed, (groups, plain) in enumerate(cases):
             plan = Problem(dtype, groups, seed, plain).run(packed_b=True)
             assert plan.packed > 0
@@ -401,7 +406,8 @@ def test_nothing_is_read_behind_the_operands(dtype: str) -> None:
 @pytest.mark.parametrize(
     ("cpu", "dtype"),
     crossed(
-        ["x86-64", "x86-64-v3", "x86-64-v4", "znver4", "neoverse-n1"], ["f32", "bf16", "f16", "i8"]
+        ["x86-64", "x86-64-v3", "x86-64-v4", "znver4", "alderlake", "neoverse-n1"],
+        ["f32", "bf16", "f16", "i8", "i8_i32", "u8i8_i32"],
     ),
 )
 def test_core_compiles_for_other_machines(cpu: str, dtype: str) -> None:
@@ -434,7 +440,11 @@ def test_a_bf16_row_without_a_partner_meets_no_neighbour() -> None:
 
 
 @pytest.mark.parametrize(
-    ("dtype", "cpu"), crossed(["f32", "f64", "f16", "i16", "i64"], ["x86-64-v3", "x86-64"])
+    ("dtype", "cpu"),
+    crossed(
+        ["f32", "f64", "f16", "i16", "i64", "i8_i32", "u8_i32", "i8u8_i32", "u8i8_i32"],
+        ["x86-64-v3", "x86-64", "alderlake"],
+    ),
 )
 def test_narrower_vectors_on_this_machine(
     dtype: str, cpu: str, monkeypatch: pytest.MonkeyPatch
@@ -443,10 +453,12 @@ def test_narrower_vectors_on_this_machine(
 
     if not host().triple.startswith("x86"):
         pytest.skip("needs an x86 machine")
+    if cpu == "alderlake" and "+avxvnni" not in host().features.split(","):
+        pytest.skip("needs VNNI of 256 bits")
     hardware = contract.hardware_of(named(cpu))
     monkeypatch.setattr(contract, "host_target", lambda: hardware)
-    symbols = linked_core(dtype, named(cpu))
-    monkeypatch.setattr(contract_cores, "core", lambda _: symbols)
+    narrow = functools.cache(lambda of: linked_core(of, named(cpu)))
+    monkeypatch.setattr(contract_cores, "core", narrow)
     for seed in range(25):
         choose = random.Random(seed)
         groups = {g: [choose.choice(SIZES)] for g in "mnk"}

@@ -402,7 +402,7 @@ def sides_of(form: Form, buffers: tuple[int, int], made: Cut) -> tuple[Side, Sid
     for name, extent in (("a", made.tile.rows), ("b", made.tile.columns)):
         position, terms = operand(form, made.groups, name)
         read = form.reads[position]
-        element = form.element
+        element = read.dtype
         along, width = access(element, read.offset, terms, extent, made.tile)
         found.append(Side(name, buffers[position], element, read.offset, terms, along, width))
     return found[0], found[1]
