@@ -22,11 +22,11 @@ import numpy as np
 from graphc.errors import GraphError
 from graphc.frontend.session.variable import Variable
 from graphc.frontend.trace.tree import flatten, leaf_names, unflatten
-from graphc.ir.types import Type
+from graphc.ir.types import Type, dtype
 from graphc.ir.user_lines import locate
 from graphc.learn.trees import matched
 from graphc.ops.control.resource import RESOURCE, keepers
-from graphc.ops.record.value import emit
+from graphc.ops.record.value import element_of, emit, is_python_number
 from graphc.ops.record.value import functions as f
 from graphc.runtime.input import resources
 
@@ -55,7 +55,7 @@ class _Resource:
                     f"the arrays of a {what} are described by specs of known shapes, not {spec!r}",
                     'gc.spec(shape, "f32"), or a nesting of them',
                 )
-        names = [name or "value" for name in leaf_names(self.tree)]
+        self.names = names = [name or "value" for name in leaf_names(self.tree)]
         self.kinds = [(spec.dtype.name, tuple(spec.shape)) for spec in specs]
         listed = [
             (name, np.dtype(spec.dtype.numpy).name, spec.shape) for name, spec in zip(names, specs)
@@ -124,16 +124,22 @@ class Queue(_Resource):
     def enqueue(self, item: Any, key: Any = None) -> None:
         """Add an item, when there is space.
 
-        key   its priority or length (a whole number), for a queue of such an order
-        Raises RunError when the queue is closed, and TypeRuleError for arrays of other types.
+        key   for a queue of such an order its priority, a real number that is not NaN, or its
+              length, an integer
+        Integers are taken where the dtype of the queue holds them, floats are rounded to its
+        precision, and bools are 0 and 1.  Raises GraphError for arrays of other shapes or of
+        another kind of numbers, and RunError for numbers that do not fit and when the queue is
+        closed.
         """
-        if (key is None) == (self.order in ("priority", "bucket")):
-            raise _refuse(f"an item of a queue of order {self.order!r} has {_KEYS[self.order]}")
-        leaves = [
-            _typed(x, kind, shape)
-            for x, (kind, shape) in zip(matched(self.tree, item, "items"), self.kinds, strict=True)
-        ]
-        self._call("enqueue", leaves if key is None else [*leaves, f.astype(key, "i64")], ())
+        if (key is None) == (self.order in _KEYS):
+            raise _refuse(
+                f"an item of a queue of order {self.order!r} has {_KEYS.get(self.order, 'no key')}"
+            )
+        given = zip(self.names, matched(self.tree, item, "items"), self.kinds, strict=True)
+        leaves = [_typed(name, x, kind, shape) for name, x, (kind, shape) in given]
+        if key is not None:
+            leaves.append(_typed(_KEYS[self.order], key, _KEY_KINDS[self.order], ()))
+        self._call("enqueue", leaves, ())
 
     def dequeue(self) -> Any:
         """An item, when there is one. Raises EndOfData when the queue is closed and empty."""
@@ -171,18 +177,23 @@ class Queue(_Resource):
         return (item, made[-1]) if self.order == "bucket" else item
 
 
-_KEYS = {
-    "fifo": "no key",
-    "shuffle": "no key",
-    "priority": "a key, its priority",
-    "bucket": "a key, its length",
-}
+_KEYS = {"priority": "a key, its priority", "bucket": "a key, its length"}
+_KEY_KINDS = {"priority": "f64", "bucket": "i64"}
 
 
-def _typed(x: Any, kind: str, shape: tuple[int, ...]) -> Any:
-    made = f.astype(x, kind)
+def _typed(name: str, x: Any, kind: str, shape: tuple[int, ...]) -> Any:
+    """An operand in the dtype that it has: whether its numbers fit turns out when it is there."""
+    if is_python_number(x):
+        x = np.asarray(x)
+    given, wanted = element_of(x)[0], dtype(kind)
+    if not resources.suits(np.dtype(given.numpy), np.dtype(wanted.numpy)):
+        raise _refuse(
+            f"{name}: numbers of {given.name} are not taken for {wanted.name}",
+            f"say what becomes of them: gc.astype(x, {wanted.name!r})",
+        )
+    made = f.astype(x, given)
     if tuple(made.shape) != shape:
-        raise _refuse(f"an array of an item has the shape {shape}, not {tuple(made.shape)}")
+        raise _refuse(f"{name}: it has the shape {shape}, not {tuple(made.shape)}")
     return made
 
 

@@ -1,4 +1,4 @@
-"""What readers read: the columns of one file as arrays.
+"""What readers read: the columns of one file as arrays. What they say is wrong lacks its name.
 
 npz        arrays with equal first axes
 csv        a header and numbers; a column of the name, or `name.0`, `name.1` ... for a vector
@@ -11,8 +11,11 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Callable, Iterator, Sequence
+import zipfile
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -24,17 +27,42 @@ Columns = Sequence[Column]
 MOST_RECORD = 1 << 30  # bytes
 
 
+class Damaged(Exception):
+    """A file that is not of its format."""
+
+
+# what parsers of damaged files raise
+DAMAGES = (Damaged, ValueError, EOFError, OverflowError, zipfile.BadZipFile, zlib.error, csv.Error)
+
+
 def npz(name: str, columns: Columns) -> list[Array]:
     """Arrays of a .npz file; nothing is unpickled."""
-    with np.load(name, allow_pickle=False) as found:
-        return [_cast(found[column.name], column) for column in columns]
+    with open(name, "rb") as file:
+        if not zipfile.is_zipfile(file):
+            raise Damaged("it is no archive of arrays, or its end is missing")
+        with np.load(file, allow_pickle=False) as found:
+            return [_member(found, column) for column in columns]
 
 
-def _cast(array: Array, column: Column) -> Array:
-    """An array as a column has it. Raises RunError where its numbers would become others."""
-    if array.dtype != column.dtype and not np.can_cast(array.dtype, column.dtype, "same_kind"):
-        raise RunError(f"{column.name!r} is of {array.dtype}, not of {column.dtype}")
-    return array.astype(column.dtype, copy=False)
+def _member(found: np.lib.npyio.NpzFile, column: Column) -> Array:
+    if column.name not in found.files:
+        raise _missing("array", column.name, found.files)
+    try:
+        array = found[column.name]
+    except ValueError as error:
+        if "allow_pickle" in str(error):
+            raise RunError(f"{column.name!r} holds objects of Python, and no numbers") from None
+        raise Damaged(f"{column.name!r}: {error}") from None
+    except (*DAMAGES, MemoryError, RuntimeError, NotImplementedError) as error:
+        raise Damaged(f"{column.name!r}: {error or type(error).__name__}") from None
+    if not array.ndim:
+        raise RunError(f"{column.name!r} is a single number, and has no rows")
+    return column.fitted(array)
+
+
+def _missing(kind: str, name: str, there: Iterable[str]) -> RunError:
+    listed = ", ".join(there)[:200]
+    return RunError(f"there is no {kind} {name!r}", hint=f"it has {listed or 'none'}")
 
 
 def text_table(name: str, columns: Columns) -> list[Array]:
@@ -43,16 +71,40 @@ def text_table(name: str, columns: Columns) -> list[Array]:
         rows = csv.reader(file)
         header = {title.strip(): k for k, title in enumerate(next(rows, []))}
         places = [_places(column, header) for column in columns]
-        lines = [row for row in rows if row]
-    made = []
-    for column, place in zip(columns, places, strict=True):
-        try:
-            numbers = [[row[k] for k in place] for row in lines]
-            array = np.array(numbers, str).astype(column.dtype)
-        except (ValueError, IndexError) as error:
-            raise ValueError(f"column {column.name!r}: {error}") from None
-        made.append(array.reshape(len(lines), *column.shape))
-    return made
+        lines = [(rows.line_num, row) for row in rows if row]
+    for number, row in lines:
+        if len(row) != len(header):
+            raise RunError(f"line {number} has {len(row)} cells, and the header {len(header)}")
+    return [_parsed(lines, *each) for each in zip(columns, places, strict=True)]
+
+
+def _parsed(lines: Sequence[tuple[int, list[str]]], column: Column, place: list[int]) -> Array:
+    """The cells of a column as numbers. Raises RunError that names the first which is none."""
+    try:
+        array = _numbers([[row[k] for k in place] for _, row in lines], column)
+    except (ValueError, OverflowError, RunError):
+        for number, row in lines:
+            for k in place:
+                try:
+                    _numbers([[row[k]]], column)
+                except (ValueError, OverflowError, RunError):
+                    raise RunError(
+                        f"line {number}, column {column.name!r}: {row[k][:80]!r} is no "
+                        f"{column.dtype}"
+                    ) from None
+        raise
+    return array.reshape(len(lines), *column.shape)
+
+
+def _numbers(cells: list[list[str]], column: Column) -> Array:
+    """Cells by the kind of their column: what is written exactly, then what the column has."""
+    if column.dtype.kind == "b":
+        words = np.char.lower(np.char.strip(np.array(cells, str)))
+        if not np.isin(words, ("true", "false", "1", "0")).all():
+            raise ValueError("neither true nor false")
+        return np.isin(words, ("true", "1"))
+    wide = {"f": np.float64, "V": np.float64, "c": np.complex128}.get(column.dtype.kind)
+    return column.fitted(np.array(cells, str).astype(wide or column.dtype))
 
 
 def _places(column: Column, header: dict[str, int]) -> list[int]:
@@ -60,7 +112,7 @@ def _places(column: Column, header: dict[str, int]) -> list[int]:
     if column.shape:
         names = [f"{column.name}.{k}" for k in range(math.prod(column.shape))]
     if missing := [title for title in names if title not in header]:
-        raise ValueError(f"there is no column {missing[0]!r} among {', '.join(header)[:200]}")
+        raise _missing("column", missing[0], header)
     return [header[title] for title in names]
 
 
@@ -72,27 +124,41 @@ def parquet(name: str, columns: Columns) -> list[Array]:
     except ImportError:
         raise RunError("Parquet files need pyarrow", hint="pip install 'graphc[parquet]'") from None
     try:
-        table = files.read_table(name, columns=[column.name for column in columns])
+        with files.ParquetFile(name) as file:
+            there = file.schema_arrow.names
+            if missing := [column.name for column in columns if column.name not in there]:
+                raise _missing("column", missing[0], there)
+            table = file.read([column.name for column in columns])
         return [_arrow(table.column(column.name), column, table.num_rows) for column in columns]
     except ArrowException as error:
-        raise ValueError(str(error)) from None
+        raise Damaged(str(error)) from None
 
 
-def _arrow(found: object, column: Column, rows: int) -> Array:
-    values = found.combine_chunks()  # type: ignore[attr-defined]
+def _arrow(found: Any, column: Column, rows: int) -> Array:
+    values = found.combine_chunks()
+    shape = [rows]
+    while not values.null_count and hasattr(values, "value_lengths"):
+        lengths = np.unique(np.asarray(values.value_lengths()))
+        if len(lengths) > 1:
+            raise RunError(f"{column.name!r} has rows of {lengths[0]} and of {lengths[-1]}")
+        shape += lengths.tolist()
+        values = values.flatten()
     if values.null_count:
         raise RunError(f"{column.name!r} has {values.null_count} empty places")
-    while hasattr(values, "flatten") and hasattr(values.type, "value_type"):
-        values = values.flatten()
-    array = _cast(np.asarray(values.to_numpy(zero_copy_only=False)), column)
-    return array.reshape(rows, *column.shape)
+    array = column.fitted(np.asarray(values.to_numpy(zero_copy_only=False)))
+    return array.reshape(shape if rows else (0, *column.shape))
 
 
 def whole_files(name: str, columns: Columns) -> list[Array]:
     """The bytes of a file as its one row."""
+    if len(columns) != 1:
+        raise RunError(f"its bytes are one array, and the specs say {len(columns)}")
     (column,) = columns
-    data = np.frombuffer(Path(name).read_bytes(), column.dtype)
-    return [data.reshape(1, *column.shape)]
+    data = Path(name).read_bytes()
+    wanted = column.dtype.itemsize * math.prod(column.shape)
+    if len(data) != wanted:
+        raise RunError(f"it has {len(data)} bytes, and a row {wanted}")
+    return [np.frombuffer(data, column.dtype).reshape(1, *column.shape)]
 
 
 # ---------------------------------------------------------------------------------------- TFRecord
@@ -100,7 +166,12 @@ def whole_files(name: str, columns: Columns) -> list[Array]:
 
 def tfrecord(name: str, columns: Columns) -> list[Array]:
     """The features of the examples of a TFRecord file."""
-    rows = [[_feature(example, column) for column in columns] for example in _examples(name)]
+    rows = []
+    for number, example in enumerate(_examples(name)):
+        try:
+            rows.append([_feature(example, column) for column in columns])
+        except RunError as error:
+            raise RunError(f"example {number}: {error.message}", hint=error.hint) from None
     if not rows:
         return [np.zeros((0, *column.shape), column.dtype) for column in columns]
     return [np.stack(values) for values in zip(*rows, strict=True)]
@@ -132,11 +203,18 @@ def records(name: str) -> Iterator[bytes]:
 
 def _feature(example: dict[str, Array | list[bytes]], column: Column) -> Array:
     if column.name not in example:
-        raise ValueError(f"an example has no feature {column.name!r}")
+        raise _missing("feature", column.name, example)
     found = example[column.name]
     if isinstance(found, list):
-        found = np.frombuffer(b"".join(found), column.dtype)
-    return _cast(found, column).reshape(column.shape)
+        data = b"".join(found)
+        if len(data) % column.dtype.itemsize:
+            raise RunError(f"{column.name!r} has {len(data)} bytes, no whole {column.dtype}")
+        found = np.frombuffer(data, column.dtype)
+    if found.size != math.prod(column.shape):
+        raise RunError(
+            f"{column.name!r} has {found.size} numbers, not those of {list(column.shape)}"
+        )
+    return column.fitted(found).reshape(column.shape)
 
 
 def _entry(data: bytes) -> tuple[str, Array | list[bytes]]:
@@ -150,7 +228,7 @@ def _entry(data: bytes) -> tuple[str, Array | list[bytes]]:
         if kind == 2:
             return parts[1].decode(), np.frombuffer(raw, "<f4")
         return parts[1].decode(), np.array(list(_varints(raw)), np.uint64).astype(np.int64)
-    return parts[1].decode(), np.zeros(0, np.float32)
+    return parts[1].decode(), np.zeros(0, np.bool)
 
 
 def _fields(data: bytes) -> Iterator[tuple[int, bytes]]:

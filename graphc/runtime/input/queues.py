@@ -3,7 +3,7 @@
     fifo        first in, first out
     shuffle     one of the first `window` items that are left, by the bits of `seed`: the order does
                 not depend on who was faster
-    priority    the smallest priority first, of equal ones the first
+    priority    the smallest priority first, of equal ones the first; integers and floats mix
     bucket      rows of `dequeue_many` are of one range of lengths: the range that has enough first
 
 An item is a tuple of arrays of fixed types.  Enqueuing waits for space, dequeuing for items.  After
@@ -36,7 +36,7 @@ class Fifo:
     def __len__(self) -> int:
         return len(self.items)
 
-    def add(self, item: Item, key: int) -> None:
+    def add(self, item: Item, key: float) -> None:
         self.items.append(item)
 
     def ready(self, count: int, closed: bool) -> bool:
@@ -71,13 +71,15 @@ class Priority(Fifo):
     """The smallest key first."""
 
     def __init__(self) -> None:
-        self.heap: list[tuple[int, int, Item]] = []
+        self.heap: list[tuple[float, int, Item]] = []
         self.count = 0
 
     def __len__(self) -> int:
         return len(self.heap)
 
-    def add(self, item: Item, key: int) -> None:
+    def add(self, item: Item, key: float) -> None:
+        if key != key:
+            raise RunError("a priority is NaN, which is neither before nor behind another")
         heapq.heappush(self.heap, (key, self.count, item))
         self.count += 1
 
@@ -98,7 +100,7 @@ class Buckets(Fifo):
     def __len__(self) -> int:
         return sum(map(len, self.rows))
 
-    def add(self, item: Item, key: int) -> None:
+    def add(self, item: Item, key: float) -> None:
         place = bisect_left(self.boundaries, key)
         if place == len(self.rows) or key < 0:
             raise RunError(
@@ -142,8 +144,9 @@ class Queue:
 
     def call(self, method: str, arrays: Arrays) -> Arrays:
         if method == "enqueue":
-            key = int(arrays[-1]) if self.has_key else 0
-            self.enqueue(tuple(arrays[: len(self.columns)]), key)
+            key = arrays[-1].item() if self.has_key else 0
+            items = zip(self.columns, arrays, strict=not self.has_key)
+            self.enqueue(tuple(column.fitted(array) for column, array in items), key)
             return ()
         if method == "size":
             return (np.array(self.size, np.int64),)
@@ -159,7 +162,7 @@ class Queue:
         with self.changed:
             return len(self.order)
 
-    def enqueue(self, item: Item, key: int = 0) -> None:
+    def enqueue(self, item: Item, key: float = 0) -> None:
         """Add an item when there is space. Raises RunError for a queue that is closed."""
         with self.changed:
             wait_for(self.changed, lambda: self.is_closed or len(self.order) < self.capacity)

@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 
 from graphc.errors import EndOfData, GraphError, RunError
-from graphc.runtime.input.formats import FORMATS
+from graphc.runtime.input.formats import DAMAGES, FORMATS
 from graphc.runtime.input.queues import Queue
-from graphc.runtime.input.resources import Array, Arrays, columns_of, ended, holding, makers
+from graphc.runtime.input.resources import Array, Arrays, Column, columns_of, ended, holding, makers
 
 Place = tuple[int, int, int]  # epoch, file, row: each in the order of that epoch
 
@@ -140,23 +140,28 @@ class Reader:
             return self.held[1]
         try:
             found = self.rows_of(name, self.columns)
+            _check(found, self.columns)
         except OSError as error:
             raise RunError(f"cannot read {name}: {error.strerror or error}") from None
-        except GraphError:
-            raise
-        except (KeyError, ValueError, EOFError, OverflowError) as error:
+        except RunError as error:
+            raise RunError(f"{name}: {error.message}", hint=error.hint) from None
+        except DAMAGES as error:
             raise RunError(f"{name} is damaged or of another format: {error}") from None
-        lengths = {len(column) for column in found}
-        if len(lengths) != 1:
-            raise RunError(f"the columns of {name} differ in their rows: {sorted(lengths)}")
-        for column, wanted in zip(found, self.columns, strict=True):
-            if column.shape[1:] != wanted.shape:
-                shape = list(column.shape[1:])
-                raise RunError(
-                    f"{wanted.name!r} of {name} has rows of {shape}, not of {wanted.shape}"
-                )
         self.held = name, found
         return found
+
+
+def _check(found: Sequence[Array], columns: Sequence[Column]) -> None:
+    """Raise RunError unless a file has what it should."""
+    lengths = {column.name: len(array) for array, column in zip(found, columns, strict=True)}
+    if len({*lengths.values()}) != 1:
+        listed = ", ".join(f"{name} {length}" for name, length in lengths.items())
+        raise RunError(f"its arrays differ in their rows: {listed}")
+    for array, column in zip(found, columns, strict=True):
+        if array.shape[1:] != column.shape:
+            raise RunError(
+                f"{column.name!r} has rows of {list(array.shape[1:])}, not of {list(column.shape)}"
+            )
 
 
 def _found(patterns: Sequence[str]) -> tuple[str, ...]:

@@ -40,6 +40,37 @@ class Column:
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
 
+    def fitted(self, array: Array) -> Array:
+        """Numbers as this has them: integers where all fit, floats rounded to its precision. Raises
+        RunError for another kind of numbers, and for one that does not fit."""
+        given, wanted = array.dtype, self.dtype
+        if given == wanted:
+            return array
+        if not suits(given, wanted):
+            raise RunError(
+                f"{self.name!r} is of {given}, not of {wanted}",
+                hint=f"say what becomes of the numbers where it is made: x.astype({wanted.name!r})",
+            )
+        with np.errstate(over="ignore", invalid="ignore"):
+            made = array.astype(wanted)
+        if np.can_cast(given, wanted):
+            return made
+        is_whole = wanted.kind in "iu"
+        lost = (made != array) if is_whole else np.isinf(made) & np.isfinite(array)
+        if lost.any():
+            at = tuple(map(int, np.argwhere(lost)[0]))
+            place = f" at {list(at)}" if at else ""
+            raise RunError(f"{self.name!r} is {array[at]}{place}, which {wanted} cannot hold")
+        return made
+
+
+def suits(given: np.dtype[Any], wanted: np.dtype[Any]) -> bool:
+    """Are numbers of one dtype numbers of the kind of another? Bools are integers, those are real,
+    and those complex; never the other way."""
+    ranks = {"b": 0, "u": 1, "i": 1, "f": 2, "V": 2, "c": 3}  # V: bf16, which NumPy does not know
+    numbers = all(d.kind in ranks and d.names is None for d in (given, wanted))
+    return numbers and ranks[given.kind] <= ranks[wanted.kind]
+
 
 def columns_of(listed: Sequence[Sequence[Any]]) -> tuple[Column, ...]:
     """The columns that a text lists as [name, dtype, shape]."""

@@ -109,6 +109,76 @@ def test_priorities() -> None:
     assert [int(queue.dequeue()) for _ in range(4)] == [1, 3, 2, 0]
 
 
+@given(
+    some.lists(
+        some.one_of(
+            some.integers(-(2**63), 2**64 - 1),
+            some.floats(allow_nan=False),
+            some.floats(allow_nan=False, width=32).map(np.float32),
+            some.integers(0, 255).map(np.uint8),
+        ),
+        max_size=9,
+    )
+)
+def test_priorities_are_real_numbers(keys: list[Any]) -> None:
+    """Integers and floats are compared by value, as Python compares them."""
+    queue = gc.Queue(NUMBER, capacity=9, order="priority")
+    for item, key in enumerate(keys):
+        queue.enqueue(item, key)
+    exact = [key.item() if isinstance(key, np.generic) else key for key in keys]
+    made = [int(queue.dequeue()) for _ in keys]
+    assert made == sorted(range(len(keys)), key=exact.__getitem__)
+
+
+def test_keys_that_are_none() -> None:
+    queue = gc.Queue(NUMBER, capacity=9, order="priority")
+    buckets = gc.Queue(NUMBER, capacity=9, order="bucket", boundaries=(4,))
+    put = gc.compile(lambda key: queue.enqueue(1, key))
+    put(np.float32(0.5))
+    for kept, key, problem in (
+        (queue, np.nan, "a priority is NaN"),
+        (queue, 1j, "are not taken for f64"),
+        (queue, [1, 2], "shape"),
+        (queue, "x", "element type"),
+        (queue, 10**30, "."),
+        (buckets, 1.0, "its length: numbers of f64 are not taken for i64"),
+        (buckets, 5, "in no bucket"),
+        (buckets, -1, "in no bucket"),
+        (buckets, 2**64 - 1, "in no bucket"),
+    ):
+        with pytest.raises(GraphError, match=problem):
+            kept.enqueue(1, key)
+    with pytest.raises(RunError, match="a priority is NaN"):
+        put(np.float32(np.nan))
+    with pytest.raises(GraphError, match="are not taken for f64"):
+        put(np.complex64(1))
+    assert queue.size() == 1 and buckets.size() == 0
+
+
+def test_items_keep_their_numbers() -> None:
+    """What would become another number is refused, with the name of the array and the way out."""
+    queue = gc.Queue({"x": gc.spec((), "i8"), "y": gc.spec((2,), "f32")}, capacity=9)
+    put = gc.compile(lambda x, y: queue.enqueue({"x": x, "y": y}))
+    good = np.ones(2, "f4")
+    for x, y, problem in (
+        (1.7, good, r"(?s)x: numbers of f64 are not taken for i8.*gc.astype\(x, 'i8'\)"),
+        (np.float32(1), good, "x: numbers of f32 are not taken for i8"),
+        (300, good, "'x' is 300, which int8 cannot hold"),
+        (np.uint64(2**63), good, "'x' is 9223372036854775808, which int8 cannot hold"),
+        (1, good + 1j, "y: numbers of c64 are not taken for f32"),
+        (1, np.array([1, 1e300]), r"'y' is 1e\+300 at \[1\], which float32 cannot hold"),
+        (1, np.ones(3), r"y: it has the shape \(2,\), not \(3,\)"),
+    ):
+        for call in (put, lambda x, y: queue.enqueue({"x": x, "y": y})):
+            with pytest.raises(GraphError, match=problem):
+                call(np.asarray(x) if call is put else x, y)
+    put(np.array(True), np.array([1, np.inf]))
+    put(np.int64(-128), np.array([2**40, 0.1]))
+    assert queue.size() == 2
+    queue.dequeue()
+    np.testing.assert_array_equal(queue.dequeue()["y"], np.array([2**40, 0.1], "f4"))
+
+
 def test_buckets_hold_lengths_of_one_range() -> None:
     queue = gc.Queue(gc.spec((8,), "f32"), capacity=9, order="bucket", boundaries=(2, 4, 8))
     for length in (7, 1, 5, 2, 3):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import struct
 import threading
 from contextlib import suppress
@@ -166,21 +167,139 @@ def test_what_is_wrong_with_files_is_told(tmp_path: Path) -> None:
     np.savez(tmp_path / "wide.npz", n=np.zeros(3, "i8"), x=np.zeros((3, 4), "f4"))
     np.savez(tmp_path / "float.npz", n=np.zeros(3), x=np.zeros((3, 2), "f4"))
     np.savez(tmp_path / "lengths.npz", n=np.zeros(3, "i8"), x=np.zeros((4, 2), "f4"))
+    np.savez(tmp_path / "less.npz", n=np.zeros(3, "i8"), y=np.zeros(3))
+    np.savez(tmp_path / "scalar.npz", n=np.int64(1), x=np.zeros((1, 2), "f4"))
+    np.savez(tmp_path / "object.npz", n=np.array([None]), x=np.zeros((1, 2), "f4"))
+    np.savez(tmp_path / "large.npz", n=np.zeros(2, "i8"), x=np.array([[1, 2], [1e300, 0]]))
+    np.save(tmp_path / "single.npy", np.zeros(3))
+    (tmp_path / "single.npy").rename(tmp_path / "single.npz")
+    (tmp_path / "empty.csv").write_text("")
+    (tmp_path / "null.csv").write_bytes(b"n,x.0,x.1\n1,\x00,3\n")
+    (tmp_path / "latin.csv").write_bytes(b"n,x.0,x.1\n1,\xff,3\n")
+    (tmp_path / "long.tfrecord").write_bytes(framed(example([1, 2], 1)) + framed(example([1], 2)))
+    (tmp_path / "none.tfrecord").write_bytes(framed(field(1, b"")))
     for name, problem in (
         ("bad.tfrecord", "record 0 is damaged"),
         ("cut.tfrecord", "damaged"),
-        ("odd.csv", "damaged or of another format"),
-        ("word.csv", "three"),
-        ("other.csv", "no column 'x.0' among n, y"),
-        ("no.npz", "damaged or of another format"),
+        ("long.tfrecord", r"example 1: 'x' has 1 numbers, not those of \[2\]"),
+        ("none.tfrecord", "example 0: there is no feature 'x'"),
+        ("odd.csv", "line 2 has 2 cells, and the header 3"),
+        ("word.csv", "line 2, column 'x': 'three' is no float32"),
+        ("other.csv", "(?s)no column 'x.0'.*it has n, y"),
+        ("empty.csv", "(?s)no column 'x.0'.*it has none"),
+        ("null.csv", r"line 2, column 'x': '.*' is no float32"),
+        ("latin.csv", "damaged or of another format"),
+        ("no.npz", "damaged or of another format: it is no archive"),
+        ("single.npz", "damaged or of another format: it is no archive"),
+        ("less.npz", "(?s)no array 'x'.*it has n, y"),
+        ("scalar.npz", "'n' is a single number"),
+        ("object.npz", "'n' holds objects of Python"),
+        ("large.npz", r"'x' is 1e\+300 at \[1, 0\], which float32 cannot hold"),
         ("gone.npz", "No such file"),
-        ("wide.npz", r"rows of \[4\], not of \(2,\)"),
+        ("wide.npz", r"rows of \[4\], not of \[2\]"),
         ("float.npz", "is of float64, not of int64"),
         ("lengths.npz", "differ in their rows"),
     ):
         reader = gc.Reader(tmp_path / name, SPECS, batch=1)
-        with pytest.raises(RunError, match=problem):
+        with pytest.raises(RunError, match=problem) as found:
             gc.compile(reader.next)()
+        assert name in str(found.value)
+        assert ("damaged" in str(found.value)) == ("damaged" in problem)
+    (tmp_path / "empty.raw").write_bytes(b"")
+    with pytest.raises(RunError, match=r"empty\.raw: it has 0 bytes, and a row 16"):
+        gc.Reader(tmp_path / "empty.raw", gc.spec((4,), "f32"), format="bytes").next()
+
+
+@pytest.mark.parametrize("store", [np.savez, np.savez_compressed])
+def test_archives_that_are_damaged(tmp_path: Path, store: Any) -> None:
+    """Cut off anywhere, or with bytes that are others: what is wrong has the name of the file."""
+    rng = np.random.default_rng(0)
+    store(tmp_path / "a.npz", n=rng.integers(0, 9, 40), x=rng.random((40, 2)))
+    good = (tmp_path / "a.npz").read_bytes()
+    changed = bytearray(good)
+    changed[len(good) // 4] ^= 255
+    hostile = [good[:k] for k in rng.integers(0, len(good), 12)]
+    for _ in range(60):
+        hostile.append(bytearray(good))
+        hostile[-1][rng.integers(0, len(good))] ^= rng.integers(1, 256)
+    for k, data in enumerate([bytes(changed), *hostile]):
+        (tmp_path / f"{k}.npz").write_bytes(data)
+        reader = gc.Reader(tmp_path / f"{k}.npz", SPECS, batch=1)
+        problem = None
+        try:
+            assert reader.next()["x"].shape == (1, 2)
+        except RunError as error:
+            problem = str(error)
+        assert k if problem is None else problem.startswith(str(tmp_path / f"{k}.npz"))
+
+
+def test_numbers_keep_their_kind(tmp_path: Path) -> None:
+    """Of every dtype for every other: taken with its value, or refused."""
+    kinds = ["bool", "i8", "u8", "i32", "i64", "u64", "f16", "bf16", "f32", "f64", "c64", "c128"]
+    values = (0, 1, 200, -1, 70000, 2**40, 0.5, 1e300, 1j)
+    for kind in kinds:
+        spec = gc.spec((), kind)
+        wanted = np.dtype(spec.dtype.numpy)
+        for value in values:
+            given = np.array([value])
+            np.savez(tmp_path / "a.npz", x=given)
+            queue = gc.Queue(spec)
+            reader = gc.Reader(tmp_path / "a.npz", {"x": spec}, batch=1)
+            read = item = None
+            with suppress(RunError):
+                read = np.asarray(reader.next()["x"])[0]
+            with suppress(GraphError):
+                queue.enqueue(value)
+                item = np.asarray(queue.dequeue())
+            assert (read is None) == (item is None), (kind, value)
+            if read is not None:
+                assert read == item == given.astype(wanted)[0]
+                assert np.isclose(complex(read), value, rtol=0.01)
+
+
+@pytest.mark.parametrize("kind", ["bool", "i8", "f16", "bf16", "c64"])
+def test_cells_of_every_kind(tmp_path: Path, kind: str) -> None:
+    """Bools are words or digits; numbers that do not fit are refused with their line."""
+    good = ["true", "0"] if kind == "bool" else ["1", " 2"]
+    for word in ("300000", "yes", "", "1.5", "1+2j"):
+        (tmp_path / "a.csv").write_text("\n".join(["x", *good, f'"{word}"']))
+        reader = gc.Reader(tmp_path / "a.csv", {"x": gc.spec((), kind)}, batch=2)
+        fits = {"f16": ["1.5"], "bf16": ["1.5", "300000"], "c64": ["1.5", "300000", "1+2j"]}
+        if word in fits.get(kind, ()):
+            assert np.asarray(reader.next()["x"])[1] == 2
+        else:
+            with pytest.raises(RunError, match=f"a.csv: line 4, column 'x': '{re.escape(word)}'"):
+                reader.next()
+
+
+def test_columns_of_parquet_that_do_not_fit(tmp_path: Path) -> None:
+    arrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    pair = arrow.list_(arrow.float32(), 2)
+    for values, kind, problem in (
+        ([[1.0, 2.0], [3.0, 4.0]], pair, None),
+        ([[1, 2], [3, 4]], arrow.large_list(arrow.int8()), None),
+        ([[1.0], [2.0, 3.0, 4.0]], arrow.list_(arrow.float32()), "rows of 1 and of 3"),
+        ([[1.0, None], [3.0, 4.0]], arrow.list_(arrow.float32()), "1 empty places"),
+        ([None, [3.0, 4.0]], arrow.list_(arrow.float32()), "1 empty places"),
+        ([1.0, 2.0], arrow.float32(), r"rows of \[\], not of \[2\]"),
+        (["a", "b"], arrow.string(), "is of object"),
+        ([[1e300, 0.0], [0.0, 0.0]], arrow.list_(arrow.float64()), "cannot hold"),
+        ([], arrow.list_(arrow.float32()), "no more data"),
+    ):
+        made = arrow.table({"x": arrow.array(values, kind)})
+        parquet.write_table(made, tmp_path / "a.parquet")
+        reader = gc.Reader(tmp_path / "a.parquet", {"x": gc.spec((2,), "f32")}, batch=2)
+        if problem is None:
+            np.testing.assert_array_equal(reader.next()["x"], [[1, 2], [3, 4]])
+        else:
+            with pytest.raises((RunError, EndOfData), match=problem):
+                reader.next()
+    for data in (b"", b"PAR1", (tmp_path / "a.parquet").read_bytes()[:40]):
+        (tmp_path / "a.parquet").write_bytes(data)
+        with pytest.raises(RunError, match=r"a\.parquet is damaged"):
+            gc.Reader(tmp_path / "a.parquet", {"x": gc.spec((2,), "f32")}, batch=2).next()
 
 
 def test_patterns_are_looked_up_where_they_are_read(tmp_path: Path) -> None:
