@@ -1,4 +1,5 @@
-"""Random losses in random stages by random schedules have the gradients of the whole.
+"""Random losses in random stages by random schedules have the gradients of the whole, in the
+memory that was planned.
 
 GRAPHC_FUZZ=n takes n times as many draws; 1,000 are GRAPHC_FUZZ=125.
 """
@@ -10,6 +11,7 @@ import pytest
 
 import graphc as gc
 from graphc import parallel
+from graphc.ir.liveness import peak_bytes
 from graphc.learn.trees import tree_map
 from tests.support.effort import rounds
 from tests.support.piped_losses import WIDTH, random_loss, random_schedule
@@ -31,5 +33,11 @@ def test_gradients_are_those_of_the_whole(seed: int) -> None:
     schedule = "1f1b" if asked else random_schedule(rng, stages or 1, chunks, len(devices))
     mode = str(rng.choice(["always", "except_last", "never"]))
     piped = parallel.pipeline(loss, devices, chunks, schedule, mode, stages=stages)
-    made = piped(params, batch)
+    compiled = gc.compile(piped, devices=devices)
+    made = compiled(params, batch)
     tree_map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-10), made, wanted)
+    frames = compiled.executable(params, batch).frames
+    planned = [peak_bytes(graph) for graph in compiled.lower(params, batch).graphs]
+    assert frames
+    for frame in frames:
+        assert [each.arena.nbytes for each in getattr(frame, "frames", [frame])] == planned
