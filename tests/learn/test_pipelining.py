@@ -234,7 +234,9 @@ class Models:
             h = params["words"][batch]
             for layer, part in zip(layers, params["layers"]):
                 h = gc.layer_norm(h + layer(part, h))
-            return gc.cross_entropy((h @ params["words"].T).reshape(-1, 11), batch.reshape(-1))
+            return gc.cross_entropy(
+                (h @ params.get("head", params["words"]).T).reshape(-1, 11), batch.reshape(-1)
+            )
 
         parts = [layer.init(gc.random.key(k), "f64") for k, layer in enumerate(layers)]
         params = {"words": rng.standard_normal((11, 8)), "layers": parts}
@@ -267,8 +269,7 @@ class Models:
 
 @pytest.mark.parametrize("name", few(["lstm", "resnet", "transformer", "unet"], 2))
 def test_models(name: str) -> None:
-    """The bits of the mean of two halves, one after the other on one device; a weight that two
-    stages share is summed in another order."""
+    """The bits of the mean of two halves, one after the other on one device."""
     loss, params, batch = getattr(Models, name)()
     piped = parallel.pipeline(loss, TWO, 2, "1f1b", "except_last")
     made = gc.compile(piped, devices=TWO, fast_math=False)(params, batch)
@@ -278,6 +279,22 @@ def test_models(name: str) -> None:
     same(made, wanted, rtol=1e-12)
     if name != "transformer":
         tree_map(np.testing.assert_array_equal, made, wanted)
+
+
+def test_a_tied_weight_in_two_stages() -> None:
+    """Every stage sums its part over chunks: the bits of two weights whose gradients are added."""
+    loss, params, batch = Models.transformer()
+
+    def untied(weights: Any, batch: Any) -> Any:
+        return loss(weights[0] | {"head": weights[1]}, batch)
+
+    piped = parallel.pipeline(loss, TWO, 2, "1f1b", "except_last")
+    value, made = gc.compile(piped, devices=TWO, fast_math=False)(params, batch)
+    alone = gc.compile(gc.value_and_grad(untied), fast_math=False)
+    halves = [alone((params, params["words"]), part) for part in parallel.split(batch, 2)]
+    wanted, (slopes, head) = tree_map(lambda a, b: (a + b) / 2, *halves)
+    slopes["words"] = head + slopes["words"]
+    tree_map(np.testing.assert_array_equal, (value, made), (wanted, slopes))
 
 
 def test_running_statistics_move_once_for_the_batch() -> None:
@@ -295,6 +312,32 @@ def test_running_statistics_move_once_for_the_batch() -> None:
         piped = parallel.pipeline(loss, TWO[:1], chunks, has_aux=True, checkpoint="always")
         (_, made), _ = piped(params, x, state)
         same(made["new"], wanted["new"], rtol=1e-6)
+
+
+def test_running_statistics_of_layers_behind_one_another() -> None:
+    """Of each layer: those of all that it was given, which is normalised chunk by chunk; of the
+    first one, and with one chunk of all, those of the whole batch."""
+    conv, norm = nn.Conv(3, 3, 3, padding="same"), nn.BatchNorm(3)
+    net = nn.Sequential(*(nn.Residual(conv, norm, nn.relu) for _ in range(3)))
+    params, start = net.init(gc.random.key(0), "f64"), net.state("f64")
+    x = rng.standard_normal((8, 3, 4, 4)) * 3 + 50
+
+    def loss(params: Any, batch: Any) -> Any:
+        h, state = net.apply(params, batch, start, training=True)
+        return (h**2).mean(), state
+
+    (_, whole), _ = gc.value_and_grad(loss, has_aux=True)(params, x)
+    for chunks in (1, 4):
+        piped = parallel.pipeline(loss, TWO, chunks, has_aux=True)
+        (_, made), _ = piped(params, x)
+        same(made[0], whole[0], rtol=1e-6)
+        given = parallel.split(x, chunks)
+        for number, (own, state) in enumerate(zip(params, made)):
+            rows = np.concatenate([conv(own[0], part) for part in given])
+            _, wanted = norm.apply(own[1], rows, start[number][1], training=True)
+            same(state[1], wanted, rtol=1e-6)
+            block = nn.Residual(conv, norm, nn.relu)
+            given = [block.apply(own, h, start[number], training=True)[0] for h in given]
 
 
 def test_several_pipelines_share_a_batch() -> None:
