@@ -97,6 +97,30 @@ def test_collectives_go_over_links(workers: gc.cluster.LocalCluster, width: int)
         assert max(sent[1:]) <= x.nbytes * 4 // 3 + 64
 
 
+def test_stages_of_pipelines_are_workers(workers: gc.cluster.LocalCluster) -> None:
+    """Two pipelines that share a batch and a worker, short messages, a limit of memory: the bits of
+    one process. An error in the last stage ends the step, and the next one works."""
+
+    def loss(params: Any, batch: Any) -> Any:
+        h = W[batch % 16]
+        for weight in params:
+            h = np.tanh(h @ weight)
+        return (np.take(h, batch, axis=1) ** 2).mean()
+
+    def piped(names: list[str]) -> Any:
+        pair = gc.parallel.pipeline(loss, [names[:2], names[1:]], 2)
+        return gc.compile(pair, devices=names, compress="nearest", memory_limit=1 << 20)
+
+    params, batch = [W * 0.1] * 3, np.arange(12)
+    far = piped(workers.devices)
+    (value, slopes), (near, wanted) = far(params, batch), piped(here(workers))(params, batch)
+    assert bits([value, *slopes]) == bits([near, *wanted])
+    with pytest.raises(GraphError, match=r"index 16 .*\(on /job:worker/task:[12]/") as error:
+        far(params, batch + 5)
+    assert "test_cluster.py" in str(error.value)
+    assert far(params, batch)[0] == near
+
+
 @pytest.mark.parametrize("shard", [False, True])
 def test_copies_on_all_workers(workers: gc.cluster.LocalCluster, shard: bool) -> None:
     """Parameters and what Adam keeps stay on the workers; the bits are those of one process."""
