@@ -374,9 +374,12 @@ Chooser = Callable[[list[Device]], tuple[int, int]]
 
 
 def run_steps(
-    executable: Executable, arrays: Sequence[Any], choose: Chooser, device: type[Device] = Device
+    executable: Executable,
+    arrays: Sequence[Any],
+    choose: Chooser,
+    device: Callable[..., Device] = Device,
 ) -> tuple[Ends, Order]:
-    """Run row by row, in an order that is chosen and on devices of a class: the results and the
+    """Run row by row, in an order that is chosen and on devices of a kind: the results and the
     variables, or why it failed, and the order.  Raises GraphError for devices that are elsewhere.
     """
     _require_here(executable)
@@ -418,7 +421,11 @@ def _spoil(executable: Executable, frame: Frame) -> None:
 
 
 def _walked(
-    executable: Executable, frame: Frame, choose: Chooser, order: Order, device: type[Device]
+    executable: Executable,
+    frame: Frame,
+    choose: Chooser,
+    order: Order,
+    device: Callable[..., Device],
 ) -> int:
     """Do rows until all devices are done; the status of the run."""
     mail: dict[int, Any] = {}
