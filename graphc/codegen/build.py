@@ -27,6 +27,7 @@ from graphc.codegen.table.holes import Openings
 from graphc.codegen.table.messages import channels_of
 from graphc.codegen.table.segments import answered
 from graphc.codegen.table.steps import TableWriter
+from graphc.codegen.tuning import tuned
 from graphc.config import Config
 from graphc.errors import STATUS, GraphError
 from graphc.ir.graph import Graph, Node, Program
@@ -146,7 +147,8 @@ class Compiler:
         digest = hashlib.sha256(text.encode()).hexdigest()[:24]
         symbol = f"k{digest}"
         if symbol not in self.pieces:
-            options = () if make else (self.config.opt,)  # Numba optimises in one way only
+            # Numba optimises in one way only.
+            options = () if make else (self.config.opt, tuned.machine_level)
             key = cache.key_of(text, self.target, *options)
             ir = text.replace(f"@{PLACEHOLDER}(", f"@{symbol}(")
             ir = "" if make else _HOOKS.sub(rf"@{symbol}_\1", ir)

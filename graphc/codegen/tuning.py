@@ -171,6 +171,8 @@ class CodegenTuning(Tuning):
         "one masked loop against a loop and a rest")
     object_text = number(16_000, 1, 1 << 24, "characters", "compile",
         "objects compiled side by side against starting LLVM for each")
+    machine_level = number(2, 0, 2, "level", "compile",
+        "machine code of kernels that LLVM has chosen and ordered well against compile time")
     compile_threads = number(4, 1, 64, "threads", "compile",
         "compile time against memory: each thread has an LLVM context")
 

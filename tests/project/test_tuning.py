@@ -78,6 +78,20 @@ def test_a_loop_of_unknown_length_is_never_written_as_copies(numbers: dict[str, 
     assert tuned_programs.tried(made, 1, numbers, wanted) is None
 
 
+def test_machine_code_that_is_made_quickly_is_other_code_with_the_same_results() -> None:
+    x = np.random.default_rng(0).normal(size=(40, 33))
+
+    def made() -> tuple[Any, Any]:
+        call = gc.compile(lambda x: gc.softmax(np.tanh(x)), threads=1)
+        return call(x), call.executable(x).image.objects
+
+    wanted, slow = made()
+    with tuning.chosen({"codegen.machine_level": 0}):
+        found, quick = made()
+    np.testing.assert_allclose(found, wanted, rtol=1e-14)
+    assert {*quick} != {*slow}, "one was taken for the other in the cache"
+
+
 def test_rows_side_by_side_fit_the_columns_that_are_folded_at_once() -> None:
     x = np.random.default_rng(0).normal(size=(1000, 33)).astype("f4")
     with tuning.chosen({"codegen.fold_columns": 16, "codegen.tall_columns": 512}):

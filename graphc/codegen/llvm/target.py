@@ -13,6 +13,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from graphc.codegen.llvm.probe import probe
+from graphc.codegen.tuning import tuned
 from graphc.errors import GraphError
 from graphc.record import record
 from graphc.seams import llvmlite as unlocked
@@ -249,10 +250,14 @@ def optimise_and_object(
     texts: Sequence[str], target: Target, opt: int = 2, slp: bool = False
 ) -> bytes:
     """Object code of LLVM IR texts, linked as one module. opt 0 still runs, only slower."""
-    return unlocked.emit_object(machine(target, opt), compiled(texts, target, opt, slp))
+    return unlocked.emit_object(_emitter(target, opt), compiled(texts, target, opt, slp))
 
 
 def assembly(texts: Sequence[str], target: Target, opt: int = 2, slp: bool = False) -> str:
     """The same code as assembly text, for dumps."""
-    made: str = machine(target, opt).emit_assembly(compiled(texts, target, opt, slp))
+    made: str = _emitter(target, opt).emit_assembly(compiled(texts, target, opt, slp))
     return made
+
+
+def _emitter(target: Target, opt: int) -> llvm.TargetMachine:
+    return machine(target, min(opt, tuned.machine_level))
