@@ -42,7 +42,7 @@ def test_element_by_element(turn: int, name: str) -> None:
     check(function, ([list(s.operands) for s in samples],), name)
 
 
-@pytest.mark.parametrize(("shape", "kind"), some(crossed(SHAPES, cases.FLOATS[:2]), 2), ids=str)
+@pytest.mark.parametrize(("shape", "kind"), some(crossed(SHAPES, cases.FLOATS[:2]), 1), ids=str)
 def test_folds(shape: tuple[int, ...], kind: np.dtype[Any]) -> None:
     x, row = (rng(2).standard_normal(s).astype(kind) for s in (shape, shape[-1:]))
     check(cases.all_folds, (x, row), f"{shape} {kind}")

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from effort import few
-from gpu_harness import GPU, crossed, need_gpu, rng, sized
+from gpu_harness import GPU, crossed, need_gpu, rng, sized, some
 
 import graphc as gc
 
@@ -46,7 +46,7 @@ PROGRAMS = {
     ("name", "kind"), few(crossed(PROGRAMS, [np.float32, np.float16, np.float64]), 12)
 )
 def test_passes_over_rows(name: str, kind: Any) -> None:
-    for length in LENGTHS:
+    for length in some(LENGTHS, 2, list(PROGRAMS).index(name)):
         x = rng(length).standard_normal((7, length)).astype(kind)
         found, wanted = (gc.compile(PROGRAMS[name], devices=d)(x) for d in (GPU, ["cpu:0"]))
         for a, b in zip(*((r if isinstance(r, tuple) else (r,)) for r in (found, wanted))):

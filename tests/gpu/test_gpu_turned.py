@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from effort import few
-from gpu_harness import GPU, crossed, need_gpu, rng, sized
+from gpu_harness import GPU, crossed, need_gpu, rng, sized, some
 
 import graphc as gc
 
@@ -31,7 +31,7 @@ KINDS = [np.int8, np.float16, np.int32, np.float64, np.complex64]
 
 @pytest.mark.parametrize(("name", "kind"), few(crossed(PROGRAMS, KINDS), 10))
 def test_turned_operands(name: str, kind: Any) -> None:
-    for sides in SIDES:
+    for sides in some(SIDES, 2, list(PROGRAMS).index(name)):
         x = rng(*sides).integers(-9, 9, sides).astype(kind)
         found, wanted = (gc.compile(PROGRAMS[name], devices=d)(x) for d in (GPU, ["cpu:0"]))
         for a, b in zip(*((r if isinstance(r, tuple) else (r,)) for r in (found, wanted))):

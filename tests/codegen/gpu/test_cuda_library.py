@@ -73,7 +73,7 @@ def launches(op: str, *operands: Any, strict: bool = True, **attrs: Any) -> list
     )
 
 
-@pytest.mark.parametrize("name", few(["u64", "u8", "u32"], 2))
+@pytest.mark.parametrize("name", few(["u8", "u32", "u64"], 1))
 def test_long_rows_are_sorted_by_tiles_and_merges_or_by_digits(name: str) -> None:
     x = array(name, 2, 10_000)
     made = [launches("sort_keys", x), launches("argsort_keys", x)]
@@ -84,7 +84,7 @@ def test_long_rows_are_sorted_by_tiles_and_merges_or_by_digits(name: str) -> Non
     assembled([launch for some in made for launch in some])
 
 
-@pytest.mark.parametrize("name", few(["bool", "f32", "u64", "c128", "i8"], 2))
+@pytest.mark.parametrize("name", few(["i8", "bool", "f32", "u64", "c128"], 1))
 def test_scatters_of_many_positions(name: str) -> None:
     x, index, updates = array(name, 100, 7), array("i32", 300), array(name, 300, 7)
     modes = ["set"] if name == "bool" else ["set", "add"]
@@ -125,7 +125,7 @@ def test_places_that_overlap() -> None:
     assembled([launch for some in made for launch in some])
 
 
-@pytest.mark.parametrize("name", few(LIBRARY, 3))
+@pytest.mark.parametrize("name", few(LIBRARY, 2))
 def test_the_function_of_the_cpu_compiles_for_a_gpu(name: str) -> None:
     """What the adapter can do for an op without device code: all that there is."""
     made = []

@@ -20,6 +20,7 @@ FILES = sorted(map(str, (ROOT / "tests" / "gpu").glob("test_*.py")))
 PROCESSES = 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("process", range(PROCESSES))
 def test_in_the_simulator(process: int) -> None:
     environment = {**os.environ, "NUMBA_ENABLE_CUDASIM": "1"}
