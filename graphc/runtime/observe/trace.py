@@ -263,8 +263,9 @@ def _complete(event: Event, devices: Sequence[str], titles: Mapping[str, str]) -
 
 def _arrows(events: Sequence[Event]) -> Iterator[dict[str, Any]]:
     """From every send to the transfer that took its message: the n-th of one, the n-th of the
-    other.
+    other.  Perfetto takes numbers as ids alone, and times that lie inside of what they belong to.
     """
+    ids: dict[tuple[str, int], int] = {}
     for event, number in numbered(events):
         if event.kind not in ("send", "transfer"):
             continue
@@ -274,8 +275,8 @@ def _arrows(events: Sequence[Event]) -> Iterator[dict[str, Any]]:
             "bp": "e",
             "name": event.name,
             "cat": "message",
-            "id": f"{event.name}.{number}",
+            "id": ids.setdefault((event.name, number), len(ids) + 1),
             "pid": 0,
             "tid": event.device,
-            "ts": round((event.end if first else event.start) * 1e6, 3),
+            "ts": round(event.start * 1e6, 3),
         }
