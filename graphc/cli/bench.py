@@ -27,7 +27,9 @@ from graphc.errors import GraphError
 @click.option("--seconds", type=float, default=2.0, show_default=True, help="Time to spend.")
 @click.option("--reference", is_flag=True, help="Time the reference interpreter too.")
 @click.option(
-    "--beside", type=click.Choice(["onnxruntime"]), help="Time another runtime in turn with it."
+    "--beside",
+    type=click.Choice(["onnxruntime", "openvino"]),
+    help="Time another runtime in turn with it.",
 )
 @binding_option
 @config_options
@@ -45,7 +47,8 @@ def bench_command(
     if beside is not None:
         from graphc.cli.beside import compare, print_comparison
 
-        rows = compare(model, seconds, parse_bindings(bindings), make_config(options))
+        binding = parse_bindings(bindings)
+        rows = compare(model, beside, seconds, binding, make_config(options))
         print_json({"beside": beside, "rows": rows}) if as_json else print_comparison(beside, rows)
         return
     record = _compiled(model, seconds, parse_bindings(bindings), options, reference)

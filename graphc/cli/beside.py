@@ -1,4 +1,5 @@
-"""`graphc bench MODEL --beside onnxruntime`: both run the same model on the same arrays, in turn.
+"""`graphc bench MODEL --beside onnxruntime` (or openvino): both run the same model on the same
+arrays, in turn.
 
 Calls alternate, so that what else the machine does meets both alike; the medians are shown, how
 many times faster graphc is in the median of the pairs, and how far the results lie apart.
@@ -7,6 +8,7 @@ many times faster graphc is in the median of the pairs, and how far the results 
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -24,17 +26,19 @@ Call = Callable[[], Any]
 
 
 def compare(
-    model: Path, seconds: float, binding: dict[str, int], config: Any
+    model: Path, beside: str, seconds: float, binding: dict[str, int], config: Any
 ) -> list[dict[str, Any]]:
     """One row for each number of threads: one and two, or those of the configuration."""
     if not 0 < seconds <= 600:
         raise GraphError(f"--seconds must be between 0 and 600, got {seconds}")
     counts = (config.threads,) if config.threads else THREADS
     share = seconds / len(counts)
-    return [_row(model, share, binding, replace(config, threads=count)) for count in counts]
+    return [_row(model, beside, share, binding, replace(config, threads=count)) for count in counts]
 
 
-def _row(model: Path, seconds: float, binding: dict[str, int], config: Any) -> dict[str, Any]:
+def _row(
+    model: Path, beside: str, seconds: float, binding: dict[str, int], config: Any
+) -> dict[str, Any]:
     import numpy as np
 
     from graphc.formats.onnx.export.model import distance
@@ -48,8 +52,7 @@ def _row(model: Path, seconds: float, binding: dict[str, int], config: Any) -> d
     own: Call = lambda: loaded.run(arrays)  # noqa: E731
     results = own()
     ready = perf_counter()
-    theirs = _onnxruntime(model, loaded, dict(zip(loaded.params, arrays)), config.threads)
-    others = theirs()
+    others, theirs = _ready(beside, model, loaded, arrays, config)
     first = perf_counter()
     errors = [distance(np.asarray(a), np.asarray(b)) for a, b in zip(results, others)]
     pairs = _pairs(own, theirs, seconds)
@@ -86,27 +89,61 @@ def _median(values: list[float]) -> float:
     return sorted(values)[len(values) // 2]
 
 
-def _onnxruntime(model: Path, loaded: Any, feeds: dict[str, Any], threads: int) -> Call:
-    """A call of ONNX Runtime; a graph of ours is written as ONNX first."""
+def _ready(
+    beside: str, model: Path, loaded: Any, arrays: list[Any], config: Any
+) -> tuple[list[Any], Call]:
+    """The results of another runtime, and a call of it; a graph of ours is written as ONNX first.
+
+    Raises GraphError where it is not installed or does not run the model.
+    """
+    if find_spec(beside) is None:
+        raise GraphError(f"--beside {beside} needs that package", hint=f"pip install {beside}")
+    source = _source(model, loaded)
+    feeds = dict(zip(loaded.params, arrays))
     try:
-        import onnxruntime
-    except ImportError:
-        raise GraphError(
-            "--beside onnxruntime needs that package", hint="pip install onnxruntime"
-        ) from None
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
-    options.log_severity_level = 4
-    try:
-        session = onnxruntime.InferenceSession(
-            _source(model, loaded), options, providers=["CPUExecutionProvider"]
-        )
-        session.run(None, feeds)
+        call = RUNTIMES[beside](source, feeds, config)
+        return call(), call
     except Exception as error:  # noqa: BLE001  (one class for each status)
         raise GraphError(
-            f"ONNX Runtime does not run {model.name}", details=(str(error)[:300],)
+            f"{beside} does not run {model.name}", details=(str(error)[:300],)
         ) from None
+
+
+def _onnxruntime(source: Any, feeds: dict[str, Any], config: Any) -> Call:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads, options.inter_op_num_threads = config.threads, 1
+    options.log_severity_level = 4
+    session = onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
     return lambda: session.run(None, feeds)
+
+
+def _openvino(source: Any, feeds: dict[str, Any], config: Any) -> Call:
+    """In f32, or, beside products of 16 bits, in what it chooses itself; it knows the sizes."""
+    import openvino
+
+    options = {"INFERENCE_NUM_THREADS": config.threads, "PERFORMANCE_HINT": "LATENCY"}
+    if config.precision == "f32":
+        options["INFERENCE_PRECISION_HINT"] = "f32"
+    core = openvino.Core()
+    model = core.read_model(source)
+    inputs = {port: feeds[name] for port in model.inputs for name in port.names & feeds.keys()}
+    model.reshape({port: list(array.shape) for port, array in inputs.items()})
+    request = core.compile_model(model, "CPU", options).create_infer_request()
+    given = list(inputs.values())
+
+    def call() -> list[Any]:
+        request.infer(given)
+        return [tensor.data.copy() for tensor in request.output_tensors]
+
+    return call
+
+
+RUNTIMES: dict[str, Callable[[Any, dict[str, Any], Any], Call]] = {
+    "onnxruntime": _onnxruntime,
+    "openvino": _openvino,
+}
 
 
 def _source(model: Path, loaded: Any) -> Any:

@@ -1,4 +1,4 @@
-"""graphc bench --beside onnxruntime."""
+"""graphc bench --beside another runtime."""
 
 from __future__ import annotations
 
@@ -20,13 +20,16 @@ def saved(folder: Path) -> Path:
     return path
 
 
-def test_both_run_in_turn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    pytest.importorskip("onnxruntime", reason="it is compared with ONNX Runtime")
+@pytest.mark.parametrize("runtime", ["onnxruntime", "openvino"])
+def test_both_run_in_turn(
+    runtime: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip(runtime, reason=f"it is compared with {runtime}")
     path = saved(tmp_path)
     gc.convert(path, tmp_path / "m.onnx")
     for name in ("m.gir", "m.onnx"):
         capsys.readouterr()
-        command = ["bench", str(tmp_path / name), "--beside", "onnxruntime", "--seconds", "0.01"]
+        command = ["bench", str(tmp_path / name), "--beside", runtime, "--seconds", "0.01"]
         main([*command, "--json"])
         rows = json.loads(capsys.readouterr().out)["rows"]
         assert [row["threads"] for row in rows] == [1, 2]
@@ -35,8 +38,15 @@ def test_both_run_in_turn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
         assert "times faster; results differ by" in capsys.readouterr().out
 
 
-def test_without_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "onnxruntime", None)
+@pytest.mark.parametrize("runtime", ["onnxruntime", "openvino"])
+def test_without_it(
+    runtime: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr("graphc.cli.beside.find_spec", lambda name: None)
     with pytest.raises(SystemExit) as ended:
-        main(["bench", str(saved(tmp_path)), "--beside", "onnxruntime", "--seconds", "0.01"])
+        main(["bench", str(saved(tmp_path)), "--beside", runtime, "--seconds", "0.01"])
     assert ended.value.code == 1
+    assert f"pip install {runtime}" in capsys.readouterr().err

@@ -49,6 +49,7 @@ _MODES = {"none": "set", "add": "add", "mul": "mul", "max": "max", "min": "min"}
 @operator("ScatterND")
 def scatter_nd(x: Any, indices: Any, updates: Any, *, reduction: str = "none") -> Any:
     refuse(reduction in _MODES, f"no reduction {reduction!r}")
+    refuse(indices.ndim > 0 and indices.shape[-1] <= x.ndim, "too many indices")
     parts = tuple(f.getitem(indices, (..., k)) for k in range(indices.shape[-1]))
     return f.index_update(x, parts, updates, _MODES[reduction])
 

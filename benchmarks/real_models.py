@@ -1,0 +1,336 @@
+"""Trained networks that packages ship, on graphc, ONNX Runtime and OpenVINO: equal, and how fast?
+
+    pip install onnxruntime openvino pillow
+    pip install --no-deps magika ddddocr rapidocr-onnxruntime
+    python -m benchmarks.real_models -o real-models.md
+
+Inputs are real: pages of Python's own source for the network that tells types of files, pictures of
+rendered letters for those that read.  One fresh process per network, precision and number of
+threads, pinned to so many processors; the runtimes take turns in it.  First calls are those of
+fresh processes with an empty and with a full cache, in seconds of the clock and of the processors.
+A package or runtime that is not there is named in its row.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from benchmarks.worker import alternate, difference, limit_threads
+
+PRECISIONS = {"f32": ("onnxruntime", "openvino"), "bf16": ("openvino",)}
+Array = np.ndarray[Any, Any]
+Run = Callable[[], list[Array]]
+WORDS = "graphc compiles 1984 words into 37 kernels and 60 more"
+
+
+class Network(NamedTuple):
+    """A file of a package, and what it is called with."""
+
+    package: str
+    file: str
+    inputs: Callable[..., Array]
+    shapes: tuple[tuple[int, ...], ...]
+
+
+# --------------------------------------------------------------------------------- what goes in
+
+
+def pages(batch: int, width: int) -> Array:
+    """The first and last bytes of files of text, 256 behind their ends."""
+    files = sorted(Path(os.__file__).parent.glob("*.py"))[:batch]
+    made = np.full((batch, width), 256, np.int32)
+    for row, file in zip(made, files, strict=True):
+        data = np.frombuffer(file.read_bytes().strip()[:100_000], np.uint8)
+        head, tail = data[: width // 2], data[-width // 2 :]
+        row[: len(head)] = head
+        row[-len(tail) :] = tail
+    return made
+
+
+def picture(height: int, width: int) -> Array:
+    """Lines of words, white on grey: [height, width, 3], 0 to 255."""
+    from PIL import Image, ImageDraw, ImageFont
+
+    image = Image.new("RGB", (width, height), (90, 100, 110))
+    draw = ImageDraw.Draw(image)
+    size = min(32, max(12, height * 3 // 5))
+    font = ImageFont.load_default(size)
+    for k, top in enumerate(range((height % (size + 8)) // 2, height - size, size + 8)):
+        draw.text((4 + 3 * k, top), WORDS[5 * k % 20 :], (245, 245, 240), font)
+    return np.asarray(image, np.float32)
+
+
+def grey(batch: int, channels: int, height: int, width: int) -> Array:
+    made = picture(height, width).mean(axis=-1)[None, None] / 255
+    return np.ascontiguousarray(made.repeat(batch, 0), np.float32)
+
+
+def colours(scale: float, shift: float, batch: int, *shape: int) -> Array:
+    """[batch, 3, height, width] as scale * colour + shift."""
+    made = picture(*shape[1:]).transpose(2, 0, 1)[None] * scale + shift
+    return np.ascontiguousarray(made.repeat(batch, 0), np.float32)
+
+
+raw, signed = partial(colours, 1, 0), partial(colours, 2 / 255, -1)
+NETWORKS = {
+    "magika": Network("magika", "models/*/model.onnx", pages, ((1, 2048), (8, 2048))),
+    "ddddocr": Network("ddddocr", "common.onnx", grey, ((1, 1, 64, 160), (1, 1, 64, 241))),
+    "ddddocr-old": Network("ddddocr", "common_old.onnx", grey, ((1, 1, 64, 160), (1, 1, 64, 241))),
+    "ddddocr-detector": Network("ddddocr", "common_det.onnx", raw, ((1, 3, 416, 416),)),
+    "rapidocr-detector": Network(
+        "rapidocr_onnxruntime",
+        "models/*det_infer.onnx",
+        signed,
+        ((1, 3, 320, 480), (1, 3, 224, 608)),
+    ),
+    "rapidocr-recogniser": Network(
+        "rapidocr_onnxruntime",
+        "models/*rec_infer.onnx",
+        signed,
+        ((1, 3, 48, 320), (2, 3, 48, 197)),
+    ),
+    "rapidocr-direction": Network(
+        "rapidocr_onnxruntime", "models/*cls_infer.onnx", signed, ((1, 3, 48, 192), (6, 3, 48, 192))
+    ),
+}
+
+
+def path_of(network: Network) -> Path | None:
+    """The file of an installed package, which is not imported."""
+    spec = find_spec(network.package)
+    folders = spec.submodule_search_locations if spec else ()
+    return next((p for f in folders or () for p in sorted(Path(f).glob(network.file))), None)
+
+
+# ----------------------------------------------------------------------------------- runtimes
+
+
+def in_graphc(path: Path, feed: Array, threads: int, precision: str) -> Run:
+    import graphc as gc
+
+    model = gc.load(path, threads=threads, precision=precision)
+    return lambda: model.run([feed])
+
+
+def in_onnxruntime(path: Path, feed: Array, threads: int, precision: str) -> Run:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
+    options.log_severity_level = 4
+    session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    name = session.get_inputs()[0].name
+    return lambda: session.run(None, {name: feed})  # type: ignore[no-any-return]
+
+
+def in_openvino(path: Path, feed: Array, threads: int, precision: str) -> Run:
+    """In f32 on request; as it comes (in bf16 where the processor has it) where bf16 is asked."""
+    import openvino
+
+    options: dict[str, Any] = {"INFERENCE_NUM_THREADS": threads, "PERFORMANCE_HINT": "LATENCY"}
+    if precision == "f32":
+        options["INFERENCE_PRECISION_HINT"] = "f32"
+    core = openvino.Core()
+    model = core.read_model(path)
+    model.reshape({model.inputs[0]: list(feed.shape)})  # sizes are known to it, as to graphc
+    request = core.compile_model(model, "CPU", options).create_infer_request()
+
+    def run() -> list[Array]:
+        request.infer([feed])
+        return [np.array(each.data) for each in request.output_tensors]
+
+    return run
+
+
+RUNTIMES: dict[str, Callable[[Path, Array, int, str], Run]] = {
+    "graphc": in_graphc,
+    "onnxruntime": in_onnxruntime,
+    "openvino": in_openvino,
+}
+
+
+def compared(
+    name: str, shape: tuple[int, ...], threads: int, precision: str, seconds: float
+) -> dict[str, Any]:
+    """Median times, ratios and errors of the runtimes that are there; ONNX Runtime is right."""
+    network = NETWORKS[name]
+    path, feed = path_of(network), network.inputs(*shape)
+    assert path is not None
+    report: dict[str, Any] = {"absent": []}
+    runs: dict[str, Run] = {}
+    for each in ("onnxruntime", "openvino", "graphc"):
+        if each != "graphc" and find_spec(each) is None:
+            report["absent"].append(each)
+        else:
+            runs[each] = RUNTIMES[each](path, feed, threads, precision)
+    made = {each: run() for each, run in runs.items()}
+    right = made.get("onnxruntime") or next(iter(made.values()))
+    for each, results in made.items():
+        report[each] = {"error": max(map(difference, results, right))}
+    wanted = ("graphc", *PRECISIONS[precision])
+    samples = alternate({each: run for each, run in runs.items() if each in wanted}, seconds)
+    for each, values in samples.items():
+        ratios = [other / own for own, other in zip(samples["graphc"], values, strict=True)]
+        median, ratio = statistics.median(values), statistics.median(ratios)
+        report[each] |= {"median": median, "ratio": ratio, "least": min(values)}
+    return report
+
+
+def first(name: str, shape: tuple[int, ...], threads: int, runtime: str) -> dict[str, Any]:
+    """Seconds of the clock and of the processors from the import to the first result."""
+    network = NETWORKS[name]
+    path, feed = path_of(network), network.inputs(*shape)
+    assert path is not None
+    start, used = time.perf_counter(), spent()
+    RUNTIMES[runtime](path, feed, threads, "f32")()
+    return {"clock": time.perf_counter() - start, "processors": spent() - used}
+
+
+def spent() -> float:
+    """Seconds of the processors that this process and its ended children took."""
+    found = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(each.ru_utime + each.ru_stime for each in found)
+
+
+# ------------------------------------------------------------------------------------- report
+
+
+def child(action: str, *arguments: Any, **variables: str) -> dict[str, Any]:
+    """What a fresh process found, or why it did not."""
+    command = [sys.executable, "-m", "benchmarks.real_models", "--job", action]
+    done = subprocess.run(
+        [*command, json.dumps(arguments)],
+        env=os.environ | variables,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        return {"failed": (done.stderr.strip().splitlines() or ["no message"])[-1][:200]}
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def job(action: str, arguments: list[Any]) -> dict[str, Any]:
+    name, shape, threads, *rest = arguments
+    limit_threads(threads)
+    if action == "pair":
+        return compared(name, tuple(shape), threads, *rest)
+    return first(name, tuple(shape), threads, *rest)
+
+
+def milliseconds(seconds: float) -> str:
+    return f"{1e3 * seconds:#.3g}".rstrip(".")
+
+
+def cell(report: dict[str, Any], runtime: str) -> str:
+    if "failed" in report:
+        return "failed"
+    if runtime in report["absent"]:
+        return "not installed"
+    return f"{milliseconds(report[runtime]['median'])} ({report[runtime]['ratio']:.2f}x)"
+
+
+def warm_rows(names: list[str], threads: int, precision: str, seconds: float) -> Iterator[str]:
+    peers = PRECISIONS[precision]
+    yield f"| network | input | graphc, ms | {' | '.join(peers)} | error |"
+    yield "|---" * (len(peers) + 4) + "|"
+    for name in names:
+        if path_of(NETWORKS[name]) is None:
+            absent = f"{NETWORKS[name].package} is not installed"
+            yield f"| {name} | {absent} |" + " |" * (len(peers) + 2)
+            continue
+        for shape in NETWORKS[name].shapes:
+            found = child("pair", name, shape, threads, precision, seconds)
+            print(f"{name} {shape} {threads} {precision}: {json.dumps(found)}", file=sys.stderr)
+            failed = "failed" in found
+            own = found["failed"] if failed else milliseconds(found["graphc"]["median"])
+            error = "" if failed else f"{found['graphc']['error']:.0e}"
+            if precision == "bf16" and "openvino" in found:
+                error += f" (openvino {found['openvino']['error']:.0e})"
+            cells = " | ".join(cell(found, peer) for peer in peers)
+            size = "x".join(map(str, shape))
+            yield f"| {name} | {size} | {own} | {cells} | {error} |"
+
+
+def first_rows(names: list[str], threads: int) -> Iterator[str]:
+    runtimes = ("graphc, empty cache", "graphc, full cache", "onnxruntime", "openvino")
+    yield f"| network | {' | '.join(runtimes)} |"
+    yield "|---" * 5 + "|"
+    for name in names:
+        if path_of(NETWORKS[name]) is None:
+            continue
+        shape = NETWORKS[name].shapes[0]
+        with tempfile.TemporaryDirectory() as folder:
+            found = [
+                {"failed": "not installed"}
+                if find_spec(runtime.split(",")[0]) is None
+                else child(
+                    "first", name, shape, threads, runtime.split(",")[0], GRAPHC_CACHE_DIR=folder
+                )
+                for runtime in runtimes
+            ]
+        cells = [f.get("failed") or f"{f['clock']:.2f} / {f['processors']:.2f}" for f in found]
+        print(name, *cells, file=sys.stderr)
+        yield f"| {name} | {' | '.join(cells)} |"
+
+
+def report(names: list[str], counts: list[int], precisions: list[str], seconds: float) -> str:
+    """All tables as Markdown."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    def known(package: str) -> str:
+        try:
+            return f"{package} {version(package)}"
+        except PackageNotFoundError:
+            return f"no {package}"
+
+    packages = [n.package.replace("_", "-") for n in NETWORKS.values()]
+    versions = ("numpy", "onnxruntime", "openvino", *dict.fromkeys(packages))
+    lines = [f"Versions: {', '.join(map(known, versions))}.", ""]
+    for precision in precisions:
+        for count in counts:
+            lines += [f"## {precision}, {count} thread{'s' * (count > 1)}", ""]
+            lines += [*warm_rows(names, count, precision, seconds), ""]
+    lines += ["## First call, seconds of the clock / of the processors", ""]
+    return "\n".join([*lines, *first_rows(names, max(counts)), ""])
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--match", default="", help="networks whose names hold this")
+    parser.add_argument("--threads", default="1,2")
+    parser.add_argument("--precisions", default="f32,bf16")
+    parser.add_argument("--seconds", type=float, default=4.0)
+    parser.add_argument("-o", "--output", type=Path)
+    parser.add_argument("--job", nargs=2, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.job:
+        print(json.dumps(job(options.job[0], json.loads(options.job[1]))))
+        return 0
+    names = [name for name in NETWORKS if options.match in name]
+    counts = [int(count) for count in options.threads.split(",")]
+    text = report(names, counts, options.precisions.split(","), options.seconds)
+    if options.output:
+        options.output.write_text(text)
+    print(text)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
