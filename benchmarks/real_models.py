@@ -99,10 +99,7 @@ NETWORKS = {
         ((1, 3, 320, 480), (1, 3, 224, 608)),
     ),
     "rapidocr-recogniser": Network(
-        "rapidocr_onnxruntime",
-        "models/*rec_infer.onnx",
-        signed,
-        ((1, 3, 48, 320), (2, 3, 48, 197)),
+        "rapidocr_onnxruntime", "models/*rec_infer.onnx", signed, ((1, 3, 48, 320), (2, 3, 48, 197))
     ),
     "rapidocr-direction": Network(
         "rapidocr_onnxruntime", "models/*cls_infer.onnx", signed, ((1, 3, 48, 192), (6, 3, 48, 192))

@@ -21,9 +21,7 @@ def saved(folder: Path) -> Path:
 
 
 @pytest.mark.parametrize("runtime", ["onnxruntime", "openvino"])
-def test_both_run_in_turn(
-    runtime: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_both_run_in_turn(runtime: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip(runtime, reason=f"it is compared with {runtime}")
     path = saved(tmp_path)
     gc.convert(path, tmp_path / "m.onnx")

@@ -9,11 +9,22 @@ bf16 takes subnormal numbers as zero, products are exact in f32, and the two pro
 added to the sum one after the other, rounding each time; that of i8 is exact.
 """
 
+from collections.abc import Callable
 from functools import reduce
 
 from graphc.codegen.gemm.emit import Body, Operand
-from graphc.codegen.gemm.packing import pack_a, pack_b, transpose, transposed
+from graphc.codegen.gemm.packing import (
+    load_near,
+    load_spread,
+    pack_a,
+    pack_b,
+    spread_run,
+    transpose,
+    transposed,
+)
 from graphc.codegen.gemm.vector import FLIP, Core
+
+Load = Callable[[Core, Body, int, str, Operand], str]  # lanes, place, count
 
 
 def emit_transpose_bundles(core: Core) -> None:
@@ -61,12 +72,12 @@ def _neighbours(core: Core, body: Body, source: str, k: Operand) -> list[tuple[s
 
 
 def _load_bundles(
-    core: Core, body: Body, lanes: int, source: str, k: Operand, part: Operand
+    core: Core, body: Body, lanes: int, source: str, k: Operand, part: Operand, load: Load
 ) -> str:
     """The rows of a bundle from k on, of a strip of columns; zeros for rows past the last one."""
     memory, rows = core.kind.memory, []
     for place, exists in _neighbours(core, body, source, k):
-        value = core.load_part(body, lanes, place, part, memory)
+        value = load(core, body, lanes, place, part)
         rows.append(body.choose(exists, f"<{lanes} x {memory}>", value, "zeroinitializer"))
     return _bundle(core, body, lanes, rows)
 
@@ -100,7 +111,7 @@ def _turn_columns(
 def _bundle_columns(
     core: Core, body: Body, panel: str, line: str, width: str, span: tuple[str, str]
 ) -> None:
-    """Columns in contiguous runs: a few rows of k become one row of bundles."""
+    """Columns in runs, contiguous or every second element: a few rows of k become one of bundles."""
     lanes, together = core.kind.columns, core.kind.together
     position = body.local("i64", 0)
     with body.during(lambda: body.test("slt", position.get(), width)):
@@ -108,15 +119,23 @@ def _bundle_columns(
         place = body.add(line, column)
         part = body.least(body.word("%line_run", place), body.sub(width, column))
         source = body.at("%from", body.word("%line", place))
-        single = body.test("eq", part, 1)
+        spread = spread_run(core, body, line, column, width)
+        lone = body.test("eq", part, 1)
+        apart = body.both(lone, body.test("sgt", spread, 1))
+        single = body.both(lone, body.negate(apart))
         with body.when(single), body.loop(span[0], span[1], together) as k:
             target = body.at(panel, body.add(body.mul(body.div(k, together), lanes), column), "i32")
             body.store("i32", _single_bundle(core, body, source, k), target, 4)
-        with body.when(body.negate(single)), body.loop(span[0], span[1], together) as k:
-            bundles = _load_bundles(core, body, lanes, source, k, part)
-            target = body.at(panel, body.add(body.mul(body.div(k, together), lanes), column), "i32")
-            core.store_part(body, lanes, bundles, target, part, "i32")
-        position.set(body.add(column, part))
+        strips: list[tuple[str, str, Load]] = [
+            (body.negate(lone), part, load_near),
+            (apart, spread, load_spread),
+        ]
+        for condition, count, load in strips:
+            with body.when(condition), body.loop(span[0], span[1], together) as k:
+                bundles = _load_bundles(core, body, lanes, source, k, count, load)
+                place = body.add(body.mul(body.div(k, together), lanes), column)
+                core.store_part(body, lanes, bundles, body.at(panel, place, "i32"), count, "i32")
+        position.set(body.add(column, body.choose(apart, "i64", spread, part)))
 
 
 def _single_bundle(core: Core, body: Body, source: str, k: Operand) -> str:
@@ -142,7 +161,7 @@ def _turn_rows(core: Core, body: Body, line: str, group: str) -> None:
         columns = []
         for bundle in range(lanes):
             start = body.add(k, together * bundle)
-            value = _load_bundles(core, body, lanes, source, start, group)
+            value = _load_bundles(core, body, lanes, source, start, group, load_near)
             if core.kind.flips:
                 value = body.new(f"xor {wide} {value}, splat (i32 {FLIP})")
             columns.append(_as_sums(core, body, value, wide))

@@ -11,7 +11,7 @@ vectors, patches of an image move row segments, and anything else still moves el
 
 from collections.abc import Callable
 
-from graphc.codegen.gemm.emit import Body
+from graphc.codegen.gemm.emit import Body, Operand
 from graphc.codegen.gemm.layout import DIM_WORDS, Field, Word
 from graphc.codegen.gemm.vector import Core
 from graphc.codegen.tuning import tuned
@@ -345,26 +345,69 @@ def _transpose_b(
 def _copy_panel(
     core: Core, body: Body, panel: str, line: str, width: str, span: tuple[str, str]
 ) -> None:
-    """Columns in contiguous runs: each run is one partial vector per row of k."""
+    """Columns in runs, contiguous or every second element: one partial vector per row of k."""
     lanes, memory = core.kind.columns, core.kind.memory
+
+    def store(column: str, k: str, value: str, count: str) -> None:
+        target = body.at(panel, body.add(body.mul(k, lanes), column), core.kind.element)
+        value = core.widen(body, lanes, value)
+        core.store_part(body, lanes, value, target, count, core.kind.element)
+
     position = body.local("i64", 0)
     with body.during(lambda: body.test("slt", position.get(), width)):
         column = position.get()
         place = body.add(line, column)
         part = body.least(body.word("%line_run", place), body.sub(width, column))
         source = body.at("%from", body.word("%line", place))
-        single = body.test("eq", part, 1)
-        with body.when(single), body.loop(span[0], span[1]) as k:
+        spread = spread_run(core, body, line, column, width)
+        lone = body.test("eq", part, 1)
+        apart = body.both(lone, body.test("sgt", spread, 1))
+        with body.when(body.both(lone, body.negate(apart))), body.loop(span[0], span[1]) as k:
             place = body.at(source, body.word("%k", k))
             value = body.load(core.vector(1, memory), place, core.kind.memory_bytes)
             target = body.at(panel, body.add(body.mul(k, lanes), column), core.kind.element)
             body.store(core.vector(1), core.widen(body, 1, value), target, core.size)
-        with body.when(body.negate(single)), body.loop(span[0], span[1]) as k:
+        with body.when(apart), body.loop(span[0], span[1]) as k:
             place = body.at(source, body.word("%k", k))
-            value = core.widen(body, lanes, core.load_part(body, lanes, place, part, memory))
-            target = body.at(panel, body.add(body.mul(k, lanes), column), core.kind.element)
-            core.store_part(body, lanes, value, target, part, core.kind.element)
-        position.set(body.add(column, part))
+            store(column, k, load_spread(core, body, lanes, place, spread), spread)
+        with body.when(body.negate(lone)), body.loop(span[0], span[1]) as k:
+            place = body.at(source, body.word("%k", k))
+            store(column, k, load_near(core, body, lanes, place, part), part)
+        position.set(body.add(column, body.choose(apart, "i64", spread, part)))
+
+
+def spread_run(core: Core, body: Body, line: str, column: str, width: str) -> str:
+    """How many columns from one on lie two elements apart, as those of a convolution of stride 2;
+    1 where masked access is slow.
+    """
+    if not core.hardware.masked:
+        return body.add(1, 0)
+    length, last = body.local("i64", 1), body.sub(width, 1)
+
+    def is_next() -> str:
+        before = body.add(column, body.sub(length.get(), 1))
+        places = (body.least(body.add(before, step), last) for step in (0, 1))
+        here, there = (body.word("%line", body.add(line, place)) for place in places)
+        return body.test("eq", body.sub(there, here), 2 * core.kind.memory_bytes)
+
+    with body.during(is_next):
+        length.set(body.add(length.get(), 1))
+    return length.get()
+
+
+def load_near(core: Core, body: Body, lanes: int, place: str, count: Operand) -> str:
+    """`count` elements from a place on, in memory format."""
+    return core.load_part(body, lanes, place, count, core.kind.memory)
+
+
+def load_spread(core: Core, body: Body, lanes: int, place: str, count: Operand) -> str:
+    """`count` elements, every second one from a place on, in memory format."""
+    memory = core.kind.memory
+    read = body.sub(body.mul(count, 2), 1)  # no element past the last one is touched
+    both = core.load_part(body, 2 * lanes, place, read, memory)
+    order = ", ".join(f"i32 {lane}" for lane in range(0, 2 * lanes, 2))
+    kind = f"<{2 * lanes} x {memory}>"
+    return body.new(f"shufflevector {kind} {both}, {kind} poison, <{lanes} x i32> <{order}>")
 
 
 SCATTER_ARGUMENTS = [

@@ -159,7 +159,10 @@ class Importer:
 
     def _ruled(self, rule: Rule, arguments: Sequence[Any], keywords: dict[str, Any]) -> Any:
         found = list(carriers(arguments))
-        if found and rule.moves:
+        if found and rule.moves is not None:
+            moved = arguments[rule.moves]
+            if len(list(carriers(moved))) < max(len(found), _array_count(moved)):
+                raise GraphError("its values have different element types")
             form = common_form(found)
             return wrapped(self._ruled(rule, laid_bare(arguments, form), keywords), form)
         if rule.folds and not rule.carried and any(isinstance(value, Text) for value in found):
@@ -279,6 +282,14 @@ def _plain(value: Any) -> Any:
     if value is None or isinstance(value, list | Carried):
         return value
     return np.asarray(value)
+
+
+def _array_count(values: Iterable[Any]) -> int:
+    """How many arrays there are, in sequences, too."""
+    return sum(
+        _array_count(value) if isinstance(value, list | tuple) else value is not None
+        for value in values
+    )
 
 
 def _elements(arguments: Iterable[Any]) -> int:

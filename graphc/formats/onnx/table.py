@@ -18,6 +18,7 @@ from typing import Any
 from graphc.record import record
 
 Function = Callable[..., Any]
+FIRST, ALL = slice(1), slice(None)  # inputs that an operator moves about
 MICROSOFT, ML = "com.microsoft", "ai.onnx.ml"
 
 
@@ -27,7 +28,7 @@ class Rule:
 
     takes_call   its function wants the node, too
     folds        on values that are known while tracing it may be computed at once
-    moves        it only moves elements about, whatever they are
+    moves        which of its inputs it only moves about, whatever their elements are
     carried      it takes strings and narrow elements as they are carried
     """
 
@@ -35,7 +36,7 @@ class Rule:
     since: int
     takes_call: bool
     folds: bool
-    moves: bool
+    moves: slice | None
     carried: bool
 
 
@@ -47,7 +48,7 @@ def operator(
     domain: str = "",
     since: int = 1,
     folds: bool = True,
-    moves: bool = False,
+    moves: slice | None = None,
     carried: bool = False,
 ) -> Callable[[Function], Function]:
     """Enter a function in the table under these operator names."""

@@ -99,7 +99,7 @@ def saved(node: Node) -> float:
             continue
         own = [(hint_of(d[1]), stride) for d, stride in zip(dims, strides) if stride != 0]
         spent += tuned.narrowed_operations * elements_of(source)
-        if not any(stride == 1 and extent >= tuned.paired_run for extent, stride in own):
+        if not any(stride in (1, 2) and extent >= tuned.paired_run for extent, stride in own):
             spent += tuned.paired_operations * prod(extent for extent, _ in own)
     return float(prod(hint_of(extent) for _, extent, *_ in dims)) - spent
 

@@ -163,6 +163,31 @@ def test_convolution_reads_patches_in_place() -> None:
         np.testing.assert_allclose(result, expected, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("step", [1, 2, 3])
+def test_convolution_reads_every_second_pixel_as_a_vector(step: int) -> None:
+    """The image is the right operand: rows of 1 to 40 pixels, `step` apart, of 3 by 2 windows."""
+    channels, filters = 3, 5
+    generator = np.random.default_rng(step)
+    for out in (1, 2, 17, 31, 32, 33, 40):
+        width = (out - 1) * step + 2
+        image = generator.standard_normal((channels, 2 * step + 3, width)).astype("f4")
+        weight = generator.standard_normal((filters, channels, 3, 2)).astype("f4")
+        result = np.full((filters, 3, out), np.nan, "f4")
+        sc = [s // 4 for s in image.strides]
+        form = Contraction(
+            "f32",
+            (),
+            (Dim(filters, channels * 6, 0, 3 * out),),
+            (Dim(3, 0, sc[1] * step, out), Dim(out, 0, step, 1)),
+            (Dim(channels, 6, sc[0]), Dim(3, 2, sc[1]), Dim(2, 1, 1)),
+        )
+        plan = contract.plan(form, contract.host_target())
+        call(plan, core("f32")["graphc_contract_f32"], [weight, image, result])
+        windows = np.lib.stride_tricks.sliding_window_view(image, (3, 2), (1, 2))
+        expected = np.einsum("chwij,ocij->ohw", windows[:, ::step, ::step], weight)
+        np.testing.assert_allclose(result, expected, rtol=1e-4, atol=1e-4)
+
+
 def test_not_a_number_and_infinity_are_honoured() -> None:
     for n in (1, 5, 40):
         a, b = np.zeros((20, 30), "f4"), np.ones((30, n), "f4")

@@ -359,6 +359,22 @@ def test_functions_that_call_one_another_end(tmp_path: Path) -> None:
         set_limit("imported_nodes", before)
 
 
+def test_an_index_has_no_more_parts_than_there_are_axes(tmp_path: Path) -> None:
+    for op, given in (("ScatterND", ["x", "i", "u"]), ("GatherND", ["x", "i"])):
+        path = save(
+            tmp_path / "m.onnx",
+            [helper.make_node(op, given, ["y"])],
+            [
+                tensor("x", [4, 4]),
+                tensor("i", [2, 1 << 31], TensorProto.INT64),
+                tensor("u", [2, 4]),
+            ],
+            [tensor("y", None)],
+        )
+        with pytest.raises(gc.GraphError, match="too many indices"):
+            gc.load(path).bound({})
+
+
 def known(name: str, value: Any) -> Any:
     return numpy_helper.from_array(np.array(value), name)
 

@@ -303,6 +303,13 @@ def test_gradients_are_nodes_of_a_file() -> None:
     np.testing.assert_allclose(dw, x * x)
 
 
+def test_strings_are_not_mixed_with_numbers() -> None:
+    a, b = texts("x", "y"), np.zeros(2, np.int64)
+    for op, first, second in (("Concat", a, b), ("Concat", b, a), ("Gather", b, a)):
+        with pytest.raises(gc.GraphError, match="different element types"):
+            run(op, first, second, axis=0)
+
+
 def test_operators_without_strings_say_so() -> None:
     with pytest.raises(gc.GraphError, match="strings are not supported here"):
         run("Neg", texts("a"))

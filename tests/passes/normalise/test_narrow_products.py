@@ -56,6 +56,7 @@ PRODUCTS = [
     (lambda x, y: x[:, :80] @ y[3:], [(90, 120), (83, 100)]),
     (lambda x, y: gc.conv(x, y, padding=1), [(2, 70, 9, 11), (80, 70, 3, 3)]),
     (lambda x, y: gc.conv(x, y, groups=2), [(2, 72, 17, 13), (160, 36, 3, 3)]),
+    (lambda x, y: gc.conv(x, y, stride=2, padding=1), [(1, 24, 37, 75), (96, 24, 3, 3)]),
 ]
 
 

@@ -13,7 +13,7 @@ from graphc.formats.carried import CARRIED, STRINGS, Narrow, Text, common_form, 
 from graphc.formats.known import known, refuse
 from graphc.formats.narrow import rounded
 from graphc.formats.onnx.reader import element_name
-from graphc.formats.onnx.table import MICROSOFT, operator
+from graphc.formats.onnx.table import FIRST, MICROSOFT, operator
 from graphc.ops.record.value import functions as f
 
 # Operators that one public function computes as it is.
@@ -134,12 +134,12 @@ def is_inf(x: Any, *, detect_negative: int = 1, detect_positive: int = 1) -> Any
     return infinite if detect_positive else f.logical_and(infinite, f.less(x, 0))
 
 
-@operator("Identity", moves=True)
+@operator("Identity", moves=FIRST)
 def identity(x: Any) -> Any:
     return x
 
 
-@operator("Where", moves=True)
+@operator("Where", moves=slice(1, 3))
 def where(condition: Any, x: Any, y: Any) -> Any:
     return f.where(condition, x, y)
 

@@ -8,16 +8,16 @@ from typing import Any
 import numpy as np
 
 from graphc.formats.known import axes_of, number, refuse
-from graphc.formats.onnx.table import operator
+from graphc.formats.onnx.table import FIRST, operator
 from graphc.ops.record.value import functions as f
 
 
-@operator("Gather", moves=True)
+@operator("Gather", moves=FIRST)
 def gather(x: Any, indices: Any, *, axis: int = 0) -> Any:
     return f.take(x, indices, axis=axis)
 
 
-@operator("GatherElements", moves=True)
+@operator("GatherElements", moves=FIRST)
 def gather_elements(x: Any, indices: Any, *, axis: int = 0) -> Any:
     (axis,) = axes_of([axis], x.ndim)
     inside = tuple(
@@ -26,7 +26,7 @@ def gather_elements(x: Any, indices: Any, *, axis: int = 0) -> Any:
     return f.take_along_axis(f.getitem(x, inside), indices, axis)
 
 
-@operator("GatherND", moves=True)
+@operator("GatherND", moves=FIRST)
 def gather_nd(x: Any, indices: Any, *, batch_dims: int = 0) -> Any:
     depth = indices.shape[-1]
     refuse(0 <= batch_dims < indices.ndim and batch_dims + depth <= x.ndim, "too many indices")

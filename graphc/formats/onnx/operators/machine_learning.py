@@ -13,7 +13,7 @@ import numpy as np
 
 from graphc.formats.carried import Maps, Text
 from graphc.formats.known import refuse
-from graphc.formats.onnx.table import ML, operator
+from graphc.formats.onnx.table import FIRST, ML, operator
 from graphc.limits import check_within
 from graphc.ops.record.value import functions as f
 
@@ -77,7 +77,7 @@ def imputer(
     return f.where(missing, np.asarray(imputed_value_int64s, x.dtype), x)
 
 
-@operator("ArrayFeatureExtractor", domain=ML, moves=True)
+@operator("ArrayFeatureExtractor", domain=ML, moves=FIRST)
 def array_feature_extractor(x: Any, indices: Any) -> Any:
     flat = f.reshape(f.astype(indices, np.int64), (-1,))
     made = f.take(x, flat, axis=x.ndim - 1)

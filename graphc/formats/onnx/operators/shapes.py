@@ -11,7 +11,7 @@ import numpy as np
 from graphc.formats.carried import Carried, Narrow, carried
 from graphc.formats.known import axes_of, count_of, ints, is_end, number, refuse
 from graphc.formats.onnx.reader import element_name
-from graphc.formats.onnx.table import operator
+from graphc.formats.onnx.table import ALL, FIRST, operator
 from graphc.ir.sizes import Size, is_open
 from graphc.ops.record.families import broadcast_dims
 from graphc.ops.record.value import as_value
@@ -76,7 +76,7 @@ def size(x: Any) -> Any:
     return as_value(count) if isinstance(count, Size) else np.array(count, np.int64)
 
 
-@operator("Reshape", since=5, moves=True)
+@operator("Reshape", since=5, moves=FIRST)
 def reshape(x: Any, shape: Any, *, allowzero: int = 0) -> Any:
     dims = list(ints(shape))
     if not allowzero:
@@ -91,50 +91,50 @@ def reshape_attribute(x: Any, *, shape: tuple[int, ...], consumed_inputs: Any = 
     return reshape(x, np.array(shape, np.int64))
 
 
-@operator("Flatten", moves=True)
+@operator("Flatten", moves=FIRST)
 def flatten(x: Any, *, axis: int = 1) -> Any:
     refuse(-x.ndim <= axis <= x.ndim, f"axis {axis}")
     axis = axis + x.ndim if axis < 0 else axis
     return f.reshape(x, (math.prod(x.shape[:axis]), math.prod(x.shape[axis:])))
 
 
-@operator("Transpose", moves=True)
+@operator("Transpose", moves=FIRST)
 def transpose(x: Any, *, perm: tuple[int, ...] | None = None) -> Any:
     return f.transpose(x, perm if perm is not None else tuple(range(x.ndim))[::-1])
 
 
-@operator("Squeeze", since=13, moves=True)
+@operator("Squeeze", since=13, moves=FIRST)
 def squeeze(x: Any, axes: Any = None) -> Any:
     return f.squeeze(x, None if axes is None else axes_of(ints(axes), x.ndim))
 
 
-@operator("Squeeze", moves=True)
+@operator("Squeeze", moves=FIRST)
 def squeeze_attribute(x: Any, *, axes: tuple[int, ...] | None = None) -> Any:
     return f.squeeze(x, axes)
 
 
-@operator("Unsqueeze", since=13, moves=True)
+@operator("Unsqueeze", since=13, moves=FIRST)
 def unsqueeze(x: Any, axes: Any) -> Any:
     given = ints(axes)
     return f.expand_dims(x, axes_of(given, x.ndim + len(given)))
 
 
-@operator("Unsqueeze", moves=True)
+@operator("Unsqueeze", moves=FIRST)
 def unsqueeze_attribute(x: Any, *, axes: tuple[int, ...]) -> Any:
     return f.expand_dims(x, axes_of(axes, x.ndim + len(axes)))
 
 
-@operator("Concat", moves=True)
+@operator("Concat", moves=ALL)
 def concat(*arrays: Any, axis: int = 1) -> Any:
     return f.concatenate(list(arrays), axis) if len(arrays) > 1 else arrays[0]
 
 
-@operator("Expand", moves=True)
+@operator("Expand", moves=FIRST)
 def expand(x: Any, shape: Any) -> Any:
     return f.broadcast_to(x, broadcast_dims([x.shape, ints(shape)]))
 
 
-@operator("Tile", since=6, moves=True)
+@operator("Tile", since=6, moves=FIRST)
 def tile(x: Any, repeats: Any) -> Any:
     refuse(all(r >= 0 for r in ints(repeats)), "repeats are not negative")
     return f.tile(x, ints(repeats))
@@ -195,7 +195,7 @@ def _slice(start: int, end: int, step: int, extent: int) -> slice:
     return slice(start, None if end < 0 else end, step)
 
 
-@operator("Slice", since=10, moves=True)
+@operator("Slice", since=10, moves=FIRST)
 def slice_(x: Any, starts: Any, ends: Any, axes: Any = None, steps: Any = None) -> Any:
     first, last = ints(starts), ints(ends)
     which = ints(axes) if axes is not None else tuple(range(len(first)))
@@ -278,24 +278,24 @@ def eye_like(x: Any, *, dtype: int | None = None, k: int = 0) -> Any:
     return f.eye(*x.shape, k=k, dtype=kind)
 
 
-@operator("Trilu", moves=True)
+@operator("Trilu", moves=FIRST)
 def trilu(x: Any, k: Any = None, *, upper: int = 1) -> Any:
     offset = 0 if k is None else number(k)
     offset = min(max(offset, -(1 << 30)), 1 << 30)
     return (f.triu if upper else f.tril)(x, offset)
 
 
-@operator("DepthToSpace", moves=True)
+@operator("DepthToSpace", moves=FIRST)
 def depth_to_space(x: Any, *, blocksize: int, mode: str = "DCR") -> Any:
     return f.depth_to_space(x, blocksize, depth_first=mode == "DCR")
 
 
-@operator("SpaceToDepth", moves=True)
+@operator("SpaceToDepth", moves=FIRST)
 def space_to_depth(x: Any, *, blocksize: int, mode: str = "DCR") -> Any:
     return f.space_to_depth(x, blocksize, depth_first=mode == "DCR")
 
 
-@operator("CenterCropPad", moves=True)
+@operator("CenterCropPad", moves=FIRST)
 def center_crop_pad(x: Any, shape: Any, *, axes: tuple[int, ...] | None = None) -> Any:
     which = axes_of(axes if axes is not None else range(x.ndim), x.ndim)
     pairs = [(0, 0)] * x.ndim
@@ -310,7 +310,7 @@ def center_crop_pad(x: Any, shape: Any, *, axes: tuple[int, ...] | None = None) 
     return _pad_constant(f.getitem(x, tuple(cut)), pairs, np.zeros((), x.dtype))
 
 
-@operator("ReverseSequence", moves=True)
+@operator("ReverseSequence", moves=FIRST)
 def reverse_sequence(x: Any, lengths: Any, *, batch_axis: int = 1, time_axis: int = 0) -> Any:
     """The first lengths[b] steps of every sequence b the other way round."""
     moved = f.moveaxis(x, (batch_axis, time_axis), (0, 1))
