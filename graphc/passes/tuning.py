@@ -62,6 +62,9 @@ class PassesTuning(Tuning):
     folded_bytes = number(128, 0, 1 << 16, "bytes", "compile",
         "constants made while compiling against bytes in the program")
 
+    evaluated_bytes = number(1 << 26, 0, 1 << 40, "bytes", "compile",
+        "kernels of constants that run while compiling against running in each call")
+
     # Fusion: which nodes are one kernel.
     long_dot = number(1 << 16, 2, 1 << 40, "elements", "dot",
         "a dot product shared by threads against the contraction core")

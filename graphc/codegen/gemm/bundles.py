@@ -111,7 +111,7 @@ def _turn_columns(
 def _bundle_columns(
     core: Core, body: Body, panel: str, line: str, width: str, span: tuple[str, str]
 ) -> None:
-    """Columns in runs, contiguous or every second element: a few rows of k become one of bundles."""
+    """Columns in runs, contiguous or every second element: rows of k become bundles."""
     lanes, together = core.kind.columns, core.kind.together
     position = body.local("i64", 0)
     with body.during(lambda: body.test("slt", position.get(), width)):

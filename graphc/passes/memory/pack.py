@@ -1,7 +1,10 @@
-"""pack: constants that contractions read again and again are stored as the panels they read.
+"""pack: constants are stored as they are read.
 
 %3 = pack() {value=..., k=[768, 1], n=[3072, 768], ...} : f32[2409984]
 %5 = fused(%2, %3, %9) ...            its region begins with an `unpack` of the panels
+
+Contractions read panels, again and again.  A kernel of constants alone, say one that turns the
+weights of a loop, runs now and not in every call, where what it makes is no larger than they are.
 """
 
 from __future__ import annotations
@@ -9,20 +12,28 @@ from __future__ import annotations
 from graphc.codegen.gemm.packed import layout_of, packable
 from graphc.codegen.lowering.evaluate import tensor_type
 from graphc.config import Config
+from graphc.errors import GraphError
 from graphc.ir.graph import Graph, Node, Rewriter, rebuild, swept
+from graphc.ir.literal import literal
 from graphc.ir.liveness import root
 from graphc.ir.op import OPS
+from graphc.ir.sizes import is_open
+from graphc.ir.types import Type
+from graphc.ops.reference.interpreter import interpret
 from graphc.passes.reasons import record
+from graphc.passes.tuning import tuned
 
 
 def pack(graph: Graph, config: Config) -> Graph:
     """The graph with packed constants where that pays; equal panels are made once."""
-    if config.backend != "llvm":
-        return graph
     packs: dict[object, Node] = {}
 
     def rewrite(node: Node, r: Rewriter) -> Node | None:
-        if not node.op.traits.kernel or node.attrs["kind"] not in ("contract", "staged"):
+        if not node.op.traits.kernel:
+            return None
+        if is_of_constants(node):
+            return evaluated(node, r)
+        if config.backend != "llvm" or node.attrs["kind"] not in ("contract", "staged"):
             return None
         made = with_panels(node, config, r, packs)
         if made is node:
@@ -31,7 +42,31 @@ def pack(graph: Graph, config: Config) -> Graph:
         return made
 
     packed = rebuild(graph, rewrite)
-    return swept(packed) if packs else graph
+    return graph if packed is graph else swept(packed)
+
+
+def is_of_constants(kernel: Node) -> bool:
+    """Does a kernel move constants about, or compute little with them?"""
+    if kernel.attrs["kind"] != "loop" or kernel.after or not kernel.inputs:
+        return False
+    if not isinstance(kernel.type, Type) or is_open(kernel.type.dims):
+        return False
+    constants = [n for n in kernel.inputs if n.op.traits.constant]
+    read = sum(n.type.nbytes for n in constants if isinstance(n.type, Type))
+    small = kernel.type.nbytes <= min(read, tuned.evaluated_bytes)
+    return small and len(constants) == len(kernel.inputs)
+
+
+def evaluated(kernel: Node, r: Rewriter) -> Node | None:
+    """What a kernel of constants makes, as a constant; None where it fails, which is its run's."""
+    try:
+        (value,) = interpret(kernel.regions[0], [n.attrs["value"].array for n in kernel.inputs])
+    except GraphError:
+        return None
+    assert isinstance(kernel.type, Type)
+    record(kernel.id, "of constants alone: it has run")
+    made = {"value": literal(value, kernel.type.dtype)}
+    return r.emit(OPS["const"], (), made, place=kernel.place)
 
 
 def with_panels(node: Node, config: Config, r: Rewriter, packs: dict[object, Node]) -> Node:

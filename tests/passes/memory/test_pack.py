@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import graphc as gc
+from graphc import tuning
 from graphc.codegen import gemm as contract
 from graphc.codegen.gemm import Contraction, Dim
 from graphc.codegen.llvm.target import host
@@ -181,3 +182,22 @@ def test_programs_for_lesser_machines(cpu: str, dtype: str) -> None:
     for function, given in ((lambda x: x @ w, (x,)), (lambda x, w: x @ w, (x, w))):
         found = gc.compile(function, target=f"cpu:{cpu}")(*given)
         np.testing.assert_allclose(found.astype(np.float64), expected, rtol=1e-2, atol=1e-1)
+
+
+def test_kernels_of_constants_run_while_compiling() -> None:
+    """The turned weights of a loop, larger than what is folded, are made once."""
+    w, x = normal(2, 512, 520), normal(3, 1, 520)
+    w[1, 3, 4] = np.nan
+
+    def loop(x: Any, w: Any) -> Any:
+        turned = gc.transpose(gc.getitem(w, 1))
+        return gc.scan(lambda h, r: (np.tanh(r @ turned), h), np.zeros((1, 512), "f4"), x)[0]
+
+    def outside(compiled: Any) -> int:
+        return len(nodes_of(compiled.lower(x), "fused"))
+
+    known = gc.compile(lambda x: loop(x, w))
+    assert outside(known) == 0
+    np.testing.assert_array_equal(known(x), gc.compile(loop)(x, w))
+    with tuning.chosen({"passes.evaluated_bytes": 1 << 19}):
+        assert outside(gc.compile(lambda x: loop(x, w))) == 1
