@@ -38,6 +38,7 @@ from graphc.passes.fusion.fuse import fuse
 from graphc.passes.fusion.mark_prologues import mark_prologues
 from graphc.passes.fusion.recompute import recompute
 from graphc.passes.fusion.share_kernels import share_kernels
+from graphc.passes.fusion.split_casts import split_casts
 from graphc.passes.loops.accumulate_after_loop import accumulate_after_loop
 from graphc.passes.loops.batch_scan_dots import batch_scan_dots
 from graphc.passes.loops.hoist import hoist
@@ -50,6 +51,7 @@ from graphc.passes.memory.remat import remat
 from graphc.passes.memory.strip_memory import strip_memory
 from graphc.passes.normalise.choose_attention import choose_attention
 from graphc.passes.normalise.choose_convolution import choose_convolution
+from graphc.passes.normalise.choose_integers import choose_integers
 from graphc.passes.normalise.choose_pooling import choose_pooling
 from graphc.passes.normalise.cse import cse
 from graphc.passes.normalise.dce import dce
@@ -130,6 +132,7 @@ STAGES = (
     *cycle(
         Stage(gradient, ensures=(verify.no_gradients,)), Stage(vmap, ensures=(verify.no_lanes,))
     ),
+    Stage(choose_integers, Over.REGIONS, optional=True),
     Stage(fold, Over.REGIONS, optional=True),
     Stage(trim, Over.REGIONS, optional=True),
     Stage(choose_attention, Over.WHOLE, optional=True),
@@ -177,6 +180,7 @@ STAGES = (
     Stage(schedule, Over.PROGRAM),
     Stage(dce, Over.REGIONS, name="dce_scheduled"),
     Stage(advance_updates, Over.REGIONS, optional=True),
+    Stage(split_casts, Over.REGIONS, optional=True, breaks=(verify.no_duplicates,)),
     Stage(decompose_gemv, Over.REGIONS, optional=True, breaks=(verify.no_duplicates,)),
     Stage(recompute, Over.REGIONS, optional=True, breaks=(verify.no_duplicates,)),
     Stage(mark_prologues, Over.REGIONS),

@@ -82,6 +82,22 @@ def test_quantised_sum() -> None:
     assert np.abs(made - expected).max() <= 1  # where f32 and f64 are on both sides of a half
 
 
+@pytest.mark.parametrize("turned", [0, 1])
+def test_quantised_gemm(turned: int) -> None:
+    random = np.random.default_rng(1)
+    a = random.integers(0, 256, (5, 33)).astype("u1")
+    b = random.integers(-128, 128, (7, 33) if turned else (33, 7)).astype("i1")
+    scales = random.uniform(1e-3, 1e-2, 7).astype("f4")
+    bias = random.integers(-500, 500, 7).astype("i4")
+    given = [a, np.float32(0.02), np.uint8(120), b, scales, np.zeros(7, "i1"), bias]
+    sums = (a.astype("i4") - 120) @ (b.T if turned else b).astype("i4") + bias
+    (real,) = run("QGemm", given, transB=turned)
+    np.testing.assert_allclose(real, sums * (np.float32(0.02) * scales), rtol=1e-6)
+    (made,) = run("QGemm", [*given, np.float32(0.5), np.uint8(3)], transB=turned)
+    expected = np.clip(np.rint(sums * (np.float32(0.02) * scales) / np.float32(0.5)) + 3, 0, 255)
+    np.testing.assert_array_equal(made, expected.astype("u1"))
+
+
 TREE = {
     "nodes_treeids": [0] * 5 + [1] * 3,
     "nodes_nodeids": [0, 1, 2, 3, 4, 0, 1, 2],

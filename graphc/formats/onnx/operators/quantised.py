@@ -299,6 +299,33 @@ def mat_mul_integer_to_float(
     return made if bias is None else f.add(made, bias)
 
 
+@operator("QGemm", domain=MICROSOFT)
+def q_gemm(
+    a: Any,
+    a_scale: Any,
+    a_zero: Any,
+    b: Any,
+    b_scale: Any,
+    b_zero: Any,
+    bias: Any = None,
+    y_scale: Any = None,
+    y_zero: Any = None,
+    *,
+    alpha: float = 1.0,
+    transA: int = 0,
+    transB: int = 0,
+) -> Any:
+    left = _centred(a, a_zero)
+    right = _centred(f.transpose(b, (1, 0)), b_zero) if transB else _centred(b, b_zero)
+    product = f.matmul(f.transpose(left, (1, 0)) if transA else left, right)
+    if bias is not None:
+        product = f.add(product, bias)
+    scale = f.multiply(f.multiply(a_scale, b_scale), np.float32(alpha))
+    if y_scale is not None:
+        return _requantised(product, scale, y_scale, y_zero)
+    return f.multiply(f.astype(product, np.float32), scale)
+
+
 @operator("DynamicQuantizeMatMul", domain=MICROSOFT)
 def dynamic_quantize_mat_mul(
     a: Any, b: Any, b_scale: Any, b_zero: Any = None, bias: Any = None

@@ -1,0 +1,308 @@
+"""choose_integers: products of numbers that were made of bytes are products of those bytes.
+
+    sum of (a - p) s * (b - q) t  =  st (sum of a b  -  p sum of b  -  q sum of a  +  K p q)
+
+a and b are i8 or u8 and their product is summed exactly in 32 bits, which a CPU with VNNI does at
+four times the speed of f32.  Sums of constants are folded afterwards; everything behind the product
+runs on its finished tiles.  What a convolution reads around an image is p, which stands for zero.
+
+Products of i32 give the same integers.  Products of f32 (between DequantizeLinear and
+QuantizeLinear, say) are rounded once, after the sum, and not in every term.
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+import numpy as np
+
+from graphc.codegen.gemm.packed import hardware_for
+from graphc.config import Config
+from graphc.ir.graph import Graph, Node, Rewriter
+from graphc.ir.literal import literal
+from graphc.ir.op import OPS
+from graphc.ir.sizes import is_open
+from graphc.ir.types import F32, I8, I32, U8, DType, Type
+from graphc.passes.normalise.rules import by_op, on_gpus_alone
+from graphc.record import record
+
+BYTES = (I8, U8)
+LONGEST = (1 << 31) // (255 * 255)  # terms that any bytes leave room for
+
+
+@record(frozen=True)
+class Affine:
+    """An operand as (numbers - zero) * scale, of bytes; None is a zero of 0 and a scale of 1."""
+
+    numbers: Node
+    zero: Node | None = None
+    scale: Node | None = None
+
+
+def choose_integers(graph: Graph, config: Config) -> Graph:
+    """The graph with products of bytes, on machines that multiply them fast."""
+    if config.backend != "llvm" or on_gpus_alone(config) or not hardware_for(config).quads:
+        return graph
+    floats = not (config.strict or config.parity)
+
+    def byte_product(node: Node, r: Rewriter) -> Node | None:
+        if not is_product(node, floats):
+            return None
+        a, b = (affine(n, r) for n in node.inputs)
+        if a is None or b is None or (a.numbers, b.numbers) == plain(node):
+            return None
+        return rewritten(node, a, b, r)
+
+    return by_op(graph, {"matmul": (byte_product,), "conv": (byte_product,)})
+
+
+def is_product(node: Node, floats: bool) -> bool:
+    """A product of i32, or of f32 and short enough for sums in i32."""
+    kind, sources = typed(node), [n.type for n in node.inputs]
+    if node.after or any(is_open(t.dims) for t in sources if isinstance(t, Type)):
+        return False
+    if kind.dtype is I32:
+        return True
+    return floats and kind.dtype is F32 and 0 < terms(node) <= LONGEST
+
+
+def plain(node: Node) -> tuple[Node | None, Node | None]:
+    """The bytes of a product of widened bytes."""
+    return tuple(n.inputs[0] if n.op.traits.casts else None for n in node.inputs)  # type: ignore[return-value]
+
+
+def terms(node: Node) -> int:
+    """Of how many products a sum is made."""
+    a, b = node.inputs
+    return int(typed(a).dims[-1] if node.op.traits.matrix_product else prod(typed(b).dims[1:]))
+
+
+def typed(node: Node) -> Type:
+    assert isinstance(node.type, Type)
+    return node.type
+
+
+# ------------------------------------------------------------------------------------ operands
+
+
+def affine(node: Node, r: Rewriter) -> Affine | None:
+    """What an operand is made of; None if that is no tensor of bytes."""
+    found = scaled(node, r)
+    if found is None or found.zero is None:
+        return found
+    numbers, zero = constant(found.numbers), constant(found.zero)
+    if zero is not None and not zero.any():
+        return Affine(found.numbers, None, found.scale)
+    if numbers is None or zero is None:
+        return found
+    moved = as_bytes(numbers.astype(np.int64) - zero, r)
+    return found if moved is None else Affine(moved, None, found.scale)
+
+
+def scaled(node: Node, r: Rewriter) -> Affine | None:
+    """(numbers - zero) * scale, seen through views."""
+    op = node.op
+    if typed(node).dtype is I32:
+        return shifted(node, r)
+    if op.traits.casts:
+        source = node.inputs[0]
+        return Affine(source) if typed(source).dtype in BYTES else integers(source, r)
+    if op is OPS["mul"]:
+        for x, scale in (node.inputs, node.inputs[::-1]):
+            found = scaled(x, r) if typed(x).dims == typed(node).dims else None
+            if found is not None and found.scale is None and is_few(scale):
+                return Affine(found.numbers, found.zero, scale)
+        return None
+    return viewed(node, r)
+
+
+def integers(node: Node, r: Rewriter) -> Affine | None:
+    return shifted(node, r) if typed(node).dtype is I32 else None
+
+
+def shifted(node: Node, r: Rewriter) -> Affine | None:
+    """(numbers - zero), i32."""
+    value = constant(node)
+    if value is not None:
+        made = as_bytes(value, r)
+        return None if made is None else Affine(made)
+    if node.op.traits.casts:
+        return Affine(node.inputs[0]) if typed(node.inputs[0]).dtype in BYTES else None
+    if node.op is OPS["sub"]:
+        x, zero = node.inputs
+        found = shifted(x, r) if typed(x).dims == typed(node).dims else None
+        if found is not None and found.zero is None and is_few(zero):
+            return Affine(found.numbers, zero)
+        return None
+    return viewed(node, r)
+
+
+def viewed(node: Node, r: Rewriter) -> Affine | None:
+    """A transpose or padding of such numbers; what is padded has one zero for all, and is padded
+    with it."""
+    traits = node.op.traits
+    if not (traits.permutes or traits.pads):
+        return None
+    found = scaled(node.inputs[0], r)
+    if found is None:
+        return None
+    if traits.permutes:
+        parts = (found.numbers, found.zero, found.scale)
+        return Affine(*(transposed(p, node, r) if p is not None else None for p in parts))  # type: ignore[arg-type]
+    edge = edge_of(found, r)
+    around = constant(node.inputs[1])
+    single = found.scale is None or is_single(found.scale)
+    if edge is None or around is None or around.any() or not single:
+        return None
+    return Affine(r.emit(node.op, (found.numbers, edge), node.attrs), found.zero, found.scale)
+
+
+def transposed(part: Node, view: Node, r: Rewriter) -> Node:
+    """A part of an operand with its axes as in a transpose of it."""
+    if is_single(part):
+        return part
+    rank = len(view.attrs["perm"])
+    dims = typed(part).dims
+    wide = r.emit(OPS["reshape"], (part,), {"dims": (1,) * (rank - len(dims)) + tuple(dims)})
+    return r.emit(view.op, (wide,), view.attrs)
+
+
+def edge_of(found: Affine, r: Rewriter) -> Node | None:
+    """The byte that stands for zero, as a scalar; None if there is none."""
+    dtype = typed(found.numbers).dtype
+    if found.zero is None:
+        return r.emit(OPS["const"], (), {"value": literal(np.zeros((), dtype.numpy), dtype)})
+    if not is_single(found.zero) or not is_within(found.zero, dtype):
+        return None
+    scalar = r.emit(OPS["reshape"], (found.zero,), {"dims": ()})
+    return r.emit(OPS["cast"], (scalar,), {"dtype": dtype})
+
+
+def is_within(zero: Node, dtype: DType) -> bool:
+    """Is a zero point a number of the type that it is one of?"""
+    value = constant(zero)
+    if value is not None:
+        info = np.iinfo(dtype.numpy)
+        return bool(info.min <= value.min() and value.max() <= info.max)
+    while zero.op.traits.reshapes:
+        zero = zero.inputs[0]
+    return zero.op.traits.casts and typed(zero.inputs[0]).dtype is dtype
+
+
+def constant(node: Node) -> np.ndarray | None:
+    """The value of a constant, also one that is widened or reshaped on its way."""
+    if node.op.traits.constant:
+        array: np.ndarray = node.attrs["value"].array
+        return array
+    if not node.op.traits.casts and not node.op.traits.reshapes:
+        return None
+    value = constant(node.inputs[0])
+    if value is None or value.dtype.kind not in "iu":
+        return None
+    return value.astype(typed(node).dtype.numpy).reshape(typed(node).dims)
+
+
+def as_bytes(value: np.ndarray, r: Rewriter) -> Node | None:
+    """A constant of i8 or u8; None if these do not hold its numbers."""
+    if not value.size:
+        return None
+    low, high = value.min(), value.max()
+    dtype = I8 if low >= -128 and high <= 127 else U8
+    if (low < 0 and dtype is U8) or high > 255:
+        return None
+    return r.emit(OPS["const"], (), {"value": literal(value.astype(dtype.numpy), dtype)})
+
+
+def is_single(node: Node) -> bool:
+    return all(extent == 1 for extent in typed(node).dims)
+
+
+def is_few(node: Node) -> bool:
+    """One number, or one for each place on an axis."""
+    return sum(extent != 1 for extent in typed(node).dims) <= 1
+
+
+# ------------------------------------------------------------------------------------ products
+
+
+def rewritten(node: Node, a: Affine, b: Affine, r: Rewriter) -> Node | None:
+    """The product of bytes with what makes it the product of the operands."""
+    made = whole(node, a, b, r) if node.op.traits.matrix_product else windows(node, a, b, r)
+    if made is None or typed(node).dtype is I32:
+        return made
+    made = r.emit(OPS["cast"], (made,), {"dtype": F32})
+    scales = [s for s in (a.scale, along_channels(node, b.scale, r)) if s is not None]
+    if len(scales) == 2 and any(map(is_single, scales)):
+        scales = [r.emit(OPS["mul"], scales)]
+    for scale in scales:
+        made = r.emit(OPS["mul"], (made, scale))
+    return made if typed(made).dims == typed(node).dims else None
+
+
+def widened(source: Node, r: Rewriter) -> Node:
+    return r.emit(OPS["cast"], (source,), {"dtype": I32})
+
+
+def byte_sums(node: Node, a: Affine, b: Affine, r: Rewriter) -> Node:
+    """The product of the bytes themselves."""
+    return r.emit(node.op, (widened(a.numbers, r), widened(b.numbers, r)), node.attrs)
+
+
+def total(source: Node, axes: tuple[int, ...], r: Rewriter) -> Node:
+    """The sums of bytes along axes, which stay with an extent of 1."""
+    axes = tuple(axis % len(typed(source).dims) for axis in axes)
+    value = constant(source)
+    if value is not None:
+        sums = literal(value.sum(axes, np.int32, keepdims=True), I32)
+        return r.emit(OPS["const"], (), {"value": sums})
+    return r.emit(OPS["sum"], (widened(source, r),), {"axes": axes, "keepdims": True})
+
+
+def whole(node: Node, a: Affine, b: Affine, r: Rewriter) -> Node | None:
+    """A product of matrices: zeros and scales may differ from row to row and column to column."""
+    for part, axis in ((a.zero, -1), (a.scale, -1), (b.zero, -2), (b.scale, -2)):
+        if part is not None and not is_single(part):
+            dims = typed(part).dims
+            if len(dims) >= -axis and dims[axis] != 1:
+                return None
+    made = byte_sums(node, a, b, r)
+    terms_of = []
+    if a.zero is not None:
+        terms_of.append((OPS["sub"], a.zero, total(b.numbers, (-2,), r)))
+    if b.zero is not None:
+        terms_of.append((OPS["sub"], b.zero, total(a.numbers, (-1,), r)))
+    if a.zero is not None and b.zero is not None:
+        count = literal(np.asarray(terms(node), np.int32), I32)
+        times = r.emit(OPS["const"], (), {"value": count})
+        terms_of.append((OPS["add"], a.zero, r.emit(OPS["mul"], (b.zero, times))))
+    for op, first, second in terms_of:
+        made = r.emit(op, (made, r.emit(OPS["mul"], (first, second))))
+    return made
+
+
+def windows(node: Node, a: Affine, b: Affine, r: Rewriter) -> Node | None:
+    """A convolution: images have one zero and one scale, weights a scale for each channel."""
+    if b.zero is not None or not all(is_single(p) for p in (a.zero, a.scale) if p is not None):
+        return None
+    if b.scale is not None and not is_single(b.scale):
+        dims = typed(b.scale).dims
+        if len(dims) != len(typed(node).dims) or dims[0] == 1:
+            return None
+    made = byte_sums(node, a, b, r)
+    if a.zero is None:
+        return made
+    rank = len(typed(node).dims)
+    sums = along_channels(node, total(b.numbers, tuple(range(1, rank)), r), r)
+    assert sums is not None
+    zero = r.emit(OPS["reshape"], (a.zero,), {"dims": ()})
+    return r.emit(OPS["sub"], (made, r.emit(OPS["mul"], (zero, sums))))
+
+
+def along_channels(node: Node, part: Node | None, r: Rewriter) -> Node | None:
+    """What differs from output channel to output channel, as the result of a product has it."""
+    if part is None or node.op.traits.matrix_product:
+        return part
+    if is_single(part):
+        return r.emit(OPS["reshape"], (part,), {"dims": ()})
+    dims = typed(part).dims
+    return r.emit(OPS["reshape"], (part,), {"dims": (dims[0],) + (1,) * (len(dims) - 2)})

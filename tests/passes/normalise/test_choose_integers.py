@@ -1,0 +1,106 @@
+"""choose_integers: products of dequantised numbers against the same in full, and which are made."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from effort import crossed
+
+import graphc as gc
+from graphc.codegen import gemm
+from graphc.ops.reference.interpreter import interpret
+
+pytestmark = pytest.mark.skipif(
+    not gemm.host_target().quads, reason="this CPU does not multiply bytes fast"
+)
+F4, I4 = np.float32, np.int32
+
+
+def drawn(shape: tuple[int, ...], dtype: str, seed: int) -> Any:
+    return np.random.default_rng(seed).integers(0, 256, shape).astype(dtype)
+
+
+def made_integers(function: Any, *args: Any) -> int:
+    """How many products the stage has made of bytes."""
+    note = next(r for r in function.stages(*args) if r[0] == "choose_integers")[3]
+    return sum("byte product" in text for _, text in note.reasons)
+
+
+ZEROS = [None, 7, (40, 1), (1, 24)]
+
+
+@pytest.mark.parametrize(
+    ("signs", "zeros"),
+    crossed(
+        [("i1", "i1"), ("u1", "i1"), ("u1", "u1")],
+        [(a, b) for a in ZEROS[:3] for b in ZEROS if b != (40, 1)],
+    ),
+)
+def test_zero_points_of_products(signs: tuple[str, str], zeros: Any) -> None:
+    a, b = drawn((40, 70), signs[0], 1), drawn((70, 24), signs[1], 2)
+    p, q = (
+        np.zeros((), I4) if z is None else np.asarray(drawn(z if z != 7 else (), s, 3), I4)
+        for z, s in zip(zeros, signs, strict=True)
+    )
+
+    def product(a: Any, b: Any, p: Any, q: Any) -> Any:
+        return (a.astype(I4) - p) @ (b.astype(I4) - q)
+
+    compiled = gc.compile(product)
+    np.testing.assert_array_equal(compiled(a, b, p, q), product(a, b, p, q))
+    assert made_integers(compiled, a, b, p, q) == 1
+
+
+@pytest.mark.parametrize("rows", [1, 2, 33])
+def test_scales_of_products(rows: int) -> None:
+    random = np.random.default_rng(rows)
+    a, w = drawn((3, rows, 65), "u1", 1), drawn((30, 65), "i1", 2)
+    s, t = F4(0.031), random.uniform(1e-3, 1e-2, (30, 1)).astype(F4)
+    bias = random.standard_normal(30).astype(F4)
+
+    def whole(a: Any, w: Any) -> Any:
+        x = (a.astype(I4) - np.int32(120)).astype(F4) * s
+        return np.maximum(x @ (w.astype(F4) * t).T + bias, 0)
+
+    compiled = gc.compile(whole)
+    expected = np.maximum(
+        ((a.astype(float) - 120) * float(s)) @ (w.astype(float) * t.astype(float)).T + bias, 0
+    )
+    np.testing.assert_allclose(compiled(a, w), expected, rtol=2e-6, atol=2e-5)
+    assert made_integers(compiled, a, w) == 1
+
+
+@pytest.mark.parametrize("groups", [1, 2, 6])
+def test_convolutions_are_padded_with_their_zero(groups: int) -> None:
+    x, w = drawn((2, 6, 9, 8), "u1", 1), drawn((12, 6 // groups, 3, 3), "i1", 2)
+    t = np.random.default_rng(3).uniform(1e-3, 1e-2, (12, 1, 1, 1)).astype(F4)
+
+    def layer(x: Any, w: Any, zero: Any) -> Any:
+        image = (x.astype(I4) - zero.astype(I4)).astype(F4) * F4(0.02)
+        return gc.conv(image, w.astype(F4) * t, padding=1, groups=groups, stride=2)
+
+    zero = np.uint8(131)
+    compiled = gc.compile(layer)
+    (expected,) = interpret(compiled.graph(x, w, zero), (x, w, zero))
+    np.testing.assert_allclose(compiled(x, w, zero), expected, rtol=1e-5, atol=1e-4)
+    assert made_integers(compiled, x, w, zero) == 1
+
+
+def test_what_stays_as_it_is() -> None:
+    a, b, long = drawn((8, 16), "i1", 1), drawn((16, 8), "i1", 2), drawn((1, 40_000), "u1", 3)
+    t = np.linspace(0.1, 1, 16, dtype=F4)
+
+    def by_depth(a: Any, b: Any) -> Any:  # a scale for each term of a sum
+        return (a.astype(F4) * t) @ b.astype(F4)
+
+    def scaled(a: Any, b: Any) -> Any:
+        return (a.astype(F4) * F4(0.5)) @ b.astype(F4)
+
+    assert made_integers(gc.compile(by_depth), a, b) == 0
+    np.testing.assert_allclose(gc.compile(by_depth)(a, b), by_depth(a, b), rtol=1e-5, atol=1e-3)
+    assert made_integers(gc.compile(scaled, fast_math=False), a, b) == 0
+    assert made_integers(gc.compile(scaled, parity=True), a, b) == 0
+    assert made_integers(gc.compile(scaled), long, long.T.copy()) == 0
+    assert made_integers(gc.compile(scaled), a, b) == 1
