@@ -43,18 +43,12 @@ class Pipeline:
     planned: Planned | None = None
 
     def __init__(
-        self,
-        function: Callable[..., Any],
-        chunks: int,
-        ways: tuple[str, ...],
-        options: Options,
-        limit: float | None = None,
+        self, function: Callable[..., Any], chunks: int, ways: tuple[str, ...], options: Options
     ) -> None:
         self.function = function
         self.chunks = chunks
         self.ways = ways
         self.options = options
-        self.limit = limit
         self.__name__ = f"piped_{getattr(function, '__name__', 'function')}"
         self._compiled: Any = None
 
@@ -98,10 +92,15 @@ class Pipeline:
         length = sizes(whole, self.chunks)[0]
         share = length / whole if whole else 1.0
         first = call(0, length, 0)
-        found = chosen(self.function, first, share, max(whole, 1), self.options, self.limit)
+        found = chosen(self.function, first, share, max(whole, 1), self.options)
         best = found[0]
         options = replace(
-            self.options, stages=best.stages, schedule=best.schedule, checkpoint=best.checkpoint
+            self.options,
+            stages=best.stages,
+            schedule=best.schedule,
+            checkpoint=best.checkpoint,
+            balance=best.balance,
+            memory_limit=None,
         )
         return options, best.chunks, found
 
@@ -170,7 +169,8 @@ def pipeline(
                 rows, "sum", "concatenate" (aux)
     gradients   False: function(params, batch) alone, with results of any nesting, which are
                 combined by "mean" unless `combine` is given
-    memory_limit  the most bytes of a device that "auto" may plan with
+    memory_limit  the most bytes that a device may need by `planned.bytes`: what is cut or chosen is
+                the fastest within them
 
     Further arguments are given to every chunk as they are; of a `key=`, each chunk has its own,
     `gc.random.fold_in(key, number)`.  With chunks=1, checkpoint="never" it is plain model
@@ -188,10 +188,10 @@ def pipeline(
     if gradients and (len(ways) > 2 or ways[0] == "concatenate"):
         raise GraphError("a value with gradients is combined by mean or sum, and aux by one way")
     names = _stages(stages)
-    if memory_limit is not None and (stages != "auto" or not gradients):
-        raise GraphError('memory_limit is for stages="auto" and gradients')
+    if memory_limit is not None and not gradients:
+        raise GraphError("memory_limit is for pipelines with gradients")
     options = Options(groups, schedule, checkpoint, balance, names, has_aux, gradients)
-    return Pipeline(function, chunks, ways, options, memory_limit)
+    return Pipeline(function, chunks, ways, replace(options, memory_limit=memory_limit))
 
 
 def _is_count(number: Any) -> bool:

@@ -433,6 +433,33 @@ def test_the_best_way_is_chosen() -> None:
     same(small(LAYERS, BATCH), gc.value_and_grad(mlp)(LAYERS, BATCH))
 
 
+def test_cuts_know_the_limit_of_memory() -> None:
+    """A long table takes no time, but bytes: beside it there is room for fewer layers."""
+
+    def loss(params: Any, batch: Any) -> Any:
+        x = params[0][batch]
+        for w in params[1:]:
+            x = np.tanh(x @ w)
+        return (x**2).mean()
+
+    shapes = [(2048, 64), *[(64, 64)] * 8]
+    params = [rng.standard_normal(shape) * 0.1 for shape in shapes]
+    batch = rng.integers(0, 2048, 512)
+
+    def planned(**options: Any) -> Any:
+        piped = parallel.pipeline(loss, TWO, 8, checkpoint="never", **options)
+        same(piped(params, batch), wanted)
+        return piped.planned
+
+    wanted = gc.value_and_grad(loss)(params, batch)
+    free = planned()
+    limit = max(free.bytes) * 0.9
+    tight = planned(memory_limit=limit)
+    assert max(tight.bytes) <= limit
+    assert tight.prediction.makespan > free.prediction.makespan
+    assert planned(memory_limit=max(free.bytes)).bytes == free.bytes
+
+
 def test_what_cannot_be_piped() -> None:
     counter = gc.Variable(0.0, name="piped counter")
 
@@ -455,7 +482,8 @@ def test_what_cannot_be_piped() -> None:
         (mlp, {"stages": 500}, "are no 500 stages"),
         *((mlp, {"stages": bad}, 'names or "auto"') for bad in ("all", 0, -1, 1.5, [3])),
         (mlp, {"devices": None}, "a list of devices, got NoneType"),
-        (mlp, {"memory_limit": 1e6}, 'stages="auto"'),
+        (mlp, {"memory_limit": 1e6, "gradients": False}, "pipelines with gradients"),
+        (mlp, {"memory_limit": 1e3}, "needs about .* bytes, and memory_limit allows 1,000"),
         (counting, {}, "assigns a variable"),
         (lambda params, batch: params[0].sum(), {}, "depends on the batch"),
     ]

@@ -31,7 +31,7 @@ from graphc.frontend.transforms.grad import (
 )
 from graphc.ir.graph import Node
 from graphc.ir.op import OPS
-from graphc.ir.place import Constraint, Device, parse_device, parse_spec
+from graphc.ir.place import Constraint, parse_device, parse_spec
 from graphc.ops.record.value import Trace, Value, lift
 from graphc.passes.pipelining import cut
 from graphc.passes.pipelining.assemble import Chunk, assemble
@@ -59,6 +59,7 @@ from graphc.record import record
 Call = tuple[tuple[Any, ...], dict[str, Any]]
 Schedule = Timetable
 COPIES = 4  # of a node at most for each chunk: forward, once more, and in both halves backward
+BOUNDS = 9  # of bytes that are tried, where the fastest stages do not fit
 OWN = "key"  # the keyword that every chunk has a value of its own for
 
 
@@ -75,6 +76,7 @@ class Options:
     has_aux: bool = False
     trains: bool = True
     fenced: bool = True
+    memory_limit: float | None = None  # bytes of a device
 
 
 @record(frozen=True, eq=False)
@@ -149,7 +151,7 @@ def piped(function: Callable[..., Any], pieces: Sequence[Piece], options: Option
         if piece.rows not in shapes:
             shapes[piece.rows] = _Shape(function, piece.call, options)
     first = shapes[pieces[0].rows]
-    plan = Plan(first.loss, options)
+    plan = Plan(first.loss, options, sum(piece.group == 0 for piece in pieces))
     cells = {n: plan.cells(shape.loss) for n, shape in shapes.items()}
     rows: list[list[Value]] = []
     sums: dict[int, list[Node]] = {}
@@ -168,26 +170,30 @@ def piped(function: Callable[..., Any], pieces: Sequence[Piece], options: Option
         whole = first.whole(rows, [piece.rows / total for piece in pieces] if total else [1.0])
     gradients = first.gradients(sums, trace) if options.trains else None
     values = [shapes[piece.rows].results(row) for piece, row in zip(pieces, rows)]
-    home = plan.devices[0]
-    costs = [stage_cost(first.loss, each, plan.cost, home) for each in cells[pieces[0].rows]]
-    table = plan.table(sum(piece.group == 0 for piece in pieces))
-    return Piped(values, gradients, last, whole, Planned(table, costs, plan.gap))
+    planned = plan.planned(cells[pieces[0].rows])
+    _check_bytes(planned.bytes, options.memory_limit)
+    return Piped(values, gradients, last, whole, planned)
+
+
+def _check_bytes(needed: Sequence[int], limit: float | None) -> None:
+    most = max(needed)
+    if limit is not None and most > limit:
+        raise GraphError(
+            f"device {needed.index(most)} of the pipeline needs about {most:,} bytes, and "
+            f"memory_limit allows {limit:,.0f}",
+            hint='take more stages or chunks, or checkpoint="always"',
+        )
 
 
 def chosen(
-    function: Callable[..., Any],
-    call: Call,
-    share: float,
-    most_chunks: int,
-    options: Options,
-    limit: float | None,
+    function: Callable[..., Any], call: Call, share: float, most_chunks: int, options: Options
 ) -> list[Choice]:
     """The ways to run a function in stages, the best one first; `call` is of a chunk that is this
     share of a batch."""
     loss = _Shape(function, call, options).loss
     devices = tuple(map(parse_device, options.groups[0]))
     cost = cost_model(devices, Config.create(devices=options.groups[0]))
-    return choices(loss, cost, devices, share, most_chunks, limit)
+    return choices(loss, cost, devices, share, most_chunks, options.memory_limit)
 
 
 # ------------------------------------------------------------------------------------ chunks
@@ -297,9 +303,10 @@ def _forward_region(function: Callable[..., Any], given: Operands) -> Region:
 class Plan:
     """Where a loss is cut, and when what runs."""
 
-    def __init__(self, loss: Loss, options: Options) -> None:
+    def __init__(self, loss: Loss, options: Options, chunks: int) -> None:
         self.loss = loss
         self.options = options
+        self.chunks = chunks
         self.working = cut.working(loss)
         if not self.working:
             raise GraphError("nothing in the function depends on the batch")
@@ -311,18 +318,48 @@ class Plan:
         if asked is not None:
             self.stage, self.homes = asked
         else:
-            self.stage, count = self.balanced(self.devices)
-            self.homes = [number % len(self.devices) for number in range(count)]
+            self.homes = [number % len(self.devices) for number in range(self.count())]
+            self.stage = self.balanced()
+            if not isinstance(options.stages, tuple) and not self.fits():
+                self.stage = self.with_fewer_bytes()
 
-    def balanced(self, devices: Sequence[Device]) -> tuple[dict[Node, int], int]:
+    def count(self) -> int:
+        """How many stages there are, where the function does not say where they begin."""
         stages, schedule = self.options.stages, self.options.schedule
         if isinstance(stages, tuple):
-            return cut.by_names(self.loss, stages), len(stages) + 1
-        usual = len(devices) * (2 if schedule == "interleaved" else 1)
+            return len(stages) + 1
+        usual = len(self.devices) * (2 if schedule == "interleaved" else 1)
         known = self.given.stages if self.given else None
-        count = int(stages or known or min(usual, len(cut.together(self.loss))))
-        stage, self.gap = cut.by_count(self.loss, count, self.cost, self.options.balance)
-        return stage, count
+        return int(stages or known or min(usual, len(cut.together(self.loss))))
+
+    def balanced(self, **bounds: Any) -> dict[Node, int]:
+        loss, options = self.loss, self.options
+        if isinstance(options.stages, tuple):
+            return cut.by_names(loss, options.stages)
+        found = cut.by_count(loss, len(self.homes), self.cost, options.balance, **bounds)
+        self.stage, self.gap = found
+        return self.stage
+
+    def fits(self) -> bool:
+        limit = self.options.memory_limit
+        return limit is None or max(self.planned(self.cells(self.loss)).bytes) <= limit
+
+    def with_fewer_bytes(self) -> dict[Node, int]:
+        """The fastest stages that fit, of those that are bounded by fewer and fewer bytes."""
+        loss, count = self.loss, len(self.homes)
+        held = max(map(self.table(self.chunks).held, range(count)))
+        even, _ = cut.by_count(loss, count, self.cost, "bytes", held=held)
+        most, least = (cut.most_bytes(loss, stage, held) for stage in (self.stage, even))
+        for bound in np.linspace(most, least, BOUNDS):
+            self.balanced(limit=float(bound), held=held)
+            if self.fits():
+                break
+        return self.stage
+
+    def planned(self, cells: Sequence[Cells]) -> Planned:
+        """What it would take with stages of these cells."""
+        costs = [stage_cost(self.loss, each, self.cost, self.devices[0]) for each in cells]
+        return Planned(self.table(self.chunks), costs, self.gap)
 
     def table(self, chunks: int) -> Timetable:
         """The schedule of a number of chunks. Raises GraphError where the user's own is for

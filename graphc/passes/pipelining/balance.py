@@ -46,6 +46,8 @@ def balanced(
     if parts < 1:
         raise GraphError(f"a sequence is cut into one part or more, got {parts}")
     if count <= parts:
+        if sizes is not None and limit is not None and max(sizes, default=0) > limit:
+            raise _none_fits(parts, limit)
         return [min(k + 1, count) for k in range(parts)]
     if count > MOST_POSITIONS:
         return _by_blocks(seconds, parts, sizes, limit, crossing)
@@ -54,15 +56,19 @@ def balanced(
         cost = np.where(_spans(sizes) > limit, np.inf, cost)
     best = _tables(cost, np.maximum, parts)[-1][0][count]
     if not np.isfinite(best):
-        raise GraphError(
-            f"no cut into {parts} stages keeps each within {limit:,.0f} bytes",
-            hint="take more stages, more chunks, or a larger limit",
-        )
+        raise _none_fits(parts, limit)
     bound = best * (SLACK if crossing is not None else 1) + 1e-12 * best
     apart = np.zeros(count + 1) if crossing is None else np.append(np.asarray(crossing), 0.0)
     # Of all cuts within the bound, those with the fewest bytes, then with the least sum of squares.
     price = np.where(cost <= bound, apart[:-1, None] + _evenness(cost, best, apart), np.inf)
     return _ends(_tables(price, np.add, parts), count)
+
+
+def _none_fits(parts: int, limit: float | None) -> GraphError:
+    return GraphError(
+        f"no cut into {parts} stages keeps each within {limit:,.0f} bytes",
+        hint="take more stages, more chunks, or a larger limit",
+    )
 
 
 def _evenness(cost: np.ndarray, best: float, apart: np.ndarray) -> np.ndarray:
@@ -146,17 +152,24 @@ class Assigned:
 
 
 def assigned(
-    seconds: Sequence[float], before: Sequence[Sequence[int]], parts: int, steps: int = MOST_STEPS
+    seconds: Sequence[float],
+    before: Sequence[Sequence[int]],
+    parts: int,
+    steps: int = MOST_STEPS,
+    sizes: Sequence[float] | None = None,
+    limit: float | None = None,
 ) -> Assigned:
     """Parts of a graph that takes its edges forward only, with the fastest slowest part.
 
-    `before` has the numbers of the nodes that each one reads, which are smaller than its own.  The
-    result is the best there is unless the search was stopped after `steps` nodes; then it may be
-    slower than that by its `gap`.
+    `before` has the numbers of the nodes that each one reads, which are smaller than its own;
+    `sizes` and `limit` are as for `balanced`.  The result is the best there is unless the search
+    was stopped after `steps` nodes; then it may be slower than that by its `gap`.
     """
-    ends = balanced(seconds, parts)
+    ends = balanced(seconds, parts, sizes, limit)
     found = [k for k, (a, b) in enumerate(pairwise([0, *ends])) for _ in range(a, b)]
-    search = _Search(seconds, before, parts, found, steps)
+    bulk = [0.0] * len(seconds) if sizes is None or limit is None else sizes
+    search = _Search(seconds, before, parts, found, bulk, limit or 0.0)
+    search.left = steps
     search.run()
     finished = search.left > 0 or search.best <= search.bound * (1 + NEARLY)
     return Assigned(search.found, search.best, search.best if finished else search.bound)
@@ -172,13 +185,16 @@ class _Search:
         before: Sequence[Sequence[int]],
         parts: int,
         found: list[int],
-        steps: int,
+        sizes: Sequence[float],
+        limit: float,
     ) -> None:
         self.seconds = seconds
         self.before = before
         self.parts = parts
         self.found = found
-        self.left = steps
+        self.sizes = sizes
+        self.limit = limit
+        self.left = MOST_STEPS
         loads = [0.0] * parts
         for node, part in enumerate(found):
             loads[part] += seconds[node]
@@ -188,7 +204,7 @@ class _Search:
 
     def run(self) -> None:
         count = len(self.seconds)
-        part, loads = [-1] * count, [0.0] * self.parts
+        part, loads, bytes = [-1] * count, [0.0] * self.parts, [0.0] * self.parts
         node = 0
         while node >= 0 and self.left > 0 and self.best > self.bound * (1 + NEARLY):
             self.left -= 1
@@ -198,9 +214,13 @@ class _Search:
                 continue
             if part[node] >= 0:
                 loads[part[node]] -= self.seconds[node]
+                bytes[part[node]] -= self.sizes[node]
             least = max((part[n] for n in self.before[node]), default=0)
             following = max(part[node] + 1, least)
-            while following < self.parts and not self.fits(node, following, loads):
+            while following < self.parts and not (
+                bytes[following] + self.sizes[node] <= self.limit
+                and self.fits(node, following, loads)
+            ):
                 following += 1
             if following == self.parts:
                 part[node] = -1
@@ -208,6 +228,7 @@ class _Search:
                 continue
             part[node] = following
             loads[following] += self.seconds[node]
+            bytes[following] += self.sizes[node]
             node += 1
 
     def fits(self, node: int, part: int, loads: Sequence[float]) -> bool:

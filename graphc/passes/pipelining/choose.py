@@ -24,7 +24,6 @@ from graphc.passes.placement.cost import CostModel
 from graphc.passes.reasons import duration
 from graphc.record import record
 
-SCALE = 2  # bytes of a stage per byte of its parameters: themselves and their gradients
 MOST_CHUNKS = 64
 SCHEDULES = ("1f1b", "gpipe", "zb-h1", "interleaved")
 
@@ -100,7 +99,7 @@ def device_bytes(table: Timetable, costs: Sequence[StageCost]) -> list[int]:
     for stage, home in enumerate(table.home):
         each = costs[stage]
         again = table.recomputed(stage)
-        found[home] += SCALE * each.params + table.held(stage) * (each.inputs + each.inside)
+        found[home] += cut.SCALE * each.params + table.held(stage) * (each.inputs + each.inside)
         found[home] += again * each.inputs
     return found
 
@@ -119,10 +118,12 @@ class Choice:
     seconds: float
     bytes: int  # of the device that needs most
     fits: bool
+    balance: str  # what its cut makes equal
 
     def __str__(self) -> str:
         shown = f"{self.stages:3} stages {self.chunks:3} chunks  {self.schedule:11} "
-        return f"{shown}{self.checkpoint:11} {duration(self.seconds):>9} {self.bytes:>13,} bytes"
+        shown += f"{self.checkpoint:11} {duration(self.seconds):>9} {self.bytes:>13,} bytes"
+        return shown if self.balance == "time" else f"{shown} of equal stages"
 
 
 def choices(
@@ -130,22 +131,25 @@ def choices(
     cost: CostModel,
     devices: Sequence[Device],
     share: float,
-    most_chunks: int,
+    rows: int,
     limit: float | None,
 ) -> list[Choice]:
-    """All ways, the best one first; `share` of the rows of the batch is what the loss was traced
-    on.  Raises GraphError if none fits into `limit` bytes a device."""
+    """All ways, the best one first; `share` of the `rows` of the batch is what the loss was
+    traced on.  With a `limit` of bytes for a device, stages are cut by time and by bytes; raises
+    GraphError if nothing fits."""
     found = []
     counts = [
         k for k in range(1, 2 * len(devices) + 1) if k <= len(devices) or k % len(devices) == 0
     ]
-    for stages in counts:
-        if stages > len(cut.together(loss)):
-            break
-        stage, _ = cut.by_count(loss, stages, cost)
+    most = len(cut.together(loss))
+    ways = cut.WAYS[: 1 if limit is None else 2]
+    for stages, balance in product((k for k in counts if k <= most), ways):
+        if stages == 1 and balance != "time":
+            continue
+        stage, _ = cut.by_count(loss, stages, cost, balance)
         cells = cells_of(loss, parts_of(loss, stage, stages))
         known = [stage_cost(loss, each, cost, devices[0]) for each in cells]
-        found += _of_stages(known, cost, devices, share, most_chunks, limit)
+        found += _of_stages(known, cost, devices, share, rows, limit, balance)
     if not any(choice.fits for choice in found):
         least = min(found, key=lambda choice: choice.bytes)
         raise GraphError(
@@ -161,26 +165,25 @@ def _of_stages(
     cost: CostModel,
     devices: Sequence[Device],
     share: float,
-    most_chunks: int,
+    rows: int,
     limit: float | None,
+    balance: str,
 ) -> list[Choice]:
-    """The ways with one number of stages."""
+    """The ways with one cut."""
     stages, launch = len(known), cost.rates(devices[0]).launch
     homes = [stage % len(devices) for stage in range(stages)]
     names = [n for n in SCHEDULES if (n == "interleaved") == (stages > len(devices))]
-    counts = [
-        2**k for k in range(MOST_CHUNKS.bit_length()) if 2**k <= min(most_chunks, MOST_CHUNKS)
-    ]
+    counts = [2**k for k in range(MOST_CHUNKS.bit_length()) if 2**k <= min(rows, MOST_CHUNKS)]
     made = []
     for chunks, name in product(counts, names):
-        scaled = [each.scaled(1 / (share * chunks), launch) for each in known]
+        scaled = [each.scaled(-(-rows // chunks) / rows / share, launch) for each in known]
         base = timetable(name, stages, chunks, homes)
         for mode in CHECKPOINTS:
             table = base.checkpointed(mode)
             seconds = predicted(table, scaled).makespan
             needed = max(device_bytes(table, scaled))
             fits = limit is None or needed <= limit
-            made.append(Choice(stages, chunks, name, mode, seconds, needed, fits))
+            made.append(Choice(stages, chunks, name, mode, seconds, needed, fits, balance))
     return made
 
 

@@ -23,6 +23,7 @@ from graphc.passes.pipelining.cells import Loss
 from graphc.passes.placement.simulate import Costs
 
 WAYS = ("time", "bytes")
+SCALE = 2  # bytes of a stage per byte of its parameters: themselves and their gradients
 
 
 def working(loss: Loss) -> list[Node]:
@@ -111,28 +112,36 @@ def _ids(stage: Mapping[Node, int]) -> list[tuple[int, Node]]:
 
 
 def by_count(
-    loss: Loss, count: int, cost: Costs, balance: str = "time"
+    loss: Loss,
+    count: int,
+    cost: Costs,
+    balance: str = "time",
+    limit: float | None = None,
+    held: int = 1,
 ) -> tuple[dict[Node, int], float]:
     """The best stages of this number, and by how much the slowest may be slower than necessary;
-    `balance` says what is made equal.
+    `balance` says what is made equal.  No stage needs more than `limit` bytes for parameters, their
+    gradients and what it makes of the chunks that are `held` at once.
 
     Nodes are cut in their order, where few bytes cross; the graph is searched for other cuts where
-    no cut of the order is good.  Raises GraphError for an unknown balance and for more stages than
-    there are nodes.
+    no cut of the order is good.  Raises GraphError for an unknown balance, for more stages than
+    there are nodes and where none are within the limit.
     """
     if balance not in WAYS:
         raise GraphError(f"stages are balanced by {' or '.join(WAYS)}, not by {balance!r}")
     groups = together(loss)
     if count > len(groups):
         raise GraphError(f"{len(groups)} nodes are no {count} stages")
-    even = node_seconds(loss, cost) if balance == "time" else node_bytes(loss)
+    bytes = node_bytes(loss, held)
+    even = node_seconds(loss, cost) if balance == "time" else bytes
     costs = [sum(even[n] for n in group) for group in groups]
-    ends = balanced(costs, count, crossing=crossing_bytes(loss, groups))
+    sizes = [sum(bytes[n] for n in group) for group in groups]
+    ends = balanced(costs, count, sizes, limit, crossing_bytes(loss, groups))
     part = [k for k, (a, b) in enumerate(pairwise([0, *ends])) for _ in range(a, b)]
     slowest = max(sum(costs[a:b]) for a, b in pairwise([0, *ends]))
     bound = max(sum(costs) / count, *costs)
     if slowest > SLACK * bound:
-        found = assigned(costs, _edges(groups), count)
+        found = assigned(costs, _edges(groups), count, sizes=sizes, limit=limit)
         part = found.part if slowest > SLACK * found.slowest else part
         slowest, bound = min(slowest, found.slowest), found.bound
     stage = {node: number for number, group in zip(part, groups) for node in group}
@@ -205,12 +214,21 @@ def _differentiated(graph: Graph, wrt: frozenset[int], note: Note) -> None:
         sweep.backward([seed, *[None] * (len(results) - 1)])
 
 
-def node_bytes(loss: Loss) -> dict[Node, float]:
-    """The bytes of each working node, and of the parameters that it is the first to read."""
+def node_bytes(loss: Loss, held: int = 1) -> dict[Node, float]:
+    """The bytes of each working node for all chunks that are held at once, and of the parameters
+    that it is the first to read and their gradients."""
     seen: set[Node] = set()
     found = {}
     for node in working(loss):
         new = [n for n in node.inputs if n.op.traits.parameter and n not in seen]
         seen.update(new)
-        found[node] = float(node.nbytes + sum(n.nbytes for n in new))
+        found[node] = float(held * node.nbytes + SCALE * sum(n.nbytes for n in new))
     return found
+
+
+def most_bytes(loss: Loss, stage: Mapping[Node, int], held: int = 1) -> float:
+    """The bytes of the stage that has most."""
+    found: dict[int, float] = {}
+    for node, nbytes in node_bytes(loss, held).items():
+        found[stage[node]] = found.get(stage[node], 0.0) + nbytes
+    return max(found.values())

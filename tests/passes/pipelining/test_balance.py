@@ -72,11 +72,20 @@ def test_no_parts_of_a_graph_are_better() -> None:
         count, parts = int(rng.integers(1, 7)), int(rng.integers(1, 4))
         costs = rng.integers(1, 20, count).tolist()
         before = [[k for k in range(n) if rng.random() < 0.3] for n in range(count)]
-        found = assigned(costs, before, parts)
+        sizes = rng.integers(1, 9, count).tolist()
+        ends = balanced(costs, parts)
+        least = max(sum(sizes[a:b]) for a, b in pairwise([0, *ends]))
+        limit = least - int(rng.integers(2))
+        try:
+            balanced(costs, parts, sizes, limit)
+        except GraphError:
+            limit = least
+        found = assigned(costs, before, parts, sizes=sizes, limit=limit)
         best = min(
             max(sum(c for c, p in zip(costs, way) if p == k) for k in range(parts))
             for way in product(range(parts), repeat=count)
             if all(way[k] <= way[n] for n in range(count) for k in before[n])
+            and all(sum(s for s, p in zip(sizes, way) if p == k) <= limit for k in range(parts))
         )
         assert found.slowest == found.bound == best
         assert found.gap == 0
