@@ -5,13 +5,20 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import struct
+import subprocess
+import sys
+import urllib.request
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from browser import opened_at
 
 import graphc as gc
 from graphc.frontend.summaries.writers import JSONL, Entry, Histogram, Picture
@@ -344,6 +351,44 @@ def test_tensorboard_itself_reads_it(tmp_path: Path) -> None:
         (0, np.float32(0.1)),
         (1, np.float32(1.1)),
     ]
+
+
+@contextmanager
+def tensorboard(folder: Path) -> Iterator[str]:
+    """The address of a TensorBoard that shows a folder, once it has read it."""
+    command = ["-m", "tensorboard.main", "--logdir", str(folder), "--port", "0"]
+    options = ["--host", "127.0.0.1", "--load_fast=false"]
+    with subprocess.Popen(
+        [sys.executable, *command, *options], stderr=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            assert process.stderr is not None
+            found = (re.search(r"http://127\.0\.0\.1:\d+", line) for line in process.stderr)
+            address = next(match[0] for match in found if match)
+            while not answer(address, "graphs/info"):
+                pass
+            yield address
+        finally:
+            process.terminate()
+
+
+def answer(address: str, what: str) -> Any:
+    with urllib.request.urlopen(f"{address}/data/plugin/{what}") as found:
+        return json.load(found)
+
+
+def test_a_tensorboard_shows_figures_and_draws_the_graph(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboardX", reason="tensorboardX declares the messages")
+    pytest.importorskip("tensorboard.main", reason="tensorboard shows them")
+    told_to(tmp_path)
+    with tensorboard(tmp_path) as address:
+        tags = {tag.encode("utf-8", "backslashreplace").decode() for tag in HOSTILE}
+        assert {*answer(address, "scalars/tags")["."]} == tags | {"not"}
+        rows = answer(address, "scalars/scalars?run=.&tag=not")
+        assert [row[1:] for row in rows] == [[1, "NaN"]]
+        with opened_at(f"{address}/#graphs", ours=False) as page:
+            for kind in ("op", "meta"):  # the parameter, and the box of a line
+                page.wait_for_selector(f"g.node.{kind}", state="attached")
 
 
 def test_without_tensorboardx_one_is_told_so(
