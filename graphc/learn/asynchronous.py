@@ -18,6 +18,7 @@ from graphc.errors import GraphError
 from graphc.frontend.compile.decorator import compile
 from graphc.frontend.session.variable import Variable
 from graphc.frontend.transforms.grad import value_and_grad
+from graphc.learn.arguments import function_of, optimiser_of, team
 from graphc.learn.inflight import together
 from graphc.learn.optim import Optimiser
 from graphc.learn.trees import tree_map
@@ -66,9 +67,9 @@ class Asynchronous:
         devices: Sequence[str] = ("cpu:0", "cpu:0"),
         **options: Any,
     ) -> None:
-        self.devices = (devices,) if isinstance(devices, str) else tuple(devices)
-        if not self.devices:
-            raise GraphError("asynchronous training takes one device or more")
+        self.devices = team(devices, "asynchronous training")
+        function_of(loss, "asynchronous training")
+        optimiser_of(optimizer, "asynchronous training")
         self.params = tree_map(_variable, params)
         self.state = tree_map(_variable, optimizer.init(_values(self.params)))
         options = {"threads": 1, **options}
@@ -95,9 +96,9 @@ class Asynchronous:
         Raises the first error of a client, which stops the others; GraphError for an interleaving
         that does not belong to these streams.
         """
-        if len(streams) != len(self.devices):
+        if not isinstance(streams, Sequence) or len(streams) != len(self.devices):
             raise GraphError(
-                f"{len(self.devices)} replicas take as many streams of batches, got {len(streams)}"
+                f"{len(self.devices)} replicas take a list of as many streams of batches"
             )
         order = _Order(None if replay is None else tuple(replay))
         losses: list[tuple[int, float]] = []

@@ -6,11 +6,12 @@ from collections.abc import Callable, Sequence
 from itertools import accumulate, pairwise
 from typing import Any
 
-from graphc.errors import GraphError, TypeRuleError
+from graphc.errors import TypeRuleError
 from graphc.frontend.session.variable import Variable
 from graphc.frontend.trace.placement import colocate, device
 from graphc.frontend.trace.tree import TreeDef, flatten, leaf_names, unflatten
 from graphc.ir.types import Dim
+from graphc.learn.arguments import count, refuse
 from graphc.learn.trees import matched
 from graphc.ops.record.families import require
 from graphc.ops.record.value import Value, current
@@ -23,8 +24,9 @@ def sizes(rows: int, parts: int) -> tuple[int, ...]:
     There are fewer parts where there is nothing left for them: (3, 3, 3, 1) for 10 rows in 4 parts,
     (1, 1, 1) for 3 in 8.  Raises GraphError unless parts > 0.
     """
-    if parts < 1:
-        raise GraphError(f"a batch is split into one part or more, got {parts}")
+    count(parts, "parts of a batch")
+    if not isinstance(rows, int) or rows < 0:
+        raise refuse(f"a batch has a whole number of rows, got {rows!r:.80}")
     each = max(1, -(-rows // parts))
     return tuple(min(each, rows - start) for start in range(0, max(rows, 1), each))
 
@@ -77,8 +79,8 @@ def cut_rows(leaf: Any, start: int, stop: int) -> Any:
 
 def combined(trees: Sequence[Any], combine: Callable[[Sequence[Any]], Any]) -> Any:
     """One tree out of several of one structure."""
-    if not trees:
-        raise GraphError("there are no parts to combine")
+    if not isinstance(trees, Sequence) or not trees:
+        raise refuse(f"parts to combine come as a list, one or more, got {trees!r:.80}")
     first, structure = flatten(trees[0], keep_order=True)
     rest = [matched(structure, tree, "results of another part") for tree in trees[1:]]
     return unflatten(structure, [combine(row) for row in zip(first, *rest)])

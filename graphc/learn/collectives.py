@@ -12,8 +12,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from graphc.errors import GraphError
+import numpy as np
+
 from graphc.frontend.trace.tree import flatten, unflatten
+from graphc.learn.arguments import refuse, team
 from graphc.learn.batches import combined
 from graphc.learn.trees import matched
 from graphc.ops.control.collectives import WAYS
@@ -33,16 +35,16 @@ def all_reduce(values: Sequence[Any], devices: Sequence[str], combine: str = "su
 
 def reduce_to(values: Sequence[Any], devices: Sequence[str], combine: str = "sum") -> Any:
     """What `all_reduce` gives, on the first device alone."""
-    team = _team(values, devices)
-    return combined(values, lambda row: _emit("reduce_to", row, team, combine))
+    names = _team(values, devices)
+    return combined(values, lambda row: _emit("reduce_to", row, names, combine))
 
 
 def broadcast(value: Any, devices: Sequence[str]) -> list[Any]:
     """A value once for each device. Raises GraphError for a list without devices."""
-    team = _team(None, devices)
+    names = team(devices, "broadcast")
     leaves, tree = flatten(value, keep_order=True)
-    rows = [emit("to_all", f.astype(leaf, element_of(leaf)[0]), devices=team) for leaf in leaves]
-    return [unflatten(tree, [row[k] for row in rows]) for k in range(len(team))]
+    rows = [emit("to_all", f.astype(leaf, element_of(leaf)[0]), devices=names) for leaf in leaves]
+    return [unflatten(tree, [row[k] for row in rows]) for k in range(len(names))]
 
 
 def all_gather(values: Sequence[Any], devices: Sequence[str]) -> list[Any]:
@@ -73,7 +75,7 @@ def all_to_all(values: Sequence[Any], devices: Sequence[str]) -> list[Any]:
 
 def _emit(op: str, row: Sequence[Any], devices: tuple[str, ...], combine: str) -> Any:
     if combine not in WAYS:
-        raise GraphError(f"values of devices are combined by {', '.join(WAYS)}, not by {combine!r}")
+        raise refuse(f"values of devices are combined by {', '.join(WAYS)}, not by {combine!r:.80}")
     return emit(op, *row, devices=devices, combine=combine)
 
 
@@ -83,11 +85,11 @@ def _each(
     function: Callable[[Sequence[Any], tuple[str, ...]], Any],
 ) -> list[Any]:
     """A collective of the arrays that have one place in every value."""
-    team = _team(values, devices)
+    names = _team(values, devices)
     first, tree = flatten(values[0], keep_order=True)
     others = [matched(tree, value, "values of another device") for value in values[1:]]
-    rows = [function(_of_one_type(row), team) for row in zip(first, *others, strict=True)]
-    return [unflatten(tree, [row[k] for row in rows]) for k in range(len(team))]
+    rows = [function(_of_one_type(row), names) for row in zip(first, *others, strict=True)]
+    return [unflatten(tree, [row[k] for row in rows]) for k in range(len(names))]
 
 
 def _of_one_type(row: Sequence[Any]) -> list[Any]:
@@ -95,10 +97,14 @@ def _of_one_type(row: Sequence[Any]) -> list[Any]:
     return [f.astype(x, element) for x in row]
 
 
-def _team(values: Sequence[Any] | None, devices: Sequence[str]) -> tuple[str, ...]:
-    team = (devices,) if isinstance(devices, str) else tuple(devices)
-    if not team or not all(isinstance(name, str) for name in team):
-        raise GraphError("collectives take a list of device names, one or more")
-    if values is not None and len(values) != len(team):
-        raise GraphError(f"{len(team)} devices take as many values, got {len(values)}")
-    return team
+def _team(values: Any, devices: Sequence[str]) -> tuple[str, ...]:
+    """The devices of these values, which may be the rows of an array."""
+    names = team(devices, "a collective")
+    if not isinstance(values, Sequence) and not np.ndim(values):
+        raise refuse(f"values of devices come as a list, one for each, got {values!r:.80}")
+    if len(values) != len(names):
+        raise refuse(
+            f"there are {len(values)} values for {len(names)} device(s): {', '.join(names)[:80]}",
+            'each device has one value: gc.parallel.all_reduce([a, b], ["cpu:0", "cpu:1"])',
+        )
+    return names

@@ -7,10 +7,11 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from graphc.errors import GraphError
+from graphc.learn.arguments import count, function_of, refuse
 from graphc.record import record
 
 GRACE_SECONDS, GLANCE_SECONDS = 1.0, 0.05
+MOST_THREADS = 4096
 
 
 @record(frozen=True)
@@ -35,8 +36,10 @@ def concurrent(
     results are those of one call after the other.  Steps that leave cores idle gain throughput.
     Raises what the first failing step raises, once those in flight are over or a second later.
     """
-    if in_flight < 1:
-        raise GraphError(f"one step or more can be in flight, got {in_flight}")
+    function_of(function, "concurrent")
+    count(in_flight, "steps in flight", MOST_THREADS)
+    if not isinstance(arguments, Iterable):
+        raise refuse("the arguments are a sequence of tuples, one for each call")
     source, lock = enumerate(arguments), threading.Lock()
     found: dict[int, Any] = {}
     stopped = threading.Event()
@@ -47,6 +50,8 @@ def concurrent(
                 number, given = next(source, (-1, ()))
             if number < 0:
                 return
+            if not isinstance(given, Sequence) or isinstance(given, str):
+                raise refuse(f"the arguments of call {number} are no tuple: {given!r:.80}")
             found[number] = function(*given)
 
     start = time.perf_counter()

@@ -13,7 +13,7 @@ import itertools
 import json
 import os
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -108,17 +108,24 @@ class Queue(_Resource):
         if order not in ORDERS:
             raise _refuse(f"the order of a queue is {', '.join(ORDERS)}, not {order!r}")
         window = capacity if window is None else window
+        boundaries = _whole(boundaries, "boundaries")
+        for what, number in (("capacity", capacity), ("window", window), ("seed", seed)):
+            _whole([number], what)
         if capacity < 1 or not 1 <= window <= capacity or not 0 <= seed < 1 << 63:
             raise _refuse(
                 "a queue has room for one item or more, a window in it, and a seed from 0"
             )
-        rising = [*boundaries] == sorted({*boundaries}) and all(b >= 0 for b in boundaries)
-        if (order == "bucket") != bool(boundaries) or not rising:
-            raise _refuse("an order of buckets, and no other, has rising boundaries")
+        if (order == "bucket") != bool(boundaries):
+            raise _refuse("an order of buckets, and no other, has boundaries")
+        if boundaries != sorted({*boundaries}) or min(boundaries, default=0) < 0:
+            raise _refuse(
+                f"boundaries are lengths, from 0 and rising, not {boundaries}",
+                "the greatest length of each bucket: boundaries=(16, 64, 256)",
+            )
         self.order, self.capacity = order, capacity
         self._describe(
             "queue", specs, order=order, capacity=capacity, window=window, seed=seed,
-            boundaries=[int(b) for b in boundaries],
+            boundaries=boundaries,
         )  # fmt: skip
 
     def enqueue(self, item: Any, key: Any = None) -> None:
@@ -151,6 +158,7 @@ class Queue(_Resource):
         Of a queue of buckets (item, bounds): how long items of its bucket may be.  Raises EndOfData
         when the queue is closed and has fewer.
         """
+        _whole([count], "count")
         if not 1 <= count <= self.capacity:
             raise _refuse(f"a queue of {self.capacity} never has {count} items")
         kinds = [(kind, (count, *shape)) for kind, shape in self._kinds_of_items()]
@@ -175,6 +183,14 @@ class Queue(_Resource):
         made = self._call(method, [np.array(count, np.int64)], kinds)
         item = unflatten(self.tree, made[: len(self.kinds)])
         return (item, made[-1]) if self.order == "bucket" else item
+
+
+def _whole(numbers: Any, what: str) -> list[int]:
+    """Whole numbers as those of Python. Raises GraphError for others."""
+    listed = list(numbers) if isinstance(numbers, Iterable) else [numbers, None]
+    if not all(isinstance(n, int | np.integer) and not isinstance(n, bool) for n in listed):
+        raise _refuse(f"{what}: whole numbers are expected, not {listed[0]!r:.80}")
+    return [int(n) for n in listed]
 
 
 _KEYS = {"priority": "a key, its priority", "bucket": "a key, its length"}
@@ -232,15 +248,17 @@ class Reader(_Resource):
         format = format or (next(iter(known)) if len(known) == 1 else None)
         if format not in (*SUFFIXES.values(), "bytes"):
             raise _refuse(f"the format of {paths[0]} is not known", 'format="npz", or another')
-        k, n = part
+        k, n = found if len(found := _whole(part, "part")) == 2 else (1, 0)
+        for what, number in (("batch", batch), ("ahead", ahead), ("seed", seed)):
+            _whole([number], what)
         if batch < 1 or ahead < 1 or not 0 <= k < n or not 0 <= seed < 1 << 63:
             raise _refuse("batch and ahead are 1 or more, part is (k, n) with k < n, seed from 0")
-        if epochs is not None and epochs < 1:
+        if epochs is not None and _whole([epochs], "epochs")[0] < 1:
             raise _refuse(f"files are read once or more, not {epochs} times")
         self.batch = batch
         self._describe(
             "reader", specs, files=paths, format=format, batch=batch, epochs=epochs or 0,
-            shuffle=shuffle, seed=seed, ahead=ahead, part=k, parts=n,
+            shuffle=bool(shuffle), seed=seed, ahead=ahead, part=k, parts=n,
         )  # fmt: skip
         self.place = Variable(np.zeros(3, np.int64), name=name)
 
@@ -256,7 +274,9 @@ class Reader(_Resource):
 
 
 def _files(given: Any) -> list[str]:
-    listed = [given] if isinstance(given, str | os.PathLike) else list(given)
-    if not listed:
-        raise _refuse("a reader reads one file or more")
+    listed = [given] if isinstance(given, str | os.PathLike) else given
+    if not isinstance(listed, Sequence) or not listed:
+        raise _refuse(f"a reader reads one file or more, got {given!r:.80}")
+    if not all(isinstance(path, str | os.PathLike) for path in listed):
+        raise _refuse(f"files are named by paths or patterns, not by {given!r:.80}")
     return [os.path.abspath(os.fspath(path)) for path in listed]

@@ -98,7 +98,10 @@ def native(array: Array) -> Array:
 
 def permutation(count: int, seed: int, epoch: int) -> Array:
     """0..count-1 in the order of random bits (Philox counters): equal on every NumPy version."""
-    bits = np.random.Philox(key=np.array([seed, epoch], np.uint64)).random_raw(count)
+    for what, number in (("count", count), ("seed", seed), ("epoch", epoch)):
+        if not isinstance(number, int | np.integer) or not 0 <= number < 1 << 63:
+            raise FeedError(f"{what} is a whole number from 0, not {number!r:.80}")
+    bits = np.random.Philox(key=np.array([seed, epoch], np.uint64)).random_raw(int(count))
     return np.argsort(bits, kind="stable")
 
 

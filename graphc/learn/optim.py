@@ -355,7 +355,7 @@ def rmsprop(
     """
     _check_rate(rate)
     _fraction(smoothing=smoothing, momentum=momentum)
-    names = ["square_mean"] + ["mean"] * centred + ["velocity"] * (momentum > 0)
+    names = ["square_mean"] + ["mean"] * bool(centred) + ["velocity"] * (momentum > 0)
 
     def rule(scalars: Any, decay: float, g: Any, p: Any, *kept: Any) -> tuple[Any, ...]:
         g, state = _decayed(g, p, decay), dict(zip(names, kept))

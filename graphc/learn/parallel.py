@@ -15,9 +15,10 @@ from functools import partial, reduce
 from itertools import groupby
 from typing import Any
 
-from graphc.errors import GraphError, TraceError
+from graphc.errors import TraceError
 from graphc.frontend.trace.placement import device
 from graphc.frontend.trace.tree import flatten, unflatten
+from graphc.learn.arguments import count, function_of, refuse, team, ways_of
 from graphc.learn.asynchronous import Asynchronous, AsynchronousRun
 from graphc.learn.batches import combined, cut_rows, join, pieces, rows_of, sizes, split
 from graphc.learn.collectives import (
@@ -83,16 +84,13 @@ def replicate(
     many replicas it has.  On plain arrays it runs one replica after the other.
     Raises GraphError for bad arguments and, when called, TypeRuleError for a bad batch.
     """
-    found = (devices,) if isinstance(devices, str) else tuple(devices)
-    count = len(found) if replicas is None else replicas
-    ways = (combine,) if isinstance(combine, str) else tuple(combine)
-    if not found or count < 1:
-        raise GraphError("replicate takes one device or more, and one replica or more")
-    if unknown := [way for way in ways if way not in _WAYS]:
-        raise GraphError(f"results are combined by {', '.join(_WAYS)}, not by {unknown[0]!r}")
+    found = team(devices, "replicate")
+    parts = len(found) if replicas is None else count(replicas, "replicas")
+    ways = ways_of(combine, [*_WAYS])
+    function_of(function, "replicate")
 
     def replicated(params: Any, batch: Any) -> Any:
-        shares = _shares(batch, count, found)
+        shares = _shares(batch, parts, found)
         made = [_on_device(function, params, share, ways) for share in shares]
         rows = sum(sum(share.sizes) for share in shares)
         weight = shares[0].whole / rows if rows else 1.0
@@ -226,4 +224,6 @@ def on(name: str, layer: Any) -> On:
 
     Raises TraceError for what is no layer; GraphError for a bad device name where it is traced.
     """
+    if not isinstance(name, str):
+        raise refuse(f"a layer is put on a device by its name, got {name!r:.80}", 'write "cpu:1"')
     return On(name, as_layer(layer))

@@ -24,6 +24,7 @@ from graphc.frontend.trace.tree import flatten, unflatten
 from graphc.frontend.transforms.on_arrays import NUMBERS
 from graphc.frontend.transforms.piped import Options, Piece, Piped, Planned, Schedule, chosen, piped
 from graphc.frontend.transforms.piped import schedule as schedule
+from graphc.learn.arguments import team, ways_of
 from graphc.learn.batches import combined, cut_rows, rows_of, sizes
 from graphc.ops.random.random import fold_in
 from graphc.ops.record.value import current
@@ -178,16 +179,16 @@ def pipeline(
     batch.
     """
     groups = _groups(devices)
-    ways = (combine,) if isinstance(combine, str) else tuple(combine)
+    ways = ways_of(combine, WAYS)
     if not callable(function):
         raise GraphError(f"pipeline takes a function, got {type(function).__name__}")
     if not all(groups) or not groups or not _is_count(chunks):
         raise GraphError("pipeline takes one device or more, and one chunk or more")
-    if unknown := [way for way in ways if way not in WAYS]:
-        raise GraphError(f"results are combined by {', '.join(WAYS)}, not by {unknown[0]!r}")
     if gradients and (len(ways) > 2 or ways[0] == "concatenate"):
         raise GraphError("a value with gradients is combined by mean or sum, and aux by one way")
     names = _stages(stages)
+    if not isinstance(memory_limit, int | float | None) or (memory_limit or 1) <= 0:
+        raise GraphError(f"memory_limit is a number of bytes, not {memory_limit!r:.80}")
     if memory_limit is not None and not gradients:
         raise GraphError("memory_limit is for pipelines with gradients")
     options = Options(groups, schedule, checkpoint, balance, names, has_aux, gradients)
@@ -211,16 +212,15 @@ def _stages(stages: Any) -> int | str | tuple[str, ...] | None:
 
 def _groups(devices: Sequence[str] | Sequence[Sequence[str]]) -> tuple[tuple[str, ...], ...]:
     """The devices of each pipeline. Raises GraphError where they are of different numbers."""
-    if isinstance(devices, str):
-        return ((devices,),)
-    if not isinstance(devices, Sequence):
-        raise GraphError(f"pipeline takes a list of devices, got {type(devices).__name__}")
+    if isinstance(devices, str) or not isinstance(devices, Sequence):
+        return (team(devices, "pipeline"),)
     groups = [group for group in devices if not isinstance(group, str)]
     if not groups:
-        return (tuple(map(str, devices)),)
-    if len(groups) != len(devices) or len({len(group) for group in groups}) > 1:
+        return (team(devices, "pipeline"),)
+    teams = tuple(team(group, "pipeline") for group in groups)
+    if len(groups) != len(devices) or len({*map(len, teams)}) > 1:
         raise GraphError(
             "several pipelines have devices of equal number",
             hint='for example [["cpu:0", "cpu:1"], ["cpu:2", "cpu:3"]]',
         )
-    return tuple(tuple(map(str, group)) for group in groups)
+    return teams

@@ -24,6 +24,7 @@ from graphc.frontend.session.variable import Variable
 from graphc.frontend.trace.placement import device
 from graphc.frontend.trace.tree import flatten, unflatten
 from graphc.frontend.transforms.grad import value_and_grad
+from graphc.learn.arguments import function_of, optimiser_of, team
 from graphc.learn.batches import cut_rows, rows_of
 from graphc.learn.collectives import all_gather, all_reduce, reduce_scatter, reduce_to
 from graphc.learn.optim import Optimiser
@@ -60,9 +61,11 @@ class Synchronous:
         shard: bool = False,
         **options: Any,
     ) -> None:
-        self.devices = (devices,) if isinstance(devices, str) else tuple(devices)
-        if not self.devices or len({*self.devices}) < len(self.devices):
+        self.devices = team(devices, "synchronous training")
+        if len({*self.devices}) < len(self.devices):
             raise GraphError("synchronous training takes devices, each of them once")
+        function_of(loss, "synchronous training")
+        optimiser_of(optimizer, "synchronous training")
         if shard and optimizer.prepare is not None:
             raise GraphError(
                 "an optimiser that looks at all gradients at once cannot be sharded",

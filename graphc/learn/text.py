@@ -73,7 +73,12 @@ class Characters:
         return str(codes.tobytes(), "utf-32-le")
 
 
+LONGEST = 1 << 24  # ids of a window
+
+
 def _codes(text: str) -> Array:
+    if not isinstance(text, str):
+        raise FeedError(f"a text is expected, got {type(text).__name__}")
     return np.frombuffer(text.encode("utf-32-le", "surrogatepass"), "<u4")
 
 
@@ -99,8 +104,8 @@ def _vocabulary(by: str, text: str) -> Vocabulary:
 
 
 def _check_length(length: int) -> None:
-    if type(length) is not int or length < 1:
-        raise FeedError(f"length must be a whole number of at least 1, got {length!r}")
+    if type(length) is not int or not 1 <= length <= LONGEST:
+        raise FeedError(f"length must be a whole number from 1 to {LONGEST}, got {length!r:.80}")
 
 
 # ------------------------------------------------------------------------------------ windows

@@ -71,14 +71,14 @@ def test_no_batch(batch: Any, problem: str) -> None:
 
 
 def test_bad_arguments() -> None:
-    with pytest.raises(GraphError, match="one part or more"):
+    with pytest.raises(GraphError, match="parts of a batch"):
         parallel.sizes(3, 0)
     for devices, replicas in ((), None), (TEN, 0):
-        with pytest.raises(GraphError, match="one device or more, and one replica"):
+        with pytest.raises(GraphError, match=r"one device or more|^replicas: a whole"):
             parallel.replicate(loss, devices, replicas)
     with pytest.raises(GraphError, match="not by 'median'"):
         parallel.replicate(loss, TEN, combine="median")
-    with pytest.raises(GraphError, match="no parts"):
+    with pytest.raises(GraphError, match="parts to combine come as a list"):
         parallel.join([])
     two = parallel.replicate(loss, TEN, combine=("mean", "sum"))
     with pytest.raises(TraceError, match="no results in a tuple"):
@@ -302,7 +302,7 @@ def test_a_client_that_fails_stops_the_others(
         trainer.run([broken(), endless(), endless()])
     assert before.issuperset(threading.enumerate())
     trainer.run(streams(3, 2))
-    with pytest.raises(GraphError, match="3 replicas take as many streams"):
+    with pytest.raises(GraphError, match="3 replicas take a list of as many streams"):
         trainer.run(streams(2, 2))
     with pytest.raises(GraphError, match="one device or more"):
         clients([])
@@ -452,6 +452,6 @@ def test_a_step_that_fails() -> None:
     with pytest.raises(gc.RunError, match=r"index .* out of range"):
         parallel.concurrent(pick, numbers)
     assert parallel.concurrent(pick, numbers[:2]).results == (0, 1)
-    with pytest.raises(GraphError, match="one step or more"):
+    with pytest.raises(GraphError, match="steps in flight"):
         parallel.concurrent(pick, numbers, 0)
     assert parallel.concurrent(pick, []).results == ()

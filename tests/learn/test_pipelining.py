@@ -481,7 +481,7 @@ def test_what_cannot_be_piped() -> None:
         (mlp, {"balance": "luck"}, "time or bytes"),
         (mlp, {"stages": 500}, "are no 500 stages"),
         *((mlp, {"stages": bad}, 'names or "auto"') for bad in ("all", 0, -1, 1.5, [3])),
-        (mlp, {"devices": None}, "a list of devices, got NoneType"),
+        (mlp, {"devices": None}, "names of devices, one device or more, got None"),
         (mlp, {"memory_limit": 1e6, "gradients": False}, "pipelines with gradients"),
         (mlp, {"memory_limit": 1e3}, "needs about .* bytes, and memory_limit allows 1,000"),
         (counting, {}, "assigns a variable"),

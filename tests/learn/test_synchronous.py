@@ -144,8 +144,8 @@ def test_each_device_reads_its_part(shard: bool, tmp_path: Path) -> None:
 
 
 def test_bad_arguments() -> None:
-    for devices in ([], ["cpu:0", "cpu:0"]):
-        with pytest.raises(GraphError, match="each of them once"):
+    for devices, problem in (([], "one device or more"), (["cpu:0", "cpu:0"], "of them once")):
+        with pytest.raises(GraphError, match=problem):
             parallel.Synchronous(loss, START, optim.sgd(), devices)
     clipped = optim.adam().clipped(1.0)
     with pytest.raises(GraphError, match="cannot be sharded"):

@@ -407,6 +407,9 @@ def _is_table(text: str) -> bool:
     return any(mark in text for mark in " \n|")
 
 
+MOST = 1 << 16  # stages, chunks and devices of a schedule
+
+
 def schedule(
     text: str,
     stages: int | None = None,
@@ -427,10 +430,13 @@ def schedule(
     """
     if _is_table(text):
         return parse_timetable(text).checkpointed(checkpoint)
-    if not isinstance(stages, int) or not isinstance(chunks, int):
+    numbers = (stages, chunks, 1 if devices is None else devices)
+    if not all(isinstance(number, int) and number <= MOST for number in numbers):
         raise GraphError(
-            f"the schedule {text!r} is for a number of stages and of chunks",
+            f"the schedule {text!r} is for a number of stages and of chunks, at most {MOST}",
             hint='write for example gc.parallel.schedule("1f1b", stages=2, chunks=4)',
         )
+    assert stages is not None
+    assert chunks is not None
     homes = [stage % (devices or stages) for stage in range(stages)]
     return timetable(text, stages, chunks, homes).checkpointed(checkpoint)

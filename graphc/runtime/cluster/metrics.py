@@ -88,4 +88,11 @@ def metrics(cluster: LocalCluster, port: int = 0, host: str = "127.0.0.1") -> Me
            everybody who reaches it may read
     Needs the extra `metrics`.  Raises GraphError without it, and where nobody can listen.
     """
+    if not isinstance(cluster, LocalCluster):
+        raise GraphError(
+            f"metrics takes a cluster, got {type(cluster).__name__}",
+            hint="gc.cluster.local(workers=2) opens one",
+        )
+    if type(port) is not int or not isinstance(host, str):
+        raise GraphError(f"metrics are at a host and a port, not at {host!r:.80}:{port!r:.80}")
     return Metrics(cluster, port, host)

@@ -314,9 +314,10 @@ def test_bad_arguments() -> None:
         ({"order": "lifo"}, "not 'lifo'"),
         ({"capacity": 0}, "one item or more"),
         ({"capacity": 2, "window": 3}, "a window in it"),
-        ({"order": "bucket"}, "rising boundaries"),
-        ({"order": "bucket", "boundaries": (4, 2)}, "rising boundaries"),
-        ({"boundaries": (2,)}, "rising boundaries"),
+        ({"order": "bucket"}, "has boundaries"),
+        ({"order": "bucket", "boundaries": (4, 2)}, "from 0 and rising"),
+        ({"order": "bucket", "boundaries": (-1, 2)}, "from 0 and rising"),
+        ({"boundaries": (2,)}, "has boundaries"),
     ):
         with pytest.raises(GraphError, match=problem):
             gc.Queue(NUMBER, **arguments)
