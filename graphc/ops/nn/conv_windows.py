@@ -18,7 +18,7 @@ import numpy as np
 
 from graphc.ir.op import EXTENT, POSITIVE, Attr, Loops
 from graphc.ir.sizes import greatest, least
-from graphc.ir.types import AnyType, Type, tensor
+from graphc.ir.types import F32, I8, U8, AnyType, Type, tensor
 from graphc.loops.nest import Buffer, Expr, Scalars
 from graphc.ops.linalg.matmul import accumulable, contraction_types
 from graphc.ops.record.arguments import Applied, Array, ReadAt, Tensor, Write
@@ -90,8 +90,18 @@ def _shape(node: Any) -> Shape:
 
 
 def _infer(
-    x: AnyType, w: AnyType, *, stride: Ints, dilation: Ints, groups: int, low: Ints, out: Ints
+    x: AnyType,
+    w: AnyType,
+    *,
+    stride: Ints,
+    dilation: Ints,
+    groups: int,
+    low: Ints,
+    out: Ints,
+    zero: int,
 ) -> Type:
+    if isinstance(x, Type) and x.dtype in (I8, U8):
+        x = tensor(F32, x.shape)
     x, w = contraction_types("conv_windows", x, w)
     require(x.rank == w.rank == 4, f"conv_windows takes arrays of rank 4, got {x}, {w}")
     require(
@@ -116,8 +126,9 @@ def fits_unrolled(w: Ints, stride: Ints) -> bool:
 
 
 def _reference(
-    x: Array, w: Array, stride: Ints, dilation: Ints, groups: int, low: Ints, out: Ints
+    x: Array, w: Array, stride: Ints, dilation: Ints, groups: int, low: Ints, out: Ints, zero: int
 ) -> Any:
+    x = x.astype(w.dtype) - w.dtype.type(zero)
     split_w = accumulable(w).reshape(groups, -1, *w.shape[1:])
     made: Any = 0
     for window in itertools.product(*map(range, w.shape[2:])):
@@ -185,6 +196,8 @@ class _Windows:
                     start = b.affine([(start, shape.x[2]), (source, 1)])
                     start = b.affine([(start, shape.x[3]), (q, right)], phase - low[1])
                     value = self.read(0, start).cast(self.element)
+                    if self.node.attrs["zero"]:
+                        value = value - b.const(float(self.node.attrs["zero"]), self.element)
                     to = b.affine([(line, shape.pitch), (q, 1)], plane * shape.plane)
                     b.store(self.planes, to, value)
 
@@ -250,6 +263,7 @@ conv_windows_op = define(
         Attr("groups", "int", within=POSITIVE),
         Attr("low", "ints", within=EXTENT),
         Attr("out", "dims", within=EXTENT),
+        Attr("zero", "int", 0),
     ),
     dtypes=FLOATS,
     differentiable=False,
@@ -272,5 +286,5 @@ conv_windows_op = define(
         tolerance=8.0,
     ),
     doc="A convolution of few channels a group, as `conv`, with `low` zeros before x (and as many "
-    "after as `out` results need) in one op.",
+    "after as `out` results need) in one op. An x of i8 or u8 is widened, less `zero`.",
 )

@@ -46,22 +46,34 @@ def choose_convolution(graph: Graph, config: Config) -> Graph:
 def few_channels(node: Node, r: Rewriter) -> Node | None:
     """A convolution whose groups, or whose outputs, are too few for matrix products."""
     x, w = node.inputs
-    if not is_static(node) or node.after:
-        return None
     assert isinstance(w.type, Type)
-    groups, terms = node.attrs["groups"], math.prod(w.type.dims[1:])
-    few = w.type.dims[0] // groups <= tuned.window_outputs
-    plain_product = math.prod(w.type.dims[2:]) == 1
-    if w.type.dtype.name not in FLOATS or w.type.rank > 4:
+    if w.type.dtype.name not in FLOATS or not has_few_channels(node):
         return None
+    return over_windows(node, *without_padding(x), w, r)
+
+
+def has_few_channels(node: Node) -> bool:
+    """Are the groups of a convolution, or its outputs, too few for matrix products?"""
+    w = node.inputs[1].type
+    assert isinstance(w, Type)
+    if not is_static(node) or node.after or w.rank > 4:
+        return False
+    groups, terms = node.attrs["groups"], math.prod(w.dims[1:])
+    few = w.dims[0] // groups <= tuned.window_outputs
+    plain_product = math.prod(w.dims[2:]) == 1
     if groups == 1 and (plain_product or not few):
-        return None
-    if terms > (tuned.window_terms_of_few if few else tuned.window_terms):
-        return None
-    x, low = without_padding(x)
+        return False
+    return terms <= (tuned.window_terms_of_few if few else tuned.window_terms)
+
+
+def over_windows(
+    node: Node, x: Node, low: tuple[int, ...], w: Node, r: Rewriter, zero: int = 0
+) -> Node | None:
+    """A convolution as loops over windows of an x without padding; None for windows too large."""
     assert isinstance(node.type, Type)
+    assert isinstance(w.type, Type)
     dims, attrs = node.type.dims, dict(node.attrs)
-    attrs |= {"low": low, "out": dims[2:]}
+    attrs |= {"low": low, "out": dims[2:], "zero": zero}
     if w.type.rank == 3:
         x, w = with_rows(x, r), with_rows(w, r)
         attrs = {k: (1, *v) if k in ("stride", "dilation", "out") else v for k, v in attrs.items()}
@@ -70,7 +82,8 @@ def few_channels(node: Node, r: Rewriter) -> Node | None:
     if not fits_unrolled(w.type.dims, attrs["stride"]):
         return None
     made = r.emit(OPS["conv_windows"], (x, w), attrs)
-    return made if made.type is node.type else reshaped(made, dims, r)
+    assert isinstance(made.type, Type)
+    return made if made.type.dims == dims else reshaped(made, dims, r)
 
 
 def with_rows(x: Node, r: Rewriter) -> Node:
@@ -152,15 +165,15 @@ def is_static(node: Node) -> bool:
     return all(isinstance(kind, Type) and kind.is_static and kind.size for kind in types)
 
 
-def without_padding(x: Node) -> tuple[Node, tuple[int, ...]]:
-    """What a `pad` node surrounds with zeros on its spatial axes, and how many come first."""
+def without_padding(x: Node, zero: int = 0) -> tuple[Node, tuple[int, ...]]:
+    """What a `pad` node surrounds with a zero on its spatial axes, and how often it comes first."""
     assert isinstance(x.type, Type)
     none = (x, (0,) * (x.type.rank - 2))
     if not x.op.traits.pads or any(x.attrs["interior"]) or x.after:
         return none
     fill = x.inputs[1]
-    zero = fill.op.traits.constant and not fill.attrs["value"].array.any()
-    if not zero or any((*x.attrs["low"][:2], *x.attrs["high"][:2])):
+    known = fill.op.traits.constant and fill.attrs["value"].array == zero
+    if not known or any((*x.attrs["low"][:2], *x.attrs["high"][:2])):
         return none
     return x.inputs[0], x.attrs["low"][2:]
 

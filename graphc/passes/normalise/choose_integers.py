@@ -23,11 +23,17 @@ from graphc.ir.literal import literal
 from graphc.ir.op import OPS
 from graphc.ir.sizes import is_open
 from graphc.ir.types import F32, I8, I32, U8, DType, Type
+from graphc.passes.normalise.choose_convolution import (
+    has_few_channels,
+    over_windows,
+    without_padding,
+)
 from graphc.passes.normalise.rules import by_op, on_gpus_alone
 from graphc.record import record
 
 BYTES = (I8, U8)
 LONGEST = (1 << 31) // (255 * 255)  # terms that any bytes leave room for
+LONGEST_IN_F32 = (1 << 24) // (255 * 255)
 
 
 @record(frozen=True)
@@ -171,9 +177,12 @@ def edge_of(found: Affine, r: Rewriter) -> Node | None:
     """The byte that stands for zero, as a scalar; None if there is none."""
     dtype = typed(found.numbers).dtype
     if found.zero is None:
-        return r.emit(OPS["const"], (), {"value": literal(np.zeros((), dtype.numpy), dtype)})
+        return made_of(np.zeros((), dtype.numpy), dtype, r)
     if not is_single(found.zero) or not is_within(found.zero, dtype):
         return None
+    value = constant(found.zero)
+    if value is not None:
+        return made_of(value.reshape(()), dtype, r)
     scalar = r.emit(OPS["reshape"], (found.zero,), {"dims": ()})
     return r.emit(OPS["cast"], (scalar,), {"dtype": dtype})
 
@@ -202,6 +211,10 @@ def constant(node: Node) -> np.ndarray | None:
     return value.astype(typed(node).dtype.numpy).reshape(typed(node).dims)
 
 
+def made_of(value: np.ndarray, dtype: DType, r: Rewriter) -> Node:
+    return r.emit(OPS["const"], (), {"value": literal(value.astype(dtype.numpy), dtype)})
+
+
 def as_bytes(value: np.ndarray, r: Rewriter) -> Node | None:
     """A constant of i8 or u8; None if these do not hold its numbers."""
     if not value.size:
@@ -210,7 +223,7 @@ def as_bytes(value: np.ndarray, r: Rewriter) -> Node | None:
     dtype = I8 if low >= -128 and high <= 127 else U8
     if (low < 0 and dtype is U8) or high > 255:
         return None
-    return r.emit(OPS["const"], (), {"value": literal(value.astype(dtype.numpy), dtype)})
+    return made_of(value, dtype, r)
 
 
 def is_single(node: Node) -> bool:
@@ -230,7 +243,8 @@ def rewritten(node: Node, a: Affine, b: Affine, r: Rewriter) -> Node | None:
     made = whole(node, a, b, r) if node.op.traits.matrix_product else windows(node, a, b, r)
     if made is None or typed(node).dtype is I32:
         return made
-    made = r.emit(OPS["cast"], (made,), {"dtype": F32})
+    if typed(made).dtype is I32:
+        made = r.emit(OPS["cast"], (made,), {"dtype": F32})
     scales = [s for s in (a.scale, along_channels(node, b.scale, r)) if s is not None]
     if len(scales) == 2 and any(map(is_single, scales)):
         scales = [r.emit(OPS["mul"], scales)]
@@ -253,8 +267,7 @@ def total(source: Node, axes: tuple[int, ...], r: Rewriter) -> Node:
     axes = tuple(axis % len(typed(source).dims) for axis in axes)
     value = constant(source)
     if value is not None:
-        sums = literal(value.sum(axes, np.int32, keepdims=True), I32)
-        return r.emit(OPS["const"], (), {"value": sums})
+        return made_of(value.sum(axes, np.int32, keepdims=True), I32, r)
     return r.emit(OPS["sum"], (widened(source, r),), {"axes": axes, "keepdims": True})
 
 
@@ -272,22 +285,27 @@ def whole(node: Node, a: Affine, b: Affine, r: Rewriter) -> Node | None:
     if b.zero is not None:
         terms_of.append((OPS["sub"], b.zero, total(a.numbers, (-1,), r)))
     if a.zero is not None and b.zero is not None:
-        count = literal(np.asarray(terms(node), np.int32), I32)
-        times = r.emit(OPS["const"], (), {"value": count})
-        terms_of.append((OPS["add"], a.zero, r.emit(OPS["mul"], (b.zero, times))))
+        count = made_of(np.asarray(terms(node)), I32, r)
+        terms_of.append((OPS["add"], a.zero, r.emit(OPS["mul"], (b.zero, count))))
     for op, first, second in terms_of:
         made = r.emit(op, (made, r.emit(OPS["mul"], (first, second))))
     return made
 
 
 def windows(node: Node, a: Affine, b: Affine, r: Rewriter) -> Node | None:
-    """A convolution: images have one zero and one scale, weights a scale for each channel."""
+    """A convolution: images have one zero and one scale, weights a scale for each channel.
+
+    Windows of few channels are summed in f32, exactly.
+    """
     if b.zero is not None or not all(is_single(p) for p in (a.zero, a.scale) if p is not None):
         return None
     if b.scale is not None and not is_single(b.scale):
         dims = typed(b.scale).dims
         if len(dims) != len(typed(node).dims) or dims[0] == 1:
             return None
+    made = of_few_channels(node, a, b, r)
+    if made is not None:
+        return made
     made = byte_sums(node, a, b, r)
     if a.zero is None:
         return made
@@ -296,6 +314,20 @@ def windows(node: Node, a: Affine, b: Affine, r: Rewriter) -> Node | None:
     assert sums is not None
     zero = r.emit(OPS["reshape"], (a.zero,), {"dims": ()})
     return r.emit(OPS["sub"], (made, r.emit(OPS["mul"], (zero, sums))))
+
+
+def of_few_channels(node: Node, a: Affine, b: Affine, r: Rewriter) -> Node | None:
+    """A convolution as loops over windows of bytes, where that is how to do it."""
+    zero = np.zeros((), np.int64) if a.zero is None else constant(a.zero)
+    if zero is None or terms(node) > LONGEST_IN_F32 or not has_few_channels(node):
+        return None
+    x, low = without_padding(a.numbers, int(zero.item()))
+    known = constant(b.numbers)
+    wide = r.emit(OPS["cast"], (b.numbers,), {"dtype": F32}) if known is None else None
+    w = wide or made_of(known, F32, r)  # type: ignore[arg-type]
+    made = over_windows(node, x, low, w, r, int(zero.item()))
+    exact = typed(node).dtype is F32 or made is None
+    return made if exact else r.emit(OPS["cast"], (made,), {"dtype": I32})  # type: ignore[arg-type]
 
 
 def along_channels(node: Node, part: Node | None, r: Rewriter) -> Node | None:

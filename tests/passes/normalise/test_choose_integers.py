@@ -88,6 +88,30 @@ def test_convolutions_are_padded_with_their_zero(groups: int) -> None:
     assert made_integers(compiled, x, w, zero) == 1
 
 
+@pytest.mark.parametrize("kind", ["i4", "f4"])
+def test_depthwise_convolutions_read_bytes(kind: str) -> None:
+    """Their sums are exact in f32; what lies around an image is its zero."""
+    x, w = drawn((2, 5, 9, 8), "u1", 1), drawn((5, 1, 3, 3), "i1", 2)
+
+    def layer(x: Any, w: Any) -> Any:
+        return gc.conv(x.astype(kind) - np.array(131, kind), w.astype(kind), padding=1, groups=5)
+
+    def from_integers(x: Any, w: Any) -> Any:
+        return (
+            layer(x.astype(I4), w)
+            if kind == "i4"
+            else gc.conv((x.astype(I4) - I4(131)).astype(F4), w.astype(F4), padding=1, groups=5)
+        )
+
+    compiled = gc.compile(from_integers)
+    (expected,) = interpret(compiled.graph(x, w), (x, w))
+    np.testing.assert_array_equal(compiled(x, w), expected)
+    made = next(r for r in compiled.stages(x, w) if r[0] == "choose_integers")[1]
+    (windows,) = [n for n in made.nodes if n.op.name == "conv_windows"]
+    assert windows.inputs[0] is made.params[0]
+    assert windows.attrs["zero"] == 131
+
+
 def test_what_stays_as_it_is() -> None:
     a, b, long = drawn((8, 16), "i1", 1), drawn((16, 8), "i1", 2), drawn((1, 40_000), "u1", 3)
     t = np.linspace(0.1, 1, 16, dtype=F4)

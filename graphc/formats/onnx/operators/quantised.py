@@ -72,8 +72,8 @@ def quantize(
     return Narrow(result, element) if element in carrier else result
 
 
-@operator("DequantizeLinear")
-@operator("DequantizeLinear", domain=MICROSOFT)
+@operator("DequantizeLinear", folds=False)  # a product may want the integers
+@operator("DequantizeLinear", domain=MICROSOFT, folds=False)
 def dequantize(
     x: Any,
     scale: Any,
