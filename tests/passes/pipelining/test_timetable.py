@@ -143,6 +143,19 @@ def test_transfers_take_time_on_their_links() -> None:
     assert late.start[Action("F", 1, 0)] == 1.25
 
 
+def test_copies_in_lockstep_make_no_later_chunk_wait_longer() -> None:
+    """All stages of a clock cycle have done their part before anything is copied for the next."""
+    stages, chunks = 4, 8
+    table = timetable("gpipe", stages, chunks, trains=False)
+    found = predict(table, one, lambda source, target: 0.5, lockstep=True)
+    cycles = clocks(stages, chunks)
+    for before, cycle in pairwise(cycles):
+        done = max(found.end[Action("F", s, j)] for j, s in before)
+        assert all(found.start[Action("F", s, j)] >= done + 0.5 for j, s in cycle if s)
+    last = [Action("F", stages - 1, j) for j in range(chunks)]
+    assert {found.start[b] - found.end[a] for a, b in pairwise(last)} == {0.5}
+
+
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
