@@ -113,7 +113,18 @@ _HOMES = {
     "while_loop": "graphc.frontend.transforms.control",
 }
 
-_MODULES = ("cluster", "data", "linalg", "nn", "numpy", "optim", "parallel", "random", "summary")
+_MODULES = (
+    "cluster",
+    "data",
+    "linalg",
+    "nn",
+    "numpy",
+    "optim",
+    "parallel",
+    "random",
+    "sparse",
+    "summary",
+)
 
 _ERRORS = (
     CheckpointError,

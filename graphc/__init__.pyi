@@ -16,6 +16,7 @@ from graphc import numpy as numpy
 from graphc import optim as optim
 from graphc import parallel as parallel
 from graphc import random as random
+from graphc import sparse as sparse
 from graphc import summary as summary
 from graphc.errors import CheckpointError as CheckpointError
 from graphc.errors import EndOfData as EndOfData

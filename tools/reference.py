@@ -36,6 +36,7 @@ SECTIONS = (
     ("data", "`gc.data`", "Loaders, images and text: [learning.md](learning.md)."),
     ("random", "`gc.random`", "Random numbers as pure functions of an explicit key."),
     ("linalg", "`gc.linalg`", "Products of matrices, norms, factors and solvers."),
+    ("sparse", "`gc.sparse`", "Sparse matrices times dense ones: [sparse.md](sparse.md)."),
     ("parallel", "`gc.parallel`", "Several devices at once: [parallel.md](parallel.md)."),
     ("summary", "`gc.summary`", "What a model records of itself: [summaries.md](summaries.md)."),
     ("cluster", "`gc.cluster`", "Several processes: [cluster.md](cluster.md)."),

@@ -42,6 +42,7 @@ MODULES = {
     "cluster": "graphc.cluster",
     "linalg": "graphc.linalg",
     "random": "graphc.random",
+    "sparse": "graphc.sparse",
     "errors": "graphc.errors",
 }
 

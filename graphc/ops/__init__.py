@@ -38,6 +38,7 @@ from graphc.ops.linalg import (
     packing,  # noqa: F401
     polynomials,  # noqa: F401
     products,  # noqa: F401
+    sparse,  # noqa: F401
     spectral,  # noqa: F401
 )
 from graphc.ops.linalg import matmul as linalg  # noqa: F401

@@ -66,6 +66,8 @@ GUARDS: dict[str, tuple[int, int]] = {
     "log_softmax": (0, 1),
     "logsumexp": (0, 1),
     "matmul": (0, 1),
+    "sparse_adjoint": (1, 0),
+    "sparse_sampled": (2, 0),
     "max": (0, 1),
     "min": (0, 1),
     "pad": (0, 2),

@@ -11,7 +11,7 @@ import pytest
 
 import graphc as gc
 
-MODULES = ("cluster", "data", "linalg", "nn", "optim", "parallel", "random")
+MODULES = ("cluster", "data", "linalg", "nn", "optim", "parallel", "random", "sparse")
 
 
 def public() -> Iterator[tuple[str, Any]]:

@@ -54,6 +54,7 @@ ALLOWED = {
     "cluster": BASE | {"runtime"},
     "linalg": BASE | {"ops"},
     "random": BASE | {"ops"},
+    "sparse": BASE | {"ir", "ops", "frontend"},
     "summary": BASE | {"frontend"},
     "numpy": BASE | {"frontend"},
     "formats": BASE | {"config", "ir", "ops", "runtime", "passes", "frontend", "viewer"},

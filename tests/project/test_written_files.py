@@ -36,7 +36,7 @@ def test_help_shows_what_an_element_wise_function_takes() -> None:
 
 
 def test_namespaces_are_imported_as_modules() -> None:
-    names = ("cluster", "data", "linalg", "nn", "numpy", "optim", "parallel", "random")
+    names = ("cluster", "data", "linalg", "nn", "numpy", "optim", "parallel", "random", "sparse")
     imports = "".join(f"import graphc.{name}; " for name in names)
     same = " and ".join(f"graphc.{name} is getattr(gc, {name!r})" for name in names)
     script = f"{imports}import graphc as gc; assert {same}; from graphc.nn import Dense"

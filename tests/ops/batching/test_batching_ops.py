@@ -33,6 +33,7 @@ CONFIG = Config.create(threads=1)
 # Ops for which there is no rule: they run lane by lane.
 LOOPED = {
     "nonzero",
+    "sparse_sampled",
     "conv_windows",
     "tile_choose",
     "tile_pool",
@@ -41,6 +42,9 @@ LOOPED = {
     "winograd_weight",
 }
 PARTLY = {"dynamic_update_slice", "fft", "irfft", "rfft", "searchsorted"}  # with some operands
+PARTLY |= {"sparse_adjoint", "sparse_matmul"}
+# Operands that stay in order.
+ORDERED = {"searchsorted": 0, "sparse_adjoint": 2, "sparse_matmul": 2, "sparse_sampled": 3}
 
 
 def few(samples: list[Sample]) -> list[Sample]:
@@ -82,7 +86,7 @@ def test_lanes_equal_separate_calls(name: str) -> None:
     for sample in few(good_samples(op)):
         given = [np.asarray(a) for a in sample.operands]
         for mapped in ways(len(given)) if given else ():
-            ordered = [name == "searchsorted" and k == 0 for k in range(len(given))]
+            ordered = [ORDERED.get(name) == k for k in range(len(given))]
             arrays = [lanes_of(*pair) if m else pair[0] for *pair, m in zip(given, ordered, mapped)]
             try:
                 kinds, wants = one_by_one(op, sample, arrays, mapped)
