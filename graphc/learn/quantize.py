@@ -6,6 +6,7 @@ has one or two rows: a language model that writes one token at a time.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 from typing import Any
 
@@ -13,6 +14,7 @@ import numpy as np
 
 from graphc.errors import GraphError
 from graphc.frontend.trace.tree import register_pytree
+from graphc.learn.calibrate import calibrated
 from graphc.learn.trees import tree_map
 from graphc.ops.record.dims import shape_of
 from graphc.ops.record.value import functions
@@ -95,14 +97,36 @@ def _times(x: Any, wide: Any) -> Any:
     return functions.reshape(made, (*lead, -1))
 
 
-def quantize(tree: Any, axis: int = 0, least: int = 1 << 14) -> Any:
+def quantize(
+    tree: Any,
+    axis: int = 0,
+    least: int = 1 << 14,
+    *,
+    samples: Sequence[Any] | None = None,
+    method: str = "minmax",
+    percentile: float = 99.99,
+    **options: Any,
+) -> Any:
     """The tree with every f32 matrix of at least so many elements in 8 bits (see `Quantized`).
 
     `axis` is the one that products sum over: 0 for weights w of x @ w, 1 for tables of which rows
     are looked up, or that are used as x @ w.T.  A row or column is divided by its largest magnitude
     over 127 and rounded: at most a 254th of that is lost of each number.  Everything else in the
     tree (vectors, integers, f64) stays as it is.  Raises GraphError where numbers are not finite.
+
+    With `samples`, a list of the arguments of calls (a tuple each, or the only one), `tree` is a
+    function: it is made anew with its products by constants in 8 bits on both sides (see
+    `Calibrated`).  What it multiplies them with is rounded to u8 over its range in the samples:
+    all of it ("minmax"), without the last few ("percentile"), or so that the square of the error is
+    least ("mse").  `options` are those of `gc.compile`.  Raises GraphError where no product is by a
+    constant, or numbers are not finite.
     """
+    if samples is not None:
+        return calibrated(tree, samples, method, percentile, options)
+    if options or callable(tree):
+        raise GraphError(
+            "a function is quantized on samples", hint="gc.quantize(model, samples=[(x,), ...])"
+        )
     if axis not in (0, 1):
         raise GraphError(f"axis must be 0 or 1, got {axis!r}")
 
