@@ -47,6 +47,7 @@ def packable(node: Node, config: Config) -> tuple[int, contract.Panels] | None:
         return None
     if (
         panels.rows < tuned.packed_ahead_rows
+        and panels.together < 4  # bytes one by one would be widened one by one
         and nbytes < tuned.packed_ahead_share * hardware_for(config).l2
     ):
         return None
