@@ -34,6 +34,8 @@ from graphc.record import record
 BYTES = (I8, U8)
 LONGEST = (1 << 31) // (255 * 255)  # terms that any bytes leave room for
 LONGEST_IN_F32 = (1 << 24) // (255 * 255)
+LONGEST_TAIL = 8
+TAILS = frozenset(OPS[name] for name in ("add", "mul", "cast", "relu", "maximum", "minimum"))
 
 
 @record(frozen=True)
@@ -50,6 +52,7 @@ def choose_integers(graph: Graph, config: Config) -> Graph:
     if config.backend != "llvm" or on_gpus_alone(config) or not hardware_for(config).quads:
         return graph
     floats = not (config.strict or config.parity)
+    products: set[Node] = set()
 
     def byte_product(node: Node, r: Rewriter) -> Node | None:
         if not is_product(node, floats):
@@ -57,9 +60,16 @@ def choose_integers(graph: Graph, config: Config) -> Graph:
         a, b = (affine(n, r) for n in node.inputs)
         if a is None or b is None or (a.numbers, b.numbers) == plain(node):
             return None
-        return rewritten(node, a, b, r)
+        made = rewritten(node, a, b, r)
+        if made is not None:
+            products.add(made)
+        return made
 
-    return by_op(graph, {"matmul": (byte_product,), "conv": (byte_product,)})
+    def step_of_result(node: Node, r: Rewriter) -> Node | None:
+        return multiplied(node, products, r) if floats else None
+
+    product = {"matmul": (byte_product,), "conv": (byte_product,)}
+    return by_op(graph, {**product, "rint": (step_of_result,)})
 
 
 def is_product(node: Node, floats: bool) -> bool:
@@ -86,6 +96,36 @@ def terms(node: Node) -> int:
 def typed(node: Node) -> Type:
     assert isinstance(node.type, Type)
     return node.type
+
+
+def multiplied(node: Node, products: set[Node], r: Rewriter) -> Node | None:
+    """A product that is rounded to steps of another size: times what the step goes into 1.
+
+    A division by a constant takes as long as all else that is done with a sum.
+    """
+    (steps,) = node.inputs
+    if steps.op is not OPS["div"] or node.after or not is_of(steps.inputs[0], products):
+        return None
+    size = constant(steps.inputs[1])
+    if size is None or size.size != 1 or typed(steps).dtype is not F32:
+        return None
+    with np.errstate(all="ignore"):
+        factor = np.float32(1) / size
+    if not np.isfinite(factor).all() or abs(float(factor.item())) < np.finfo(np.float32).tiny:
+        return None
+    scaled_up = r.emit(OPS["mul"], (steps.inputs[0], made_of(factor, F32, r)))
+    return r.emit(node.op, (scaled_up,), node.attrs)
+
+
+def is_of(node: Node, products: set[Node]) -> bool:
+    """Is a value a product, or one with a bias or cut off at zero?"""
+    for _ in range(LONGEST_TAIL):
+        if node in products:
+            return True
+        if node.op not in TAILS:
+            return False
+        node = node.inputs[0]
+    return False
 
 
 # ------------------------------------------------------------------------------------ operands
@@ -206,7 +246,7 @@ def constant(node: Node) -> np.ndarray | None:
     if not node.op.traits.casts and not node.op.traits.reshapes:
         return None
     value = constant(node.inputs[0])
-    if value is None or value.dtype.kind not in "iu":
+    if value is None or (node.op.traits.casts and value.dtype.kind not in "iu"):
         return None
     return value.astype(typed(node).dtype.numpy).reshape(typed(node).dims)
 

@@ -88,6 +88,22 @@ def test_convolutions_are_padded_with_their_zero(groups: int) -> None:
     assert made_integers(compiled, x, w, zero) == 1
 
 
+def test_steps_of_a_result_are_within_one_of_a_division() -> None:
+    a, b, step = drawn((40, 70), "u1", 1), drawn((70, 24), "i1", 2), F4(0.0301)
+    bias = np.linspace(-3, 3, 24, dtype=F4)
+
+    def layer(a: Any, b: Any) -> Any:
+        sums = (a.astype(F4) * F4(0.01)) @ (b.astype(F4) * F4(0.003)) + bias
+        return np.clip(np.rint(sums / step), 0, 255).astype(np.uint8)
+
+    compiled = gc.compile(layer)
+    far = np.abs(compiled(a, b).astype(int) - layer(a, b).astype(int))
+    assert far.max() <= 1 and far.mean() < 0.01
+    made = next(r for r in compiled.stages(a, b) if r[0] == "choose_integers")[1]
+    (rounded,) = [n for n in made.nodes if n.op.name == "rint"]
+    assert rounded.inputs[0].op.name == "mul"
+
+
 @pytest.mark.parametrize("kind", ["i4", "f4"])
 def test_depthwise_convolutions_read_bytes(kind: str) -> None:
     """Their sums are exact in f32; what lies around an image is its zero."""
