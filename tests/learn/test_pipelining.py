@@ -12,6 +12,7 @@ from effort import few
 import graphc as gc
 from graphc import nn, parallel
 from graphc.errors import GraphError, RunError, TypeRuleError
+from graphc.frontend.trace.tree import flatten
 from graphc.ir.liveness import peak_bytes
 from graphc.learn.trees import tree_map
 from graphc.record import replace
@@ -356,6 +357,22 @@ def test_several_pipelines_share_a_batch() -> None:
     tree_map(lambda a, b: np.testing.assert_allclose(a, b, rtol=0.1, atol=0.1), made, wanted)
     with pytest.raises(GraphError, match="devices of equal number"):
         parallel.pipeline(mlp, [TWO, THREE])
+
+
+def test_short_messages_of_stages_keep_to_the_error_budget() -> None:
+    """No result of the sample changes by more than that, relative to its largest magnitude."""
+    short = tree_map(lambda a: a.astype(np.float32), (LAYERS, BATCH))
+    piped = parallel.pipeline(mlp, TWO, 2)
+    exact = gc.compile(piped, devices=TWO)(*short)
+    counts = []
+    for budget in (1e-3, 1.0):
+        options: Any = {"compress": "nearest", "error_budget": budget, "sample": short}
+        made = gc.compile(piped, devices=TWO, **options)
+        note = next(stage.note for stage in made.stages(*short) if stage.name == "compress")
+        counts.append(int(note.split(" of ")[0].split()[-1]))
+        for got, wanted in zip(flatten(made(*short))[0], flatten(exact)[0]):
+            assert np.abs(got - wanted).max() <= 1.01 * budget * np.abs(wanted).max()
+    assert 0 < counts[0] < counts[1]
 
 
 def test_a_failure_in_one_stage_ends_the_step() -> None:
