@@ -187,7 +187,7 @@ def pipeline(
     if gradients and (len(ways) > 2 or ways[0] == "concatenate"):
         raise GraphError("a value with gradients is combined by mean or sum, and aux by one way")
     names = _stages(stages)
-    if not isinstance(memory_limit, int | float | None) or (memory_limit or 1) <= 0:
+    if not isinstance(memory_limit, int | float | np.number | None) or not (memory_limit or 1) > 0:
         raise GraphError(f"memory_limit is a number of bytes, not {memory_limit!r:.80}")
     if memory_limit is not None and not gradients:
         raise GraphError("memory_limit is for pipelines with gradients")

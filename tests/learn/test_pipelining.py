@@ -500,6 +500,7 @@ def test_what_cannot_be_piped() -> None:
         *((mlp, {"stages": bad}, 'names or "auto"') for bad in ("all", 0, -1, 1.5, [3])),
         (mlp, {"devices": None}, "names of devices, one device or more, got None"),
         (mlp, {"memory_limit": 1e6, "gradients": False}, "pipelines with gradients"),
+        (mlp, {"memory_limit": np.nan}, "a number of bytes, not nan"),
         (mlp, {"memory_limit": 1e3}, "needs about .* bytes, and memory_limit allows 1,000"),
         (counting, {}, "assigns a variable"),
         (lambda params, batch: params[0].sum(), {}, "depends on the batch"),
