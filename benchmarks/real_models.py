@@ -6,7 +6,9 @@
 
 Inputs are real: pages of Python's own source for the network that tells types of files, pictures of
 rendered letters for those that read.  One fresh process per network, precision and number of
-threads, pinned to so many processors; the runtimes take turns in it.  First calls are those of
+threads, pinned to so many processors; the runtimes take turns in it.  Calls on one thread are timed
+by what the process takes of a processor, which other work on the machine does not lengthen, those
+on more by the clock.  First calls are those of
 fresh processes with an empty and with a full cache, in seconds of the clock and of the processors.
 A package or runtime that is not there is named in its row.
 """
@@ -180,7 +182,9 @@ def compared(
     for each, results in made.items():
         report[each] = {"error": max(map(difference, results, right))}
     wanted = ("graphc", *PRECISIONS[precision])
-    samples = alternate({each: run for each, run in runs.items() if each in wanted}, seconds)
+    clock = time.process_time if threads == 1 else time.perf_counter
+    timed = {each: run for each, run in runs.items() if each in wanted}
+    samples = alternate(timed, seconds, clock)
     for each, values in samples.items():
         ratios = [other / own for own, other in zip(samples["graphc"], values, strict=True)]
         median, ratio = statistics.median(values), statistics.median(ratios)
@@ -235,6 +239,10 @@ def milliseconds(seconds: float) -> str:
     return f"{1e3 * seconds:#.3g}".rstrip(".")
 
 
+def size_of(shape: tuple[int, ...]) -> str:
+    return "x".join(map(str, shape))
+
+
 def cell(report: dict[str, Any], runtime: str) -> str:
     if "failed" in report:
         return "failed"
@@ -261,8 +269,7 @@ def warm_rows(names: list[str], threads: int, precision: str, seconds: float) ->
             if precision == "bf16" and "openvino" in found:
                 error += f" (openvino {found['openvino']['error']:.0e})"
             cells = " | ".join(cell(found, peer) for peer in peers)
-            size = "x".join(map(str, shape))
-            yield f"| {name} | {size} | {own} | {cells} | {error} |"
+            yield f"| {name} | {size_of(shape)} | {own} | {cells} | {error} |"
 
 
 def first_rows(names: list[str], threads: int) -> Iterator[str]:

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 BLOCK = 0.02  # seconds: a block of calls long enough for the clock, short enough to interleave
+Clock = Callable[[], float]
 REST = 0.1  # seconds; OpenBLAS and ONNX Runtime spin for some tens of milliseconds
 
 
@@ -24,30 +25,32 @@ def limit_threads(threads: int) -> None:
     os.sched_setaffinity(0, allowed[:threads])
 
 
-def calls_per_block(run: Callable[[], Any]) -> int:
+def calls_per_block(run: Callable[[], Any], clock: Clock) -> int:
     count = 1
     while True:
-        seconds = timed(run, count)
+        seconds = timed(run, count, clock)
         if seconds > BLOCK / 4 or count >= 1 << 20:
             return max(1, min(1 << 20, round(count * BLOCK / max(seconds, 1e-9))))
         count *= 4
 
 
-def timed(run: Callable[[], Any], count: int) -> float:
-    start = time.perf_counter()
+def timed(run: Callable[[], Any], count: int, clock: Clock) -> float:
+    start = clock()
     for _ in range(count):
         run()
-    return time.perf_counter() - start
+    return clock() - start
 
 
-def alternate(runs: dict[str, Callable[[], Any]], seconds: float) -> dict[str, list[float]]:
+def alternate(
+    runs: dict[str, Callable[[], Any]], seconds: float, clock: Clock = time.perf_counter
+) -> dict[str, list[float]]:
     """Seconds per call of each block: the runs take turns, and the order flips every round.
 
     Before every turn the process rests until the other library's threads have stopped spinning
     for more work, which would otherwise take a processor from whoever comes next; one call wakes
     its own.
     """
-    counts = {name: calls_per_block(run) for name, run in runs.items()}
+    counts = {name: calls_per_block(run, clock) for name, run in runs.items()}
     samples: dict[str, list[float]] = {name: [] for name in runs}
     order = list(runs)
     start = time.perf_counter()
@@ -56,7 +59,7 @@ def alternate(runs: dict[str, Callable[[], Any]], seconds: float) -> dict[str, l
         for name in order:
             time.sleep(REST)
             runs[name]()
-            samples[name].append(timed(runs[name], counts[name]) / counts[name])
+            samples[name].append(timed(runs[name], counts[name], clock) / counts[name])
         order.reverse()
         rounds += 1
     return samples

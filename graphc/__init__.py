@@ -143,21 +143,22 @@ _ERRORS = (
 
 
 def load(path: str | PathLike[str], **options: Any) -> Loaded:
-    """A saved graph (.gir), a compiled one (.gcx), an ONNX model (.onnx) or a program of PyTorch
-    (.pt2) as a callable.
+    """A saved graph (.gir), a compiled one (.gcx), an ONNX model (.onnx), a program of PyTorch
+    (.pt2) or a model of Keras 3 (.keras) as a callable.
 
     It takes NumPy arrays, in order or by the file's names, and returns arrays.  A .gcx file runs
     without any part of the compiler being imported; its options are `threads`, `share` and
     `require_signature`.  Variables of a file live in containers of their own, unless it shares this
-    program's.  What an .onnx or .pt2 file was compiled to is kept in the cache: the next process
-    runs it without reading the file again.  Raises GraphError for a file that is missing, damaged,
-    of another format or, where that is asked for, not signed; ParseError for text that is no graph.
+    program's.  What a model of others was compiled to is kept in the cache: the next
+    process runs it without reading the file again.  Raises GraphError for a file that is missing,
+    damaged, of another format or, where that is asked for, not signed; ParseError for text that is
+    no graph.
     """
     if str(path).endswith(".gcx"):
         from graphc.runtime.files.loaded import load as load_compiled
 
         return load_compiled(path, **options)
-    if str(path).endswith((".onnx", ".pt2")):
+    if str(path).endswith((".onnx", ".pt2", ".keras")):
         from graphc.formats.kept import load as load_model
 
         return load_model(path, options, _import)
@@ -171,6 +172,10 @@ def _import(path: str | PathLike[str], **options: Any) -> Loaded:
         from graphc.formats.onnx.model import load as load_onnx
 
         return load_onnx(path, **options)
+    if str(path).endswith(".keras"):
+        from graphc.learn.nn.keras_model import load as load_keras_model
+
+        return load_keras_model(path, **options)
     from graphc.formats.torch.model import load as load_torch
 
     return load_torch(path, **options)

@@ -108,15 +108,16 @@ from graphc.runtime.files.loaded import Loaded as Loaded
 __version__: str
 
 def load(path: str | PathLike[str], **options: Any) -> Loaded:
-    """A saved graph (.gir), a compiled one (.gcx), an ONNX model (.onnx) or a program of PyTorch
-    (.pt2) as a callable.
+    """A saved graph (.gir), a compiled one (.gcx), an ONNX model (.onnx), a program of PyTorch
+    (.pt2) or a model of Keras 3 (.keras) as a callable.
 
     It takes NumPy arrays, in order or by the file's names, and returns arrays.  A .gcx file runs
     without any part of the compiler being imported; its options are `threads`, `share` and
     `require_signature`.  Variables of a file live in containers of their own, unless it shares this
-    program's.  What an .onnx or .pt2 file was compiled to is kept in the cache: the next process
-    runs it without reading the file again.  Raises GraphError for a file that is missing, damaged,
-    of another format or, where that is asked for, not signed; ParseError for text that is no graph.
+    program's.  What a model of others was compiled to is kept in the cache: the next
+    process runs it without reading the file again.  Raises GraphError for a file that is missing,
+    damaged, of another format or, where that is asked for, not signed; ParseError for text that is
+    no graph.
     """
 
 def abs(x: ArrayLike, /, *, dtype: DTypeLike | None = None) -> NDArray[Any]:

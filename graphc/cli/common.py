@@ -203,7 +203,7 @@ def make_config(options: dict[str, Any]) -> Any:
 def load_graph(
     path: Path, config: Any = None, *, weights: bool = True, key: bytes | None = None
 ) -> LoadedGraph:
-    """A .gir, .onnx or .pt2 file, or the graph inside a .gcx file, as a LoadedGraph.
+    """A .gir, .onnx, .pt2 or .keras file, or the graph inside a .gcx file, as a LoadedGraph.
 
     The latter is for the devices that the file was compiled for, where none are given.  With a key
     it must be a .gcx file that was signed with it.
@@ -221,6 +221,11 @@ def load_graph(
         from graphc.formats.onnx.reader import read as read_onnx
 
         return OnnxModel(read_onnx(path), config)
+    if path.suffix == ".keras":
+        from graphc.learn.nn.keras_model import KerasModel
+        from graphc.learn.nn.keras_model import read as read_keras
+
+        return KerasModel(read_keras(path), config)
     if path.suffix == ".pt2":
         from graphc.formats.torch.archive import read as read_torch
         from graphc.formats.torch.model import TorchModel

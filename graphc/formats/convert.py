@@ -1,9 +1,9 @@
 """Models in one format become models in another: `gc.convert(source, "model.onnx")`.
 
-.gir .onnx .pt2, or a graph  ->  .onnx   checked by running it
-                             ->  .gir    graphc's own
-                             ->  .npz .safetensors   its constants and variables alone
-                             ->  .dot    a drawing by Graphviz
+.gir .onnx .pt2 .keras, or a graph  ->  .onnx   checked by running it
+                                    ->  .gir    graphc's own
+                                    ->  .npz .safetensors   its constants and variables alone
+                                    ->  .dot    a drawing by Graphviz
 """
 
 from __future__ import annotations
@@ -58,8 +58,9 @@ def convert(
 ) -> Conversion:
     """Write a model in the format that the name of `target` ends with.
 
-    source  the path of a model (.gir, .onnx, .pt2), what gc.load returned, a graph or its text; or
-            that of weights (.npz, .safetensors, a checkpoint's .index, a SavedModel's folder)
+    source  the path of a model (.gir, .onnx, .pt2, .keras), what gc.load returned, a graph or its
+            text; or that of weights (.npz, .safetensors, a checkpoint's .index, the folder of a
+            SavedModel)
     sizes   values of symbolic dimensions; those of graphs stay symbolic without
     feeds   arrays by name to try an ONNX model on; drawn at random without
 
@@ -135,6 +136,10 @@ def _loaded(path: Path) -> Any:
         from graphc.formats.torch.model import load as load_torch
 
         return load_torch(path)
+    if path.suffix == ".keras":
+        import graphc
+
+        return graphc.load(path)
     if path.suffix == ".gcx":
         raise GraphError(f"{path.name} is compiled", hint="convert what it was compiled from")
     return load_saved(path)

@@ -61,7 +61,8 @@ ALLOWED = {
     "learn": BASE | {"config", "ir", "ops", "runtime", "frontend", "formats"},
     **dict.fromkeys(("data", "nn", "optim", "parallel"), BASE | {"learn"}),
     "cli": BASE
-    | {"config", "ir", "ops", "runtime", "codegen", "passes", "frontend", "formats", "viewer"},
+    | {"config", "ir", "ops", "runtime", "codegen", "passes", "frontend", "formats", "viewer"}
+    | {"learn"},
 }
 
 

@@ -1,0 +1,192 @@
+"""Models of Keras 3: files written by hand, and by Keras where it is installed."""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+from contextlib import suppress
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import numpy as np
+import pytest
+
+import graphc as gc
+from graphc.cli import main
+
+h5py = pytest.importorskip("h5py", reason="h5py reads models of Keras")
+Entry = dict[str, Any]
+
+
+def normal(*shape: int) -> Any:
+    return np.random.default_rng(sum(shape)).standard_normal(shape).astype("f4")
+
+
+def layer(kind: str, name: str, *reads: Any, **config: Any) -> Entry:
+    """An entry of a configuration; `reads` are what it is called with, one for each
+    call: names of layers, or "name:1" for the second call of one.
+    """
+    calls = []
+    for read in reads:
+        parts = read if isinstance(read, tuple) else (read,)
+        keys = [(*part.split(":"), "0")[:2] for part in parts]
+        args = [
+            {"class_name": "__keras_tensor__", "config": {"keras_history": [key, int(node), 0]}}
+            for key, node in keys
+        ]
+        calls.append({"args": [args] if len(args) > 1 else args, "kwargs": {}})
+    made = {"name": name, **config}
+    return {"class_name": kind, "config": made, "name": name, "inbound_nodes": calls}
+
+
+def given(name: str = "x", *shape: int | None) -> Entry:
+    return layer("InputLayer", name, batch_shape=[None, *shape], dtype="float32")
+
+
+def archive(told: Any, weights: dict[str, list[Any]]) -> bytes:
+    held, made = io.BytesIO(), io.BytesIO()
+    with h5py.File(held, "w") as file:
+        for group, arrays in weights.items():
+            for k, array in enumerate(arrays):
+                file[f"layers/{group}/vars/{k}"] = array
+    with zipfile.ZipFile(made, "w") as box:
+        box.writestr("config.json", told if isinstance(told, str) else json.dumps(told))
+        box.writestr("model.weights.h5", held.getvalue())
+    return made.getvalue()
+
+
+def sequence(path: Path, *entries: Entry, **weights: list[Any]) -> Path:
+    told = {"class_name": "Sequential", "config": {"name": "net", "layers": list(entries)}}
+    path.write_bytes(archive(told, weights))
+    return path
+
+
+def graph(path: Path, entries: list[Entry], out: Any, **weights: list[Any]) -> Path:
+    ins = [[e["name"], 0, 0] for e in entries if e["class_name"] == "InputLayer"]
+    config = {"name": "net", "layers": entries, "input_layers": ins, "output_layers": out}
+    path.write_bytes(archive({"class_name": "Functional", "config": config}, weights))
+    return path
+
+
+def test_a_sequence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    w, b, k = normal(8, 5), normal(5), normal(3, 3, 2, 2)
+    path = sequence(
+        tmp_path / "m.keras",
+        given("x", 4, 4, 2),
+        layer("Conv2D", "c", padding="same", strides=[2, 2], activation="relu"),
+        layer("Flatten", "flat"),
+        layer("Dropout", "drop", rate=0.5),
+        layer("Dense", "d", activation="softmax"),
+        conv2d=[k],
+        dense=[w, b],
+    )
+    x = normal(3, 4, 4, 2)
+    padded = np.pad(x, ((0, 0), (0, 1), (0, 1), (0, 0)))
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), (1, 2))[:, ::2, ::2]
+    h = np.maximum(np.einsum("nhwcij,ijco->nhwo", windows, k), 0).reshape(3, -1) @ w + b
+    e = np.exp(h - h.max(1, keepdims=True))
+    model = gc.load(path)
+    assert model.params == ("x",) and model.result_names == ("d",)
+    np.testing.assert_allclose(model(x=x)["d"], e / e.sum(1, keepdims=True), rtol=1e-5, atol=1e-6)
+    np.save(tmp_path / "x.npy", x)
+    for line in (
+        ["run", str(path), "--feed", f"x={tmp_path / 'x.npy'}", "-o", str(tmp_path / "y.npz")],
+        ["convert", str(path), "-o", str(tmp_path / "m.gir"), "--bind", "batch=3"],
+        ["audit", str(path), "--bind", "batch=1"],
+    ):
+        main(line)
+    np.testing.assert_allclose(np.load(tmp_path / "y.npz")["d"], model(x)["d"], rtol=1e-5)
+    capsys.readouterr()
+
+
+def test_a_graph_with_a_shared_layer_in_any_order(tmp_path: Path) -> None:
+    w = normal(3, 3)
+    path = graph(
+        tmp_path / "m.keras",
+        [
+            layer("Subtract", "s", ("d", "d:1")),
+            given("a", 3),
+            layer("Dense", "d", "a", "b"),
+            given("b", 3),
+        ],
+        [["s", 0, 0], ["d", 0, 0]],
+        dense=[w],
+    )
+    a, b = normal(2, 3), normal(2, 3) + 1
+    made = gc.load(path)(a, b)
+    np.testing.assert_allclose(made["s"], a @ w - b @ w, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(made["d"], a @ w, rtol=1e-5, atol=1e-5)
+
+
+def test_all_that_cannot_be_imported_is_named_at_once(tmp_path: Path) -> None:
+    path = sequence(
+        tmp_path / "m.keras",
+        given("x", 4),
+        layer("Wild", "mine"),
+        layer("GRU", "back", go_backwards=True),
+        layer("Dense", "odd", activation="my_own"),
+        layer("Dense", "bare"),
+        gru=[normal(4, 9), normal(3, 9), normal(2, 9)],
+        dense=[normal(4, 2)],
+    )
+    with pytest.raises(gc.GraphError) as told:
+        gc.load(path)
+    for text in ("4 layers", "'mine'", "go_backwards=True", "activation='my_own'", "'bare'"):
+        assert text in str(told.value)
+    for kind in ("Model", "Lambda"):
+        path.write_bytes(archive({"class_name": kind, "config": {"layers": []}}, {}))
+        with pytest.raises(gc.GraphError, match="class"):
+            gc.load(path)
+
+
+def test_files_that_make_no_sense(tmp_path: Path) -> None:
+    path = graph(tmp_path / "m.keras", [given("a", 3), layer("ReLU", "r", "s")], [["r", 0, 0]])
+    with pytest.raises(gc.GraphError, match="circle"):
+        gc.load(path)
+    for told in ("[" * 100_000, "{}", '{"class_name": []}', "null"):
+        path.write_bytes(archive(told, {}))
+        with pytest.raises(gc.GraphError):
+            gc.load(path)
+    path.write_bytes(b"PK")
+    with pytest.raises(gc.GraphError):
+        gc.load(path)
+
+
+def test_mutated_files_raise_nothing_else(tmp_path: Path) -> None:
+    entries = [given("x", 4), layer("Dense", "d", "x"), layer("LSTM", "l", "e"), given("e", 2, 4)]
+    weights = {"dense": [normal(4, 2)], "lstm": [normal(4, 8), normal(2, 8), normal(8)]}
+    whole = graph(tmp_path / "m.keras", entries, [["d", 0, 0], ["l", 0, 0]], **weights)
+    data, draw = whole.read_bytes(), Random(0)
+    text = zipfile.ZipFile(whole).read("config.json")
+    for turn in range(60):
+        changed = bytearray(data if turn % 3 == 0 else text)
+        changed[draw.randrange(len(changed))] = draw.choice(b'0129-".{}[]ntas')
+        made = bytes(changed)
+        if turn % 3:
+            made = archive(made.decode("latin1"), weights)
+        whole.write_bytes(made)
+        with suppress(gc.GraphError):
+            gc.load(whole).bound({"batch": 2})
+
+
+def test_models_that_keras_makes(tmp_path: Path) -> None:
+    keras = pytest.importorskip("keras", reason="Keras makes the files")
+    kinds = keras.layers
+    image = keras.Input((9, 11, 3))
+    h = kinds.Conv2D(4, 3, strides=2, padding="same", dilation_rate=1)(image)
+    h = kinds.BatchNormalization()(h)
+    h = kinds.MaxPooling2D(2, padding="same")(kinds.LeakyReLU()(h))
+    h = kinds.Reshape((-1, 4))(kinds.AveragePooling2D(2, strides=1, padding="same")(h))
+    h = kinds.Conv1D(6, 2, padding="causal", activation="swish")(h)
+    a = kinds.GRU(6, return_sequences=True, reset_after=False)(h)
+    b = kinds.LSTM(6, return_sequences=True)(h)
+    h = kinds.LayerNormalization()(kinds.Average()([a, b]))
+    h = kinds.MultiHeadAttention(2, 3)(h, h)
+    h = kinds.Concatenate()([kinds.GlobalAveragePooling1D()(h), kinds.GRU(2)(h)])
+    model = keras.Model(image, [kinds.Dense(3, activation="softmax")(h), h])
+    model.save(tmp_path / "m.keras")
+    x = normal(4, 9, 11, 3)
+    for made, wanted in zip(gc.load(tmp_path / "m.keras")(x).values(), model(x), strict=True):
+        np.testing.assert_allclose(made, np.asarray(wanted), rtol=1e-5, atol=1e-5)
