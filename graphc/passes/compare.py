@@ -36,8 +36,11 @@ class Difference:
         )
 
 
-def distance(mine: Array, other: Array) -> tuple[float, float]:
-    """(largest difference, allowed difference); NaNs and infinities must stand at equal places."""
+def distance(mine: Array, other: Array, tolerance: float = 0.0) -> tuple[float, float]:
+    """(largest difference, allowed difference); NaNs and infinities must stand at equal places.
+
+    `tolerance` is for numbers that were rounded to a narrower type than their own.
+    """
     kind = dtype(mine.dtype)
     if mine.shape != other.shape or not mine.size:
         return (0.0 if mine.shape == other.shape else np.inf), 0.0
@@ -49,20 +52,24 @@ def distance(mine: Array, other: Array) -> tuple[float, float]:
     if not np.array_equal(a[odd], b[odd], equal_nan=True):
         return np.inf, 0.0
     scale = float(np.max(np.abs(b[~odd]), initial=1.0))
-    return float(np.max(np.abs(a[~odd] - b[~odd]), initial=0.0)), TOLERANCE[kind.name] * scale
+    return float(np.max(np.abs(a[~odd] - b[~odd]), initial=0.0)), max(
+        tolerance, TOLERANCE[kind.name]
+    ) * scale
 
 
-def difference(name: str, mine: Any, other: Any) -> Difference | None:
+def difference(name: str, mine: Any, other: Any, tolerance: float = 0.0) -> Difference | None:
     """How an array differs from what it should be; None where it does not by more than rounding.
 
     Tuples of arrays differ where the first of their parts does.
     """
     if isinstance(mine, tuple) and isinstance(other, tuple):
-        parts = (difference(f"{name}:{k}", *pair) for k, pair in enumerate(zip(mine, other)))
+        parts = (
+            difference(f"{name}:{k}", *pair, tolerance) for k, pair in enumerate(zip(mine, other))
+        )
         return next(filter(None, parts), None)
     if not isinstance(mine, np.ndarray) or not isinstance(other, np.ndarray):
         return None
-    error, allowed = distance(mine, other)
+    error, allowed = distance(mine, other, tolerance)
     if error <= allowed:
         return None
     if mine.shape != other.shape:
@@ -74,10 +81,12 @@ def difference(name: str, mine: Any, other: Any) -> Difference | None:
     return Difference(name, index, str(a), str(b), ulps(a, b), int(bad.sum()), mine.size)
 
 
-def first_difference(made: dict[str, Any], wanted: dict[str, Any]) -> Difference | None:
+def first_difference(
+    made: dict[str, Any], wanted: dict[str, Any], tolerance: float = 0.0
+) -> Difference | None:
     """The first of several arrays that is not what it should be."""
     pairs = ((name, made[name], wanted[name]) for name in wanted if name in made)
-    return next(filter(None, (difference(*pair) for pair in pairs)), None)
+    return next(filter(None, (difference(*pair, tolerance) for pair in pairs)), None)
 
 
 def message_of(error: BaseException) -> str:

@@ -40,6 +40,7 @@ class Trial:
     config: Config
     stage: str | None = None
     wide: bool = False  # every float in f64
+    tolerance: float = 0.0  # of results that were rounded to a narrower type than their own
 
     def interpret(self, value: Stages) -> dict[str, Any]:
         """What a stage of it computes, in the order of its nodes: results and variables by name."""
@@ -69,7 +70,8 @@ def disagreement(
     Raises whatever interpreting it does.
     """
     for ordered in (value, *other_orders(value, orders - 1)):
-        if (found := first_difference(trial.interpret(ordered), wanted)) is not None:
+        made = trial.interpret(ordered)
+        if (found := first_difference(made, wanted, trial.tolerance)) is not None:
             return found
     return None
 

@@ -4,11 +4,13 @@ and Singerman (TACAS 1998).
 Always, from structure alone: parameters and results keep their names and types, every variable that
 was assigned is assigned, what calls Python still does.  On request every stage is also run by the
 reference interpreter, on arguments that are drawn, in f64, in several orders that its edges allow,
-beside the graph that was given.
+beside the graph that was given.  A stage may round to the types that the graph has (what it folds
+is a constant of its type), so results differ by what the narrowest of these allows.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -17,10 +19,11 @@ from graphc.config import Config
 from graphc.errors import GraphError, VerifyError
 from graphc.ir.graph import Graph, Node, Program
 from graphc.ir.op import Effect
-from graphc.ir.types import Type
+from graphc.ir.types import Type, leaves
 from graphc.ir.verify import broken, graphs_of
+from graphc.passes.compare import TOLERANCE, first_difference
 from graphc.passes.trial import Trial, disagreement
-from graphc.record import record
+from graphc.record import record, replace
 
 Stages = Graph | Program
 MOST_BYTES = 1 << 30  # of values that a run of the interpreter may make
@@ -84,11 +87,17 @@ class Sample:
             if node.op.effect in (Effect.READ, Effect.WRITE) and isinstance(node.type, Type)
         }
         arrays = [drawn(rng, p.type) for p in value.params if isinstance(p.type, Type)]
-        trial = Trial(value, arrays, state, config, wide=True)
+        trial = Trial(
+            value, arrays, state, config, wide=True, tolerance=rounding([*value.params, *nodes])
+        )
         try:
             self.wanted = trial.interpret(value)
+            rounded = replace(trial, wide=False).interpret(value)
         except GraphError:  # indices that are drawn may be out of range
             return
+        wide = {name: _widened(rounded[name], made) for name, made in self.wanted.items()}
+        if first_difference(wide, self.wanted, trial.tolerance) is not None:
+            return  # here rounding decides what comes out
         self.trial = trial
         self.orders = 3 if disagreement(trial, value, self.wanted) is None else 1
 
@@ -102,6 +111,22 @@ class Sample:
             raise VerifyError(f"the interpreter fails: {error.message}") from error
         if found is not None:
             raise VerifyError(f"the graph computes something else: {found}")
+
+
+def _widened(made: Any, as_is: Any) -> Any:
+    if isinstance(made, tuple):
+        return tuple(map(_widened, made, as_is))
+    return made.astype(as_is.dtype) if isinstance(made, np.ndarray) else made
+
+
+def rounding(nodes: Iterable[Node]) -> float:
+    """What results may differ by, as their numbers are of these types in between."""
+    found = 0.0
+    for node in nodes:
+        names = (kind.dtype.name for kind in leaves(node.type) if isinstance(kind, Type))
+        within = (rounding([*region.params, *region.nodes]) for region in node.regions)
+        found = max((found, *within, *(TOLERANCE.get(name, 0.0) for name in names)))
+    return found
 
 
 def can_run(nodes: list[Node]) -> bool:

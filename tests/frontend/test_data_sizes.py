@@ -155,6 +155,40 @@ def test_the_body_of_a_loop_needs_the_size():
         gc.compile(lambda x: gc.scan(lambda c, r: (c, r[r > 0]), 0.0, x)[1])(X.reshape(50, 4))
 
 
+def written(x, m):
+    x = x.copy()
+    x[m, 1:3] = 7.0
+    return x
+
+
+COUNTING = {
+    "read": lambda x, m: x[m, 1:3].sum(),
+    "written": written,
+    "nonzero": lambda x, m: np.nonzero(m)[0].sum(),
+    "slice": lambda x, m: x[: m.sum()].sum(),
+    "bincount": lambda x, m: np.bincount(m.astype(int)).sum(),
+    "histogram": lambda x, m: np.histogram(x, bins="auto")[0].sum(),
+    "length": lambda x, m: len(x[m]),
+}
+BODIES = {
+    "slices of gc.vmap": lambda f: lambda x, m: gc.vmap(f)(x, m),
+    "body of a loop": lambda f: lambda x, m: gc.scan(lambda c, z: (c, f(*z)), 0.0, (x, m))[1],
+    "the body of a loop": lambda f: (
+        lambda x, m: gc.fori(0, 2, lambda k, c: c + f(x[0], m[0]).sum(), 0.0)
+    ),
+    "branches": lambda f: lambda x, m: gc.cond(m[0, 0], lambda: f(x[0], m[0]), lambda: x[0]),
+}
+
+
+@pytest.mark.parametrize("what", COUNTING)
+@pytest.mark.parametrize("body", BODIES)
+def test_what_fixes_the_shapes_is_named(what, body):
+    x, m = X.reshape(2, 4, 25), np.array([[True, False, True, False]] * 2)
+    compiled = gc.compile(BODIES[body](COUNTING[what]))
+    with pytest.raises(GraphError, match=f"(and|as) .*{body}.* same shapes"):
+        compiled(x, m)
+
+
 def test_a_compiled_function_is_part_of_the_one_that_calls_it():
     inner = gc.compile(lambda x: x[x > 0])
     for x in (X, -X):

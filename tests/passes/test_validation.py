@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from itertools import product
 
+import gradient_programs
 import numpy as np
 import pytest
 from control_graphs import control_graphs
@@ -199,3 +200,41 @@ def test_what_cannot_be_sampled_is_let_pass():
     assert pipeline.run(printed, Config(verify=4))
     taken = gc.compile(lambda x, k: x[k]).graph(X, np.array([0, 4]))
     assert pipeline.run(taken, config(2, verify=4))
+
+
+def narrow_model(x, w):
+    """Constants that fold to f32, sorts of bits, means and their gradients."""
+    h = np.maximum(x @ w, 0).mean() + np.sort(x @ w, axis=1)[:, :2].sum() / 7
+    return h + np.median(np.exp(x) / 3.0)
+
+
+@pytest.mark.parametrize("kind", ["f16", "bf16", "f32", "f64"])
+@pytest.mark.parametrize("differentiate", [False, True])
+def test_what_rounds_to_its_type_is_right(kind, differentiate):
+    """What is folded is rounded to the type of the graph, and a sort sees bits of that type."""
+    function = gc.grad(narrow_model, (0, 1)) if differentiate else narrow_model
+    made = gc.compile(function).graph(gc.spec((6, 5), kind), gc.spec((5, 4), kind))
+    assert Sample(made, Config(verify=4)).trial is not None
+    pipeline.run(made, Config(threads=1, verify=4))
+
+
+@pytest.mark.parametrize("seed", [0, 2])
+def test_right_gradients_pass(seed):
+    case = gradient_programs.program(seed)
+    pipeline.run(gc.compile(case.function).graph(*case.arguments), Config(threads=1, verify=4))
+
+
+def test_errors_in_narrow_types_are_caught(traced, monkeypatch):
+    def plain(x, y):
+        h = gc.fori(0, 3, lambda k, c: np.tanh(c @ y) - c * 0.5, x - y)
+        return np.transpose(h)[1:, 2:], (h - x).sum(axis=0), np.exp(x) - y, h.max(axis=1)
+
+    narrow = gc.compile(plain).graph(X.astype("f4"), Y.astype("f4"))
+    caught = 0
+    for stage, wrong in product(EARLY[::2], (swapped, another, constant, shifted, turned)):
+        with monkeypatch.context() as patch:
+            reached = plant(patch, stage, wrong)
+            message = error_of(narrow)
+        assert not reached or message.startswith(f"after {stage}: "), (stage, wrong, message)
+        caught += bool(message)
+    assert caught >= 15

@@ -84,14 +84,15 @@ class SelectedElements(Stateful):
         """The elements as an array, whose length the run decides. Raises TraceError in the body of
         a loop or a choice."""
         if not _can_count():
-            raise self._refused("in the body of a loop or a branch their number")
+            raise self._refused("their number")
         places = PUBLIC["flatnonzero"](self.mask)
         return PUBLIC["take"](PUBLIC["reshape"](self.whole, (-1, *self._rest)), places, axis=0)
 
     def _refused(self, what: str) -> TraceError:
         trace = self.mask.owner
         return TraceError(
-            f"the elements at a traced mask are not counted while tracing: {what} is not known",
+            f"the elements at a traced mask are not counted while tracing: {what} is not known"
+            + (f", as {fixed}" if (fixed := getattr(current(), "fixed_by", "")) else ""),
             location=trace.locate() if trace.locate else None,
             hint=MASK_HINT,
         )

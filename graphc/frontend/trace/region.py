@@ -38,8 +38,9 @@ from graphc.record import record
 class RegionTrace(FunctionTrace):
     """The trace of a region inside another trace; one that runs `once` may count sizes."""
 
-    def __init__(self, outer: Trace, once: bool) -> None:
+    def __init__(self, outer: Trace, once: bool, fixed_by: str = "") -> None:
         super().__init__(getattr(outer, "scope", None) if once else None)
+        self.fixed_by = "" if self.counts_sizes else outer.fixed_by or fixed_by
         self.outer = outer
         self.builder.place = outer.builder.place
         self.captured: dict[int, tuple[Value, Node]] = {}  # by outer id: (value, parameter)
@@ -101,14 +102,15 @@ def trace_region(
     call: Callable[[list[Tracer]], Any],
     targets: Sequence[DType | None] = (),
     once: bool = False,
+    fixed_by: str = "",
 ) -> Region:
     """Trace `call` as a region of the current trace, which runs `once` or how often one knows not.
 
-    `targets` are dtypes that results which came from Python numbers are cast to, where they fit.
-    Raises TraceError
-    with the user's line for what has no meaning in a graph.
+    `fixed_by` says why its shapes are fixed.  `targets` are dtypes that results which came from
+    Python numbers are cast to, where they fit.
+    Raises TraceError with the user's line for what has no meaning in a graph.
     """
-    trace = RegionTrace(enclosing(), once)
+    trace = RegionTrace(enclosing(), once, fixed_by)
     titles = unique_names([p.name for p in parameters])
     made = [trace.parameter(t, p.type, p.weak) for t, p in zip(titles, parameters)]
     try:

@@ -34,6 +34,8 @@ from graphc.ops.record.value import Stateful, Value, cast_value, current, emit, 
 MOST_ROUNDS = 4  # retraces until the dtypes of carries settle
 MOST_STORED = 1 << 16  # counts of a loop that are an array: less work per step, 8 bytes each
 
+IN_LOOPS = "the body of a loop has the same shapes in every step"
+
 
 def is_traced() -> bool:
     """Is a graph being built, so that control flow becomes nodes of it?"""
@@ -102,6 +104,7 @@ def emit_branch(
                 given.parameters,
                 lambda tracers, branch=branch: seen(branch)(*given.rebuilt(tracers)),  # type: ignore[misc]
                 targets,
+                fixed_by="branches have results of the same shapes",
             )
             for k, branch in enumerate(branches)
         ]
@@ -213,10 +216,16 @@ def while_loop(test: Callable[[Any], Any], body: Callable[[Any], Any], init: Any
     carry = Carry("while_loop", init)
     region = carry.settle(
         lambda: trace_region(
-            "body", carry.parameters, lambda s: seen(body)(unflatten(carry.tree, s)), carry.targets
+            "body",
+            carry.parameters,
+            lambda s: seen(body)(unflatten(carry.tree, s)),
+            carry.targets,
+            fixed_by=IN_LOOPS,
         )
     )
-    check = trace_region("test", carry.parameters, lambda s: seen(test)(unflatten(carry.tree, s)))
+    check = trace_region(
+        "test", carry.parameters, lambda s: seen(test)(unflatten(carry.tree, s)), fixed_by=IN_LOOPS
+    )
     if check.types != [FLAG]:
         found = ", ".join(str(kind) for kind in check.types)
         raise TraceError(
@@ -315,7 +324,10 @@ def _traced_scan(
         )
 
     region = carry.settle(
-        lambda: trace_region("body", [*carry.parameters, *slices], step, carry.targets), part=0
+        lambda: trace_region(
+            "body", [*carry.parameters, *slices], step, carry.targets, fixed_by=IN_LOOPS
+        ),
+        part=0,
     )
     made = emit_region(
         "scan",

@@ -43,6 +43,8 @@ P = ParamSpec("P")
 Axis = int | None
 _lanes: ContextVar[dict[str, Dimension]] = ContextVar("lanes", default={})  # noqa: B039
 
+IN_SLICES = "all slices of gc.vmap have the same shapes"
+
 
 @explained
 def vmap(
@@ -201,7 +203,7 @@ def _region(
         with _inside(name, size):
             return seen(function)(*positional, **named)
 
-    return trace_region(getattr(function, "__name__", "f"), parameters, call)
+    return trace_region(getattr(function, "__name__", "f"), parameters, call, fixed_by=IN_SLICES)
 
 
 def _emitted(region: Region, operands: Sequence[Value], out_axes: Any, **attrs: Any) -> Any:

@@ -25,13 +25,13 @@ from graphc.ops.index.traced_slices import HINT, first_traced, is_traced, taken
 from graphc.ops.record.arguments import ArrayLike, Tensor
 from graphc.ops.record.dims import shape_of
 from graphc.ops.record.families import broadcast_dims
-from graphc.ops.record.value import PUBLIC, Value, current, is_python_number, public
+from graphc.ops.record.value import PUBLIC, Value, counting, is_python_number, public
 from graphc.ops.shape.shape import reshape
 from graphc.ops.shape.slicing import emit_slice, slice_extent
 from graphc.record import record
 
 MASK_HINT = (
-    "the shape of the result would depend on data: use np.where(mask, x, y), "
+    "where shapes are fixed use np.where(mask, x, y), "
     "or x[gc.nonzero(mask, size=n)] with a fixed number of elements; sums, means and extremes "
     "of x[mask] need none"
 )
@@ -160,9 +160,9 @@ def _mask_parts(mask: Tensor) -> list[Any]:
 
 def _counted_parts(mask: Value) -> list[Any]:
     """The positions that a traced mask selects, as many as the run counts."""
-    trace = current()
-    if trace is None or not trace.counts_sizes or not mask.ndim:
-        raise TraceError("a traced boolean mask cannot index an array", hint=MASK_HINT)
+    if not mask.ndim:
+        raise TraceError("a single traced bool cannot index an array", hint=MASK_HINT)
+    counting("a traced boolean mask selects as many elements as the run finds", MASK_HINT)
     return [_Mask(p, extent) for p, extent in zip(PUBLIC["nonzero"](mask), mask.shape)]
 
 

@@ -15,7 +15,7 @@ from typing import Any
 from graphc.errors import TraceError
 from graphc.ir.types import I64, Dimension
 from graphc.ops.record.dims import shape_of
-from graphc.ops.record.value import Value, as_value, current, functions
+from graphc.ops.record.value import Value, as_value, counting, functions
 
 HINT = "use gc.dynamic_slice(x, starts, sizes) with a fixed size"
 
@@ -41,11 +41,9 @@ def taken(x: Any, part: slice, axis: int) -> tuple[Any, Any]:
 
     Raises TraceError for bounds that are no integers, and in the body of a loop or a branch.
     """
-    trace = current()
-    if trace is None or not trace.counts_sizes:
-        raise TraceError(
-            "a slice bound is traced, so the shape of the result would depend on data", hint=HINT
-        )
+    trace = counting(
+        "a slice bound is traced, so the shape of the result would depend on data", HINT
+    )
     step = 1 if part.step is None else operator.index(part.step)
     if step == 0:
         raise TraceError("the step of a slice cannot be 0")

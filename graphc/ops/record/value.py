@@ -78,6 +78,19 @@ class _Functions:
 functions = _Functions()
 
 
+def counting(problem: str, hint: str) -> Trace:
+    """The current trace, whose run may decide sizes. Raises TraceError where it may not."""
+    trace = current()
+    if trace is None or not trace.counts_sizes:
+        raise _uncounted(trace, problem, hint)
+    return trace
+
+
+def _uncounted(trace: Trace | None, problem: str, hint: str) -> TraceError:
+    within = f", and {trace.fixed_by}" if trace is not None and trace.fixed_by else ""
+    return TraceError(f"{problem}{within}", hint=hint)
+
+
 class Trace:
     """A graph being built: its Builder, the Value class to wrap nodes in and where the user's code
     is.
@@ -91,6 +104,7 @@ class Trace:
         self.order = Order()
         self.closed = False  # whether its function has returned
         self.counts_sizes = False  # whether the run may decide extents: `data_size`
+        self.fixed_by = ""  # what keeps it from that
 
     def wrap(self, node: Node, weak: bool = False) -> Value:
         return self.value_class(node, self, weak)
@@ -125,9 +139,10 @@ class Trace:
 
     def data_size(self, name: str, count: Value) -> Any:
         """An extent that is counted when the program runs. Raises TraceError where none can be."""
-        raise TraceError(
+        raise _uncounted(
+            self,
             f"{name} of a traced array has a shape that depends on data",
-            hint=f"pass size= to fix it: gc.{name}(x, size=n, fill_value=0)",
+            f"pass size= to fix it: gc.{name}(x, size=n, fill_value=0)",
         )
 
     def constant(self, value: Any, element: DType | None = None) -> Value:

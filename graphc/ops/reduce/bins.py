@@ -14,7 +14,7 @@ from graphc.ir.sizes import Size, greatest
 from graphc.ir.types import F64, I64
 from graphc.ops.record.dims import shape_of, size_of
 from graphc.ops.record.families import require
-from graphc.ops.record.value import as_value, common_element, current, functions
+from graphc.ops.record.value import as_value, common_element, counting, functions
 from graphc.ops.shape.shape import reshape
 
 
@@ -67,12 +67,11 @@ def bins_by_rule(x: Any, rule: str, range: Any) -> Any:
 
     Raises TraceError where none can be, and for "stone", which tries every number.
     """
-    trace = current()
-    if rule not in RULES or trace is None or not trace.counts_sizes:
-        raise TraceError(
-            f"histogram with bins={rule!r} has a number of bins that depends on data",
-            hint=f"pass the number of bins, or their edges; outside of loops, {', '.join(RULES)}",
-        )
+    hint = f"pass the number of bins, or their edges; outside of loops, {', '.join(RULES)}"
+    problem = f"histogram with bins={rule!r} has a number of bins that depends on data"
+    if rule not in RULES:
+        raise TraceError(problem, hint=hint)
+    trace = counting(problem, hint)
     x, f = reshape(as_value(x), -1), functions
     whole = common_element(x)[0].is_integer
     if range is not None:

@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from graphc.errors import TraceError, TypeRuleError
+from graphc.errors import TypeRuleError
 from graphc.ir.sizes import Size
 from graphc.ir.types import BOOL, F32, F64, I64, Dimension
 from graphc.ops.index.scatter import scatter_rows
 from graphc.ops.record.arguments import ArrayLike, Axes, DTypeLike, Tensor
 from graphc.ops.record.dims import rank_of, shape_of, size_of
 from graphc.ops.record.families import INTEGERS, as_dtype, normalise_axis, require
-from graphc.ops.record.value import Value, as_value, common_element, current, functions, public
+from graphc.ops.record.value import Value, as_value, common_element, counting, functions, public
 from graphc.ops.reduce.bins import bins_by_rule
 from graphc.ops.reduce.reduce import reduce_axes
 from graphc.ops.shape.creation import iota
@@ -62,12 +62,10 @@ def bincount(
 
 def _greatest_value(x: Value) -> int:
     """One more than the greatest value, as an extent that the run decides."""
-    trace = current()
-    if trace is None or not trace.counts_sizes:
-        raise TraceError(
-            "bincount of a traced array has a length that depends on data",
-            hint="pass minlength=, above every value, or length= to ignore what is beyond it",
-        )
+    trace = counting(
+        "bincount of a traced array has a length that depends on data",
+        "pass minlength=, above every value, or length= to ignore what is beyond it",
+    )
     highest = functions.max(functions.astype(x, I64), initial=-1)
     length: int = trace.data_size("bincount", highest + 1)
     return length

@@ -1,7 +1,8 @@
 """The reference interpreter: runs any graph of any stage with NumPy. It is the oracle of all tests.
 
 `wide=True` evaluates every float in f64 (complex in c128), which bounds the rounding error of the
-compiled result; casts to narrower floats are then skipped too.
+compiled result; casts to narrower floats are then skipped too.  Whoever looks at the bits of a
+number gets those of its type.
 """
 
 from __future__ import annotations
@@ -121,7 +122,7 @@ class Interpreter:
                 self.state[node.attrs["container"], node.attrs["name"]] = inputs[0]
                 return inputs[0]
         try:
-            made = node.op.reference(*inputs, **self.attributes(node))
+            made = node.op.reference(*self.operands(node, inputs), **self.attributes(node))
         except GraphError as error:
             raise error.at(node.loc, node.describe()) from error.__cause__
         except (*UNCOMPUTABLE, ValueError, IndexError, MemoryError) as error:
@@ -136,6 +137,10 @@ class Interpreter:
             have = "has no value" if found is None else f"has shape {list(found.shape)}"
             raise RunError(f"variable {name!r} {have}", details=node.describe(), location=node.loc)
         return self.widen(found, kind)
+
+    def operands(self, node: Node, inputs: list[Any]) -> list[Any]:
+        kind = node.inputs[0].type if self.wide and node.op.name == "bitcast" else None
+        return [inputs[0].astype(kind.dtype.numpy)] if isinstance(kind, Type) else inputs
 
     def attributes(self, node: Node) -> dict[str, Any]:
         attrs = node.attrs.values_dict

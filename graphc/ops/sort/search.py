@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from graphc.errors import TraceError
 from graphc.ir.op import EXTENT, Attr, Compute, Library, Op, Sample
 from graphc.ir.sizes import Size
 from graphc.ir.types import (
@@ -43,7 +42,7 @@ from graphc.ops.record.value import (
     Value,
     as_value,
     common_element,
-    current,
+    counting,
     emit,
     emit_promoted,
     functions,
@@ -260,12 +259,10 @@ def need_size(name: str, size: Any, *arrays: ArrayLike) -> bool:
     cannot be: in the body of a loop or a branch."""
     if size is not None or not any(isinstance(x, Value) for x in arrays):
         return False
-    trace = current()
-    if trace is None or not trace.counts_sizes:
-        raise TraceError(
-            f"{name} of a traced array has a shape that depends on data",
-            hint=f"pass size= to fix it: gc.{name}(x, size=n, fill_value=0)",
-        )
+    counting(
+        f"{name} of a traced array has a shape that depends on data",
+        f"pass size= to fix it: gc.{name}(x, size=n, fill_value=0)",
+    )
     return True
 
 
