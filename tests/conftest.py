@@ -12,11 +12,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from effort import EFFORT
 from hypothesis import HealthCheck, settings
 
 import graphc as gc
+from graphc.codegen.tuning import tuned
 
 TESTS = Path(__file__).parent
+# Where machine code or tuned numbers are what is tested, LLVM works as it does for users. Elsewhere
+# it makes machine code of the same IR five times as fast; `make test-full` has users' everywhere.
+OF_CODE = {TESTS / name for name in ("codegen", "loops", "ops/math", "runtime")}
+OF_CODE |= {TESTS / "project" / "test_tuning.py", TESTS / "formats" / "onnx" / "test_kept.py"}
 
 # No clock decides a test: Hypothesis would fail those that take longer than usual.
 settings.register_profile("suite", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -47,14 +53,22 @@ def _share_out(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """All workers have the same list."""
-    items.sort(key=lambda item: item.path)
+    """All workers have the same list; what takes long comes first, so that none waits for it."""
+    items.sort(key=lambda item: (item.get_closest_marker("slow") is None, item.path))
 
 
 def pytest_collection_finish() -> None:
     """Modules, tests and their parameters stay: the collector need not go over them again."""
     collector.freeze()
     collector.set_threshold(500_000, 20, 50)
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """As good machine code as a test needs, in the processes that it starts, too."""
+    level = 2 if EFFORT > 1 or OF_CODE & {item.path, *item.path.parents} else 0
+    if tuned.machine_level != level:
+        tuned.machine_level = level
+        os.environ["GRAPHC_TUNING"] = f"codegen.machine_level={level}"
 
 
 @pytest.fixture
