@@ -417,7 +417,7 @@ def test_killed_runs_end_like_an_undisturbed_one(tmp_path: Path) -> None:
 
     whole, _ = start(tmp_path / "whole").communicate(timeout=300)
     moments, kills = random.Random(3), 0
-    for killed in range(rounds(2)):
+    for killed in range(rounds(1)):
         process = start(tmp_path / "killed")
         moment = moments.randrange(5 * killed % 40, 5 * killed % 40 + 5)  # of 50 steps
         while process.poll() is None and newest(tmp_path / "killed") < moment:

@@ -22,7 +22,7 @@ from graphc.ir.verify import verify
 from graphc.limits import limit
 from graphc.ops.record.value import emit
 
-COUNT = rounds(15)
+COUNT = rounds(10)
 
 
 def test_hostile_uses_are_refused_or_right() -> None:

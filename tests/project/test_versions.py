@@ -9,7 +9,7 @@ import tomllib
 from importlib.metadata import version
 
 import pytest
-from project import ROOT
+from project import ROOT, nodes_of
 
 from tools.versions import tried
 
@@ -49,7 +49,7 @@ def test_every_library_that_is_imported_is_declared() -> None:
     extras = str(PROJECT["project"]["optional-dependencies"])
     found: set[str] = set()
     for path in (ROOT / "graphc").rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in nodes_of(path):
             if isinstance(node, ast.Import):
                 found |= {alias.name.partition(".")[0] for alias in node.names}
             elif isinstance(node, ast.ImportFrom):

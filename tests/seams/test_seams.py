@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable
 
 import pytest
+from effort import few
 from project import environment
 
 from graphc.seams import cpython, glibc, lapack, llvmlite, locks, numba_objects
@@ -225,10 +226,13 @@ CUSTOM = """
 
 @pytest.mark.parametrize(
     "gone",
-    [
-        "import numba.core.codegen as c\ndel c.AOTCodeLibrary",
-        "import numba.core.codegen as c\ndel c.CPUCodeLibrary._optimize_final_module",
-    ],
+    few(
+        [
+            "import numba.core.codegen as c\ndel c.AOTCodeLibrary",
+            "import numba.core.codegen as c\ndel c.CPUCodeLibrary._optimize_final_module",
+        ],
+        1,
+    ),
 )
 def test_without_private_parts_of_numba(gone: str, tmp_path) -> None:
     pytest.importorskip("numba")

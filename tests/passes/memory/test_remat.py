@@ -152,7 +152,7 @@ def limited(function: Any, *args: Any) -> None:
     most = image.arena_bytes + sum(slot.nbytes for slot in image.results)
     fitted = 0
     shares = (1.4, 0.95, 0.9, 0.8, 0.7, 0.6)  # the first leaves room for stacks, which count
-    for share in few(shares, 3):
+    for share in few(shares, 2):
         try:
             made = gc.compile(function, threads=1, memory_limit=int(share * most))(*args)
         except gc.LimitError:
