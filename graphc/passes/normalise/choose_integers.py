@@ -6,6 +6,8 @@ a and b are i8 or u8 and their product is summed exactly in 32 bits, which a CPU
 four times the speed of f32.  Sums of constants are folded afterwards; everything behind the product
 runs on its finished tiles.  What a convolution reads around an image is p, which stands for zero.
 
+What is rounded to i8 on its way is rounded to u8 if that suits the machine better.
+
 Products of i32 give the same integers.  Products of f32 (between DequantizeLinear and
 QuantizeLinear, say) are rounded once, after the sum, and not in every term.
 """
@@ -60,6 +62,8 @@ def choose_integers(graph: Graph, config: Config) -> Graph:
         a, b = (affine(n, r) for n in node.inputs)
         if a is None or b is None or (a.numbers, b.numbers) == plain(node):
             return None
+        if typed(b.numbers).dtype is I8:
+            a = unsigned(a, r)
         made = rewritten(node, a, b, r)
         if made is not None:
             products.add(made)
@@ -201,6 +205,42 @@ def viewed(node: Node, r: Rewriter) -> Affine | None:
     if edge is None or around is None or around.any() or not single:
         return None
     return Affine(r.emit(node.op, (found.numbers, edge), node.attrs), found.zero, found.scale)
+
+
+def unsigned(found: Affine, r: Rewriter) -> Affine:
+    """Numbers that are rounded to i8 as u8, 128 more, with a zero that is 128 more: the machine
+    multiplies u8 by i8."""
+    source = found.numbers
+    if typed(source).dtype is not I8:
+        return found
+    if source.op.traits.pads:
+        inner = unsigned(Affine(source.inputs[0], found.zero), r)
+        edge = constant(source.inputs[1])
+        if inner.numbers is source.inputs[0] or edge is None:
+            return found
+        edges = made_of(edge.astype(np.int32) + 128, U8, r)
+        return Affine(
+            r.emit(source.op, (inner.numbers, edges), source.attrs), inner.zero, found.scale
+        )
+    if not source.op.traits.casts or not is_clipped(source.inputs[0]):
+        return found
+    units = r.emit(OPS["add"], (source.inputs[0], made_of(np.asarray(128), F32, r)))
+    numbers = r.emit(OPS["cast"], (units,), {"dtype": U8})
+    more = made_of(np.asarray(128), I32, r)
+    if found.zero is None:
+        return Affine(numbers, more, found.scale)
+    known = constant(found.zero)
+    zero = r.emit(OPS["add"], (found.zero, more)) if known is None else made_of(known + 128, I32, r)
+    return Affine(numbers, zero, found.scale)
+
+
+def is_clipped(units: Node) -> bool:
+    """Are numbers of f32 cut off to what i8 holds?"""
+    if units.op is not OPS["minimum"] or typed(units).dtype is not F32:
+        return False
+    low = units.inputs[0]
+    ends = constant(units.inputs[1]), constant(low.inputs[1]) if low.op is OPS["maximum"] else None
+    return all(e is not None and (e == end).all() for e, end in zip(ends, (127, -128), strict=True))
 
 
 def transposed(part: Node, view: Node, r: Rewriter) -> Node:

@@ -88,6 +88,25 @@ def test_convolutions_are_padded_with_their_zero(groups: int) -> None:
     assert made_integers(compiled, x, w, zero) == 1
 
 
+@pytest.mark.parametrize("zero", [0, -7])
+@pytest.mark.parametrize("padding", [0, 1])
+def test_what_is_rounded_to_i8_is_rounded_to_u8(zero: int, padding: int) -> None:
+    x = np.random.default_rng(1).uniform(-9, 9, (2, 4, 6, 5)).astype(F4)
+    w = drawn((40, 4, 3, 3), "i1", 2)
+
+    def layer(x: Any, w: Any) -> Any:
+        numbers = np.clip(np.rint(x / F4(0.05)) + F4(zero), -128, 127).astype(np.int8)
+        image = (numbers.astype(I4) - I4(zero)).astype(F4) * F4(0.05)
+        return gc.conv(image, w.astype(F4) * F4(0.01), padding=padding)
+
+    compiled = gc.compile(layer)
+    (expected,) = interpret(compiled.graph(x, w), (x, w))
+    np.testing.assert_allclose(compiled(x, w), expected, rtol=1e-5, atol=1e-5)
+    made = next(r for r in compiled.stages(x, w) if r[0] == "fold")[1]
+    (product,) = [n for n in made.nodes if n.op.name == "conv"]
+    assert str(product.inputs[0].inputs[0].type.dtype) == "u8"
+
+
 def test_steps_of_a_result_are_within_one_of_a_division() -> None:
     a, b, step = drawn((40, 70), "u1", 1), drawn((70, 24), "i1", 2), F4(0.0301)
     bias = np.linspace(-3, 3, 24, dtype=F4)
