@@ -54,6 +54,7 @@ class Judge(NamedTuple):
     arguments: tuple[Any, ...]
     devices: tuple[str, ...] = ()
     precision: str = "f32"
+    sizes: dict[str, tuple[str, ...]] | None = None
 
 
 def normal(*dims: int) -> np.ndarray[Any, Any]:
@@ -88,6 +89,9 @@ SMALL: dict[str, Callable[[], Judge]] = {
         lambda x, y: np.concatenate([x, y * 2, x[:, :7], y], 1), (normal(512, 100), normal(512, 60))
     ),
     "dot": lambda: Judge(lambda x, y: x @ y, (normal(1 << 18), normal(1 << 18))),
+    "open-rows": lambda: Judge(
+        lambda x: x - x.mean(1, keepdims=True), (normal(200, 33),), sizes={"x": ("n", "m")}
+    ),
     "short-rows": lambda: Judge(lambda x, v: x @ v, (normal(8192, 24), normal(24))),
     "matvec": lambda: Judge(lambda x, v: np.tanh(x) @ v, (normal(1024, 1024), normal(1024))),
     "thin": lambda: Judge(lambda x, w: x @ w.T, (normal(12, 1024), normal(1024, 1024))),
@@ -150,7 +154,7 @@ class Compiled(NamedTuple):
 
 def compiled(case: Judge) -> Compiled:
     options = {"devices": list(case.devices)} if case.devices else {}
-    function = gc.compile(case.function, precision=case.precision, **options)
+    function = gc.compile(case.function, precision=case.precision, sizes=case.sizes, **options)
     run = lambda: function(*case.arguments)  # noqa: E731
     run()
     images = function.executable(*case.arguments).image.images

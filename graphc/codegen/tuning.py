@@ -169,6 +169,10 @@ class CodegenTuning(Tuning):
         "halves of vectors, which cross fewer lines, in short loops")
     heavy_weight = number(96, 0, 10_000, "instructions", "softmax",
         "one masked loop against a loop and a rest")
+    short_rows = number(7, 0, 16, "vectors", "open-rows",
+        "rows of an open length written for each number of vectors against code")
+    row_versions = number(1000, 0, 1 << 20, "instructions", "open-rows",
+        "the same: instructions of all versions together")
     object_text = number(16_000, 1, 1 << 24, "characters", "compile",
         "objects compiled side by side against starting LLVM for each")
     machine_level = number(2, 0, 2, "level", "compile",

@@ -105,6 +105,8 @@ class Scope:
         fewest = None
         if low is not None:
             fewest = low // by if not isinstance(by, Size) else 0 if low >= 0 else None
+        if fewest is None and at_most(0, by) and at_most(by, over + 1):
+            fewest = 0  # a quotient that is rounded up
         return self._unknown("floor", (over, by), fewest, name)
 
     def _exact(self, over: Size, by: Size) -> int | Size | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -138,7 +139,33 @@ def test_positions_are_divided_by_sizes_ahead_of_the_loops_that_share_them() -> 
     kernel = Kernel("k", (sink,), 0, b.body, units=n, sizes=tuple(b.sizes))
     lines = emit(kernel, host()).splitlines()
     outer, inner, *_ = (k for k, line in enumerate(lines) if line.startswith("loop"))
-    assert [outer < k < inner for k, line in enumerate(lines) if "srem i64" in line] == [True]
+    divided = [k for k, line in enumerate(lines) if re.search(r"rem i64 %\w+, %", line)]
+    versions = sum(line.startswith("rows") for line in lines)
+    assert outer < divided[0] < inner and len(divided) == max(versions, 1)
+
+
+LENGTHS = (0, 1, 7, 8, 15, 16, 17, 31, 32, 33, 47, 48, 64, 65, 100, 112, 113, 128, 129, 256, 300)
+
+
+@pytest.mark.parametrize("kind", ["float32", "float64", "float16", "int8", "int64", "bool"])
+def test_short_rows_of_every_length_are_read_and_written_whole(kind: str) -> None:
+    """A row of few vectors has a version of its own, the last vector of any row a mask."""
+
+    def rows(x: Any) -> Any:
+        y = x.astype("f4")
+        return (
+            x[:, 1:],
+            y.sum(axis=1),
+            (y * 2).cumsum(axis=1)[:, -1:],
+            y - y.max(axis=1, initial=0)[:, None],
+        )
+
+    made = template(rows, [gc.spec(("n", "m"), kind)], {"n": 20, "m": 33}, threads=1)
+    rng = np.random.default_rng(0)
+    for m in LENGTHS[1:]:
+        x = (rng.standard_normal((5, m)) * 9).astype(kind)
+        got = made.run([x])
+        assert got is not None and not wrong(got, rows(x)), m
 
 
 def block_of_a_transformer(ids: Any, mask: Any, table: Any, w: Any, wide: Any, back: Any) -> Any:

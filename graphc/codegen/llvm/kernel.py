@@ -25,6 +25,7 @@ from graphc.codegen.llvm import scalar as llvm_scalar
 from graphc.codegen.llvm.loops import LoopWriter
 from graphc.codegen.llvm.module import Module, Slot
 from graphc.codegen.llvm.scalar import MEMORY, TYPES
+from graphc.codegen.llvm.short_rows import ShortRows, short_rows
 from graphc.codegen.llvm.target import Target
 from graphc.codegen.llvm.vector import vector_loops
 from graphc.codegen.llvm.vector_facts import VectorFacts, count_of, facts_of
@@ -52,6 +53,7 @@ from graphc.loops.nest import (
     postorder,
     walk,
 )
+from graphc.record import replace
 
 LINE = 64  # bytes
 _ALWAYS_KNOWN = ("const", "size", "param")
@@ -93,6 +95,8 @@ class KernelWriter(Statements[str], LoopWriter):
         self.depth = 0
         self.flag = ""  # the address of the cancel flag, where a loop looks at it
         self.sizes = {size: number for number, size in enumerate(kernel.sizes)}
+        self.short: ShortRows | None = None  # the version that is being written
+        self.known_facts: dict[int, VectorFacts | None] = {}
 
     def text(self) -> str:
         self.block(self.kernel.body)
@@ -280,6 +284,48 @@ class KernelWriter(Statements[str], LoopWriter):
     # -- loops
 
     def loop(self, statement: For) -> None:
+        rows = self.rows_of(statement)
+        if rows is None:
+            self.one_loop(statement)
+        else:
+            self.by_length(statement, rows)
+
+    def rows_of(self, statement: For) -> ShortRows | None:
+        """The rows in a loop of which there may be a version for each length that is short."""
+        if not self.sizes or self.short is not None or not self.in_vectors or self.groups:
+            return None
+        return short_rows(statement, self.module.target, self.facts)
+
+    def granules(self, loop: For) -> int:
+        """The vectors of a row, of the shortest kind, where that is known; else 0."""
+        return self.short.vectors_of(loop) if self.short is not None else 0
+
+    def facts(self, loop: For) -> VectorFacts | None:
+        if id(loop) not in self.known_facts:
+            self.known_facts[id(loop)] = facts_of(loop, self.kernel, self.changes)
+        return self.known_facts[id(loop)]
+
+    def by_length(self, statement: For, rows: ShortRows) -> None:
+        """A version of a loop for each number of vectors that a short row has, and one for all."""
+        start, stop = self.value(rows.row.start), self.value(rows.row.stop)
+        total = self.emit(f"sub nsw i64 {stop}, {start}")
+        more = self.emit(f"add nsw i64 {total}, {rows.granule - 1}")
+        vectors = self.emit(f"ashr i64 {more}, {rows.granule.bit_length() - 1}")
+        name = self.fresh("")
+        cases = " ".join(f"i64 {n}, label %rows{n}_{name}" for n in range(1, rows.most + 1))
+        self.lines.append(f"  switch i64 {vectors}, label %rows0_{name} [ {cases} ]")
+        for n in range(rows.most + 1):
+            self.lines.append(f"rows{n}_{name}:")
+            self.short = replace(rows, vectors=n)
+            self.scopes.append([])
+            self.one_loop(statement)
+            for expr in self.scopes.pop():
+                self.values.pop(expr, None)
+            self.lines.append(f"  br label %past{name}")
+        self.short = None
+        self.lines.append(f"past{name}:")
+
+    def one_loop(self, statement: For) -> None:
         start, stop = self.value(statement.start), self.value(statement.stop)
         if self.sizes:
             self.divide_ahead(statement)
@@ -295,7 +341,7 @@ class KernelWriter(Statements[str], LoopWriter):
         outer_status = self.status
         dissolved = statement.kind != "parallel" and dissolves(statement, bool(self.groups))
         plain = dissolved or self.groups or not self.in_vectors
-        vectors = None if plain else facts_of(statement, self.kernel, self.changes)
+        vectors = None if plain else self.facts(statement)
         grouped = statement.kind == "vector" and vectors is None
         if grouped:
             self.groups.append(self.module.note(distinct=True))
@@ -365,10 +411,13 @@ class KernelWriter(Statements[str], LoopWriter):
                 self.counted(start, stop, 1, kind, lambda i: self.iteration(statement, i))
             return
         even = count is not None and count % steps[0] == 0
+        short = self.granules(statement)
 
         def chunk(first: str) -> None:
             last = self.emit(f"add nsw i64 {first}, {steps[0]}")
-            if not even:
+            if short:
+                last = stop
+            elif not even:
                 last = self.emit(f"call i64 @llvm.smin.i64(i64 {last}, i64 {stop})")
             narrow = self.sums.narrow.get(statement.variable, [])
             summed = narrow or self.sums.partial[statement.variable]
@@ -383,7 +432,10 @@ class KernelWriter(Statements[str], LoopWriter):
                 self.slots[index] = outer
                 self.update(Register(index, outer[1]), "add", total)
 
-        self.counted(start, stop, steps[0], "serial", chunk)
+        if short:
+            chunk(start)
+        else:
+            self.counted(start, stop, steps[0], "serial", chunk)
 
     def watched(
         self,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from graphc.codegen.llvm import scalar as llvm_scalar
 from graphc.codegen.llvm.module import FunctionWriter, Slot, neutral, widened
 from graphc.codegen.llvm.scalar import INSTRUCTIONS, MEMORY, TYPES, literal
-from graphc.codegen.llvm.vector_facts import Shape, VectorFacts, split
+from graphc.codegen.llvm.vector_facts import Shape, Term, VectorFacts, split
 from graphc.ir.types import DType
 from graphc.loops.nest import Buffer, Expr, Register
 
@@ -31,12 +31,14 @@ class VectorWriter(FunctionWriter):
         self.before: list[str] = []
         self.start, self.at = "0", "0"
         self.total = ""  # iterations, where some of a vector's lanes may lie behind the last
+        self.full = 0  # iterations that there certainly are
         self.copy, self.mask = 0, ""  # whose turn it is
+        self.first_copy = 0
         self.masks: list[str] = []
         self.known: list[dict[Expr, str]] = []
         self.firsts: dict[Expr, str] = {}
         self.splats: dict[Expr, str] = {}
-        self.pointers: dict[tuple[int, frozenset[tuple[Expr, int]]], tuple[str, int]] = {}
+        self.pointers: dict[tuple[int, frozenset[tuple[Term, int]]], tuple[str, int]] = {}
         self.slots: dict[tuple[int, int], Slot] = {}
         self.sums: dict[tuple[int, int], str] = {}
 

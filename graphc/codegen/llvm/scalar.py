@@ -87,12 +87,14 @@ def _fma(w: Writer, expr: Expr, a: list[str]) -> str:
 
 
 def _known_positive(w: Writer, expr: Expr) -> str | None:
-    """How to divide when both operands are known to be non-negative and the divisor not zero."""
+    """How to divide when both operands are known to be non-negative."""
     if expr.dtype.name != "i64":
         return None
     x, y = w.range(expr.args[0]), w.range(expr.args[1])
-    if x is None or y is None or x[0] < 0 or y[0] < 1:
+    if x is None or y is None or x[0] < 0 or y[0] < 0:
         return None
+    if y[0] < 1:
+        return "i64 or zero"
     return "i32" if max(x[1], y[1]) < _SMALL else "i64"
 
 
@@ -105,6 +107,11 @@ def _division(w: Writer, expr: Expr, a: list[str]) -> str:
         return w.emit(f"zext i32 {w.emit(f'u{op} i32 {narrow[0]}, {narrow[1]}')} to i64")
     if width == "i64":
         return w.emit(f"u{op} i64 {a[0]}, {a[1]}")
+    if width is not None:
+        safe = w.emit(f"call i64 @llvm.umax.i64(i64 {a[1]}, i64 1)")
+        result = w.emit(f"u{op} i64 {a[0]}, {safe}")
+        zero = w.emit(f"icmp eq i64 {a[1]}, 0") if op == "div" else ""
+        return w.emit(f"select i1 {zero}, i64 0, i64 {result}") if zero else result
     kind, signed = TYPES[expr.dtype.name], expr.dtype.kind == "i"
     if expr.args[1].op == "const" and a[1] not in ("0", "-1"):
         return w.emit(f"{'s' if signed else 'u'}{op} {kind} {a[0]}, {a[1]}")

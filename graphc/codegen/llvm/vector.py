@@ -38,17 +38,22 @@ class VectorLoop(VectorWriter):
         k, name = self.kernel, self.kernel.fresh("")
         self.start = start
         k.lines += [f"  br label %before{name}", f"before{name}:"]
-        if count is None:
+        short = k.granules(self.facts.loop) if count is None else 0
+        if count is None and not short:
             runs = k.emit(f"icmp slt i64 {start}, {stop}")
             k.lines.append(f"  br i1 {runs}, label %ahead{name}, label %end{name}")
         else:
             k.lines.append(f"  br label %ahead{name}")
         k.lines.append(f"ahead{name}:")
         total = k.emit(f"sub nsw i64 {stop}, {start}") if count is None else str(count)
-        whole = self.whole(total)
+        whole = self.whole(total) if not short else "0"
         outer, k.lines = k.lines, []
         k.scopes.append([])
-        self.vectors(whole, total)
+        if short:
+            assert k.short is not None
+            self.few(short, k.short.granule, total)
+        else:
+            self.vectors(whole, total)
         body, k.lines = k.lines, outer
         k.lines += self.before
         k.lines += body
@@ -76,9 +81,55 @@ class VectorLoop(VectorWriter):
             self.total = total
             if left := int(total) - int(whole):
                 self.part(whole, str(int(whole) + lanes), -(-left // lanes))
+        elif self.shape.masked and self.shape.apart and copies > 1:
+            self.total = total
+            self.rest(whole, copies)
         elif copies > 1 or self.shape.masked:
             self.total = total
             self.part(whole, total, 1)
+
+    def few(self, granules: int, granule: int, total: str) -> None:
+        """All of a short row: of its vectors only the last one is cut."""
+        lanes, self.total = self.lanes, total
+        self.full = (granules - 1) * granule
+        count = -(-granules * granule // lanes)
+        if not self.shape.apart and count > 1:
+            self.full = 0
+            self.part("0", total, 1)
+            return
+        for first in range(0, count, self.shape.copies):
+            copies = min(self.shape.copies, count - first)
+            self.part(str(first * lanes), str((first + copies) * lanes), copies)
+
+    def rest(self, whole: str, copies: int) -> None:
+        """What is left of a count that is known when arrays come: a jump to as many whole vectors
+        as there are, the last of them first, and one that a mask cuts. Short loops are no more.
+
+            switch vectors:    3:  vector 1    2:  vector 0    1:  the last one, masked    0:
+        """
+        k, name, lanes = self.kernel, self.kernel.fresh(""), self.lanes
+        left = k.emit(f"sub nsw i64 {self.total}, {whole}")
+        left = k.emit(f"add nsw i64 {left}, {lanes - 1}")
+        vectors = k.emit(f"lshr i64 {left}, {lanes.bit_length() - 1}")
+        last = k.emit(f"add nsw i64 {vectors}, -1")
+        last = k.emit(f"add nsw i64 {whole}, {k.emit(f'mul nsw i64 {last}, {lanes}')}")
+        cases = " ".join(f"i64 {n}, label %rest{n}_{name}" for n in range(1, copies + 1))
+        k.lines.append(f"  switch i64 {vectors}, label %rest0_{name} [ {cases} ]")
+        for n in range(copies, 0, -1):
+            k.lines.append(f"rest{n}_{name}:")
+            self.first_copy = max(0, n - 2)
+            self.vector(last if n == 1 else whole, masked=n == 1)
+            k.lines.append(f"  br label %rest{n - 1}_{name}")
+        k.lines.append(f"rest0_{name}:")
+        self.first_copy = 0
+
+    def vector(self, at: str, masked: bool) -> None:
+        """One vector of the rest."""
+        self.at = at
+        self.pointers.clear()
+        self.known = [{}]
+        self.masks = [self.cut(0) if masked else ""]
+        self.block(self.facts.loop.body)
 
     def part(self, first: str, last: str, copies: int) -> None:
         """Iterations from first to last, with masks if there is a `total`."""
@@ -101,9 +152,11 @@ class VectorLoop(VectorWriter):
         """The mask of a vector so far ahead, if it may not be whole."""
         if not self.total or not self.shape.masked:
             return ""
-        if self.at.isdigit() and self.total.isdigit():
-            at = int(self.at) + ahead
-            if at + self.lanes <= int(self.total):
+        at = int(self.at) + ahead if self.at.isdigit() else 0
+        if self.at.isdigit() and at + self.lanes <= self.full:
+            return ""
+        if self.at.isdigit():
+            if self.total.isdigit() and at + self.lanes <= int(self.total):
                 return ""
             return lane_mask(self.kernel, self.total, str(at), self.lanes)
         return lane_mask(self.kernel, self.total, self.at, self.lanes)
@@ -112,7 +165,9 @@ class VectorLoop(VectorWriter):
 
     def turns(self) -> Iterator[None]:
         """Each copy after the other."""
-        for copy, (mask, values) in enumerate(zip(self.masks, self.known, strict=True)):
+        for copy, (mask, values) in enumerate(
+            zip(self.masks, self.known, strict=True), self.first_copy
+        ):
             self.copy, self.mask, self.values = copy, mask, values
             yield
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 
 from graphc.codegen.llvm.target import Target
 from graphc.codegen.tuning import tuned
+from graphc.ir.unknowns import Monomial
 from graphc.loops.facts import Changes, Range, dissolves
 from graphc.loops.nest import (
     Assign,
@@ -26,6 +27,7 @@ from graphc.loops.nest import (
 )
 from graphc.record import record
 
+Term = Expr | Monomial  # what an index is a sum of
 _MASKS = 512  # vector bits from which on every instruction takes a mask
 
 
@@ -179,10 +181,14 @@ def _inside(body: list[Statement]) -> Iterator[Statement]:
             yield from _inside(statement.body)
 
 
-def split(index: Expr) -> tuple[dict[Expr, int], int]:
+def split(index: Expr) -> tuple[dict[Term, int], int]:
     """An index as terms, each so many times, plus a constant."""
     if index.op == "const":
         return {}, int(index.data)
+    if index.op == "size":
+        parts = dict(index.data.terms)
+        constant = parts.pop((), 0)
+        return parts, constant
     if index.op in ("add", "sub"):
         (terms, constant), (others, more) = map(split, index.args)
         sign = 1 if index.op == "add" else -1
@@ -252,4 +258,4 @@ def _copies(facts: VectorFacts, trips: int | None) -> int:
     most = min(max(1, limit // max(1, facts.weight)), trips or tuned.most_copies, tuned.most_copies)
     even = [n for n in range(most, 0, -1) if trips is not None and trips % n == 0]
     enough = most - 1 if facts.carried else 1
-    return next((n for n in even if n >= enough), most if facts.carried else 1)
+    return next((n for n in even if n >= enough), most if facts.carried or trips is None else 1)

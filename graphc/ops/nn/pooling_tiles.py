@@ -28,7 +28,7 @@ from graphc.ops.record.families import FLOATS, define, require, require_dtype
 
 
 def _infer(name: str, x: AnyType, window: Ints) -> Type:
-    """The type of the pooled x[N, C, H, W]. Raises TypeRuleError unless windows tile it."""
+    """The type of the pooled x[N, C, H, W]; what no whole window is left of is not pooled."""
     x = tensor_type(name, x)
     require_dtype(name, x, FLOATS)
     fits = x.rank == 4 and len(window) == 2 and x.is_static
@@ -38,8 +38,6 @@ def _infer(name: str, x: AnyType, window: Ints) -> Type:
         math.prod(window) <= MOST_IN_WINDOW,
         f"{name}: a window of {list(window)} has more than {MOST_IN_WINDOW} elements",
     )
-    whole = x.dims[2] % window[0] == x.dims[3] % window[1] == 0
-    require(whole, f"{name}: windows of {list(window)} do not tile {x}")
     return tensor(x.dtype, (*x.dims[:2], x.dims[2] // window[0], x.dims[3] // window[1]))
 
 
@@ -52,7 +50,9 @@ class _Planes:
         self.images, self.channels, self.height, self.width = node.inputs[0].type.dims
         self.element = node.type.dtype
         self.lines = self.height // self.down
-        self.results = self.lines * (self.width // self.across)
+        self.columns = self.width // self.across
+        self.used = self.columns * self.across
+        self.results = self.lines * self.columns
 
     def plane(self) -> Any:
         return self.b.loop(self.images * self.channels, "parallel")
@@ -77,12 +77,12 @@ class _Planes:
 
     def pool(self, scratch: Sequence[Buffer]) -> None:
         b, (rows,) = self.b, scratch
-        across = b.integer(self.width // self.across)
+        across = b.integer(self.columns)
         with self.plane() as plane:
             with b.loop(self.lines) as line:
-                to = line * self.width
+                to = line * self.used
                 starts = [self.row(plane, line, k) for k in range(self.down)]
-                with b.loop(self.width, "vector") as j:
+                with b.loop(self.used, "vector") as j:
                     total = self.combined(self.value(start, j) for start in starts)
                     b.store(rows, to + j, total)
             place = self.place(plane)
@@ -139,9 +139,14 @@ def _count(node: Applied) -> int:
 
 def _split(x: Any, window: Ints) -> Any:
     """A view of x[N, C, H, W] as [N, C, H', W', window]."""
-    images, channels, height, width = x.shape
     down, across = window
-    split = x.reshape(images, channels, height // down, down, width // across, across)
+    height, width = (
+        extent // size * size for extent, size in zip(x.shape[2:], window, strict=True)
+    )
+    images, channels = x.shape[:2]
+    split = x[:, :, :height, :width].reshape(
+        images, channels, height // down, down, width // across, across
+    )
     return split.transpose(0, 1, 2, 4, 3, 5).reshape(
         images, channels, height // down, width // across, down * across
     )
@@ -165,6 +170,9 @@ def _choose_reference(x: Array, numbers: Array, kind: str, window: Ints) -> Any:
 
 def _infer_choose(x: AnyType, numbers: AnyType, *, kind: str, window: Ints) -> Type:
     pooled = _infer("tile_choose", x, window)
+    _, _, height, width = tensor_type("tile_choose", x).dims
+    whole = height % window[0] == width % window[1] == 0
+    require(whole, f"tile_choose: windows of {list(window)} do not tile {x}")
     require(numbers is pooled, f"tile_choose of {x} takes numbers of type {pooled}, got {numbers}")
     return tensor_type("tile_choose", x)
 
@@ -197,8 +205,9 @@ tile_pool_op = define(
             ([(2, 3, 6, 10)], {"kind": "max", "window": (2, 2)}),
             ([(1, 2, 9, 4)], {"kind": "min", "window": (3, 1)}),
             ([(2, 1, 4, 70)], {"kind": "sum", "window": (1, 5)}),
+            ([(2, 3, 5, 10)], {"kind": "max", "window": (2, 3)}),
         ],
-        [([(2, 3, 5, 10)], {"kind": "max", "window": (2, 2)})],
+        [([(3, 5, 10)], {"kind": "max", "window": (2, 2)})],
         dtypes=FLOATS,
         tolerance=2.0,
     ),

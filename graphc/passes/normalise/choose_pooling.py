@@ -46,7 +46,13 @@ def tiled_choice(node: Node, r: Rewriter) -> Node | None:
     """A spread to the places that such windows chose."""
     index, numbers = node.inputs
     choice = index.inputs[0] if index.op.traits.reshapes else index
-    if choice.op.name != "pool_choice" or not suits(choice) or node.after or choice.after:
+    if (
+        choice.op.name != "pool_choice"
+        or not suits(choice)
+        or not is_tiled(choice)
+        or node.after
+        or choice.after
+    ):
         return None
     assert isinstance(choice.type, Type)
     assert isinstance(node.type, Type)
@@ -58,14 +64,19 @@ def tiled_choice(node: Node, r: Rewriter) -> Node | None:
     return r.emit(OPS["reshape"], (made,), {"dims": node.type.dims})
 
 
+def is_tiled(choice: Node) -> bool:
+    """Does every element lie in a window?"""
+    extents = tensor_type(choice.inputs[0]).dims[2:]
+    return all(e % size == 0 for e, size in zip(extents, choice.attrs["window"], strict=True))
+
+
 def suits(node: Node) -> bool:
-    """Do the windows of a pool or choice tile narrow planes of x[N, C, H, W]?"""
+    """Do the windows of a pool or choice lie side by side in narrow planes of x[N, C, H, W]?"""
     x, window = node.inputs[0].type, node.attrs["window"]
     if not isinstance(x, Type) or not x.is_static or x.rank != 4 or len(window) != 2:
         return False
     apart = window == node.attrs["stride"] and max(node.attrs["dilation"]) == 1
-    whole = all(extent % size == 0 for extent, size in zip(x.dims[2:], window, strict=True))
-    if not (apart and whole and x.dtype.name in FLOATS and math.prod(window) > 1):
+    if not (apart and x.dtype.name in FLOATS and math.prod(window) > 1):
         return False
     narrow = hint_of(x.dims[3]) // window[1] <= tuned.pool_row
     return narrow and math.prod(window) <= tuned.pool_window and x.size > 0

@@ -1,0 +1,75 @@
+"""Rows of an open length, in a version for each number of vectors that a short one has.
+
+A loop over rows is written several times, one of which runs: what a row of so many vectors does is
+known then, as for an exact length. Masks and branches are those of the loop, not of its rows.
+
+    switch vectors of a row:      1: for all rows: one vector, masked
+                                  2: for all rows: a whole vector, a masked one
+                                  ...             any other: for all rows: loops
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from graphc.codegen.llvm.target import Target
+from graphc.codegen.llvm.vector_facts import VectorFacts, shape_of
+from graphc.codegen.tuning import tuned
+from graphc.ir.sizes import Size
+from graphc.loops.facts import dissolves
+from graphc.loops.nest import For, walk
+from graphc.record import record
+
+
+@record(frozen=True)
+class ShortRows:
+    """Rows of a loop: all of one length, and versions for 1 to `most` vectors of `granule`
+    elements. In one that is being written `vectors` says how many there are, 0 where any number.
+    """
+
+    row: For
+    length: Size
+    granule: int
+    most: int
+    vectors: int = 0
+
+    def vectors_of(self, loop: For) -> int:
+        """How many granules a loop certainly begins, 0 if that is not known."""
+        return self.vectors if length_of(loop) is self.length else 0
+
+
+def length_of(loop: For) -> Size | None:
+    """The iterations of a loop that are open and the same in all others around it."""
+    if loop.start.op != "const" or loop.stop.op != "size":
+        return None
+    length = loop.stop.data - int(loop.start.data)
+    return length if isinstance(length, Size) else None
+
+
+def short_rows(
+    statement: For, target: Target, facts_of: Callable[[For], VectorFacts | None]
+) -> ShortRows | None:
+    """The rows of a loop, if all of its vector loops are as long and versions of it are few."""
+    rows = [
+        s
+        for s in walk(statement.body)
+        if isinstance(s, For) and s.kind == "vector" and not dissolves(s, in_vector=False)
+    ]
+    lengths = {length_of(row) for row in rows if row.stop.op != "const"}
+    length = lengths.pop() if len(lengths) == 1 else None
+    if statement.kind == "vector" or length is None:
+        return None
+    lanes, light, heavy = [], 0, 0
+    for row in rows:
+        facts = facts_of(row) if length_of(row) is length else None
+        shape = shape_of(facts, target, None) if facts is not None else None
+        if facts is None or shape is None or not shape.masked:
+            return None
+        lanes.append(shape.lanes)
+        light += facts.weight if shape.apart else 0
+        heavy += 0 if shape.apart else facts.weight
+    most = tuned.short_rows
+    while most and light * most * (most + 1) // 2 + heavy * most > tuned.row_versions:
+        most -= 1
+    row = next(r for r in rows if length_of(r) is length)
+    return ShortRows(row, length, min(lanes), most) if most else None
