@@ -1,7 +1,7 @@
 """Random losses in random stages by random schedules have the gradients of the whole, in the
 memory that was planned.
 
-GRAPHC_FUZZ=n takes n times as many draws; 1,000 are GRAPHC_FUZZ=125.
+GRAPHC_FUZZ=n takes n times as many draws; 1,000 are GRAPHC_FUZZ=250.
 """
 
 from __future__ import annotations
