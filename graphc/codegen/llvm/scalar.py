@@ -157,7 +157,8 @@ def minmax(w: Writer, op: str, dtype: DType, a: Sequence[str], args: Sequence[Ex
     """The smaller or larger operand, NaN if either is.
 
     x86's instruction returns its second operand when one is NaN, so with a constant in first place
-    it already is the operation wanted; otherwise a compare and a blend put a first NaN back.
+    it already is the operation wanted; otherwise a compare and a blend put a first NaN back. LLVM
+    makes these of its intrinsic; of a select that says the same it made a second compare.
     """
     kind = TYPES[dtype.name]
     if dtype is BOOL:
@@ -167,16 +168,12 @@ def minmax(w: Writer, op: str, dtype: DType, a: Sequence[str], args: Sequence[Ex
     order = "olt" if op == "min" else "ogt"
     x, y = a
     known = [e.op == "const" and e.data != "nan" for e in args]
-    if w.zeros:
-        return intrinsic(w, f"{op}imum", dtype, a)
+    if w.zeros or not any(known):
+        return intrinsic(w, f"{op}imum", dtype, a, "" if w.zeros else " nsz")
     if known[1:] == [True]:
         x, y = y, x
     better = w.emit(f"fcmp {order} {kind} {x}, {y}")
-    picked = w.emit(f"select i1 {better}, {kind} {x}, {kind} {y}")
-    if any(known):
-        return picked
-    lost = w.emit(f"fcmp uno {kind} {x}, {x}")
-    return w.emit(f"select i1 {lost}, {kind} {x}, {kind} {picked}")
+    return w.emit(f"select i1 {better}, {kind} {x}, {kind} {y}")
 
 
 def _rounding(w: Writer, expr: Expr, a: list[str]) -> str:
