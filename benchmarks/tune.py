@@ -104,6 +104,7 @@ SMALL: dict[str, Callable[[], Judge]] = {
         lambda x, y: np.concatenate([x[:9] + y, x[9:]]) * 2, (normal(900, 99), normal(9, 99))
     ),
     "sort-rows": lambda: Judge(lambda x: np.sort(x, -1), (normal(512, 500),)),
+    "argmax": lambda: Judge(np.argmax, (normal(1 << 20),)),
     "sort-one": lambda: Judge(lambda x: np.sort(x, -1), (normal(7, 40),)),
     "topk": lambda: Judge(lambda x: gc.topk(x, 50), (normal(64, 2000),)),
     "cumsum": lambda: Judge(lambda x: np.cumsum(x, 0), (normal(256, 1000),)),

@@ -45,6 +45,12 @@ class OpsTuning(Tuning):
     insertion_row = number(32, 0, 1024, "keys in a row", "sort-one",
         "insertion against radix passes")
 
+    # Reductions (reduce/).
+    place_block = number(1024, 16, 1 << 20, "elements", "argmax",
+        "a block that is looked through again against extremes of blocks")
+    place_blocks = number(64, 1, 1 << 20, "blocks", "argmax",
+        "one sweep over memory against kernels of a short row")
+
     # Linear algebra (linalg/), running totals, gradients.
     solved_alone = number(8, 0, 64, "right sides", "solve",
         "right sides one by one against blocks of them")

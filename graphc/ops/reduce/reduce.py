@@ -36,6 +36,7 @@ from graphc.ops.record.families import (
 )
 from graphc.ops.record.value import Value, as_value, element_of, emit, functions, public
 from graphc.ops.reduce import reduce_gradients as rules
+from graphc.ops.tuning import tuned
 
 AXES = (Attr("axes", "ints", within=AXIS), Attr("keepdims", "bool", False))
 
@@ -179,15 +180,22 @@ def highest(element: DType) -> float | int:
 def _first_place(extreme: str) -> Callable[..., Any]:
     """argmax in two sweeps that vectorise: the extreme, then the first place that equals it.
 
-    A NaN makes the extreme NaN, which nothing equals: then the first NaN is the place.
+    A NaN makes the extreme NaN, which nothing equals: then the first NaN is the place.  A long row
+    is swept once: the extremes of its blocks, then the first of the blocks that has the greatest.
     """
 
     def expand(x: Any, *, axes: tuple[int, ...], keepdims: bool) -> Any:
-        f, axis = functions, axes[0]
-        x = f.astype(x, as_dtype("i8")) if x.element is BOOL else x
-        extent = x.shape[axis]
+        x = functions.astype(x, as_dtype("i8")) if x.element is BOOL else x
+        (axis,), extent = axes, x.shape[axes[0]]
+        last = axis == len(x.shape) - 1
+        if last and isinstance(extent, int) and extent >= tuned.place_blocks * tuned.place_block:
+            return in_blocks(x, extent, keepdims)
+        return first(x, axis, keepdims)
+
+    def first(x: Any, axis: int, keepdims: bool) -> Any:
+        f, extent = functions, x.shape[axis]
         place = I32 if isinstance(extent, int) and extent < 2**31 else I64
-        best = emit(extreme, x, axes=axes, keepdims=True)
+        best = emit(extreme, x, axes=(axis,), keepdims=True)
         found = f.equal(x, best)
         if x.element.is_float:
             found = f.logical_or(found, f.isnan(x))
@@ -195,8 +203,22 @@ def _first_place(extreme: str) -> Callable[..., Any]:
         places = f.reshape(emit("iota", extent=extent, dtype=place), column)
         # A literal of the right type needs no kernel that casts it.
         none = as_value(np.asarray(extent, place.numpy) if isinstance(extent, int) else extent)
-        first = f.where(found, places, f.astype(none, place))
-        return f.astype(emit("min", first, axes=axes, keepdims=keepdims), I64)
+        which = f.where(found, places, f.astype(none, place))
+        return f.astype(emit("min", which, axes=(axis,), keepdims=keepdims), I64)
+
+    def in_blocks(x: Any, extent: int, keepdims: bool) -> Any:
+        """The last block ends with the row: what it shares with the one before has been seen."""
+        f, axis, size = functions, len(x.shape) - 1, tuned.place_block
+        whole = extent // size * size
+        blocks = f.reshape(x[..., :whole], (*x.shape[:-1], whole // size, size))
+        tops = emit(extreme, blocks, axes=(axis + 1,), keepdims=False)
+        if whole < extent:
+            rest = emit(extreme, x[..., whole:], axes=(axis,), keepdims=True)
+            tops = f.concatenate([tops, rest], axis)
+        start = f.minimum(first(tops, axis, True) * size, extent - size)
+        block = f.take_along_axis(x, start + f.arange(size), axis)
+        made = start + first(block, axis, True)
+        return made if keepdims else f.reshape(made, made.shape[:-1])
 
     return expand
 

@@ -14,6 +14,7 @@ from graphc.errors import GraphError
 from graphc.ir.types import DTYPES
 from graphc.ops.record.value import NUMPY, PUBLIC
 from graphc.ops.reference.interpreter import interpret
+from graphc.ops.tuning import tuned
 
 NAMES = [n for n in DTYPES if n != "bf16"]
 RTOL = {"f16": 2e-3, "bf16": 2e-2, "f32": 2e-6, "f64": 1e-13, "c64": 4e-6, "c128": 1e-13}
@@ -162,3 +163,24 @@ def test_variance_of_too_few_numbers_is_nan(function, ddof: int, axis: int | Non
     x = np.array([[1, np.nan, 3.0], [np.nan] * 3, [1, 2, np.nan], [2, 3, 4]])
     made = gc.compile(lambda x: function(x, axis=axis, ddof=ddof))(x)
     np.testing.assert_allclose(made, function(x, axis=axis, ddof=ddof), rtol=1e-12)
+
+
+LONG = tuned.place_block * tuned.place_blocks
+
+
+@pytest.mark.parametrize("kind", ["f4", "i4", "?"])
+def test_the_place_in_a_long_row_is_the_first(kind: str) -> None:
+    """One sweep in blocks: ties, NaN, and a last block that is not full."""
+    top, low = gc.compile(np.argmax), gc.compile(lambda x: np.argmin(x, -1, keepdims=True))
+    for length in (LONG, LONG + 1, LONG + tuned.place_block - 1):
+        x = np.ones(length, kind)
+        rows = [x]
+        for places in ((length - 1,), (LONG - 1, 0), (5000, 4999, length - 2)):
+            for value in (2, 0, np.nan) if kind == "f4" else (2, 0):
+                row = x.copy()
+                row[list(places)] = value
+                rows.append(row)
+        for row in rows:
+            assert top(row) == np.argmax(row)
+        stack = np.stack(rows)
+        np.testing.assert_array_equal(low(stack), np.argmin(stack, -1, keepdims=True))
