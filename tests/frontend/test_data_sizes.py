@@ -515,3 +515,13 @@ def test_the_example_keeps_the_boxes_that_a_loop_keeps():
                 kept.append(place)
         np.testing.assert_allclose(compiled(boxes, scores), best[kept])
     assert len(compiled.compiles) <= 2
+
+
+def test_messages_say_what_a_count_is():
+    """A shape that the run decides has a name of its own, which nobody has given."""
+    with pytest.raises(GraphError, match=r"count0: as many elements as the run finds at .*:\d+"):
+        gc.compile(lambda x: x[x > 0] + np.ones(7))(X[:9])
+    with pytest.raises(GraphError, match=r"gc\.arange\(gc\.ceil\(n\)\.astype\('i64'\)\)"):
+        gc.compile(lambda n: gc.arange(n))(np.float32(3.5))
+    made = gc.compile(lambda n: gc.arange(gc.ceil(n).astype("i64")) * 2 + 1)(np.float32(3.5))
+    np.testing.assert_array_equal(made, [1, 3, 5, 7])

@@ -7,7 +7,7 @@ import re
 import types
 import warnings
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field
 from time import perf_counter
 from typing import Any, TypeVar
@@ -19,7 +19,7 @@ from graphc.errors import GraphError, GraphHint, TraceError
 from graphc.frontend.trace.tracer import Tracer
 from graphc.frontend.trace.tree import TreeDef, flatten, leaf_names, unique_names
 from graphc.ir.graph import Builder, Graph, Location, Node, is_same
-from graphc.ir.op import OPS
+from graphc.ir.op import OPS, Op
 from graphc.ir.sizes import Scope, Size
 from graphc.ir.types import Dim, DType, Type
 from graphc.ir.user_lines import locate, location_of, user_file
@@ -78,6 +78,20 @@ class FunctionTrace(Trace):
         """From here on every operation on one of its tracers raises TraceError."""
         self.locate = _escaped
         self.closed = True
+
+    def emit(self, op: Op, nodes: tuple[Node, ...], attrs: Mapping[str, Any], **fields: Any) -> Any:
+        try:
+            return super().emit(op, nodes, attrs, **fields)
+        except GraphError as error:
+            error.details += tuple(self._told(error.message))
+            raise
+
+    def _told(self, message: str) -> Iterator[str]:
+        """What the counts are that a message speaks of."""
+        for symbol, node in self.counts.items():
+            if re.search(rf"\b{symbol}\b", message):
+                where = f" at {node.loc[0]}:{node.loc[1]}" if node.loc else ""
+                yield f"{symbol}: as many elements as the run finds{where}"
 
     def data_size(self, name: str, count: Value) -> Any:
         inner = current()

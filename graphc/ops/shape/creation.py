@@ -100,7 +100,7 @@ def _bound(value: Any) -> Any:
     if isinstance(value, Value):
         raise TraceError(
             "arange with a traced bound has a length that depends on data",
-            hint="use gc.arange(n) with a fixed n, and arithmetic on it",
+            hint="a single integer n is counted: gc.arange(gc.ceil(n).astype('i64'))",
         )
     return value.item() if isinstance(value, np.generic | np.ndarray) else value
 
