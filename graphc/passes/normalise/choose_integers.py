@@ -149,51 +149,51 @@ def affine(node: Node, r: Rewriter) -> Affine | None:
     return found if moved is None else Affine(moved, None, found.scale)
 
 
-def scaled(node: Node, r: Rewriter) -> Affine | None:
-    """(numbers - zero) * scale, seen through views."""
+def scaled(node: Node, r: Rewriter, left: int = LONGEST_TAIL) -> Affine | None:
+    """(numbers - zero) * scale, seen through views, at most so many nodes deep."""
     op = node.op
-    if typed(node).dtype is I32:
-        return shifted(node, r)
+    if typed(node).dtype is I32 or not left:
+        return shifted(node, r, left) if left else None
     if op.traits.casts:
         source = node.inputs[0]
-        return Affine(source) if typed(source).dtype in BYTES else integers(source, r)
+        if typed(source).dtype in BYTES:
+            return Affine(source)
+        return shifted(source, r, left - 1) if typed(source).dtype is I32 else None
     if op is OPS["mul"]:
         for x, scale in (node.inputs, node.inputs[::-1]):
-            found = scaled(x, r) if typed(x).dims == typed(node).dims else None
-            if found is not None and found.scale is None and is_few(scale):
+            alike = typed(x).dims == typed(node).dims and is_few(scale)
+            found = scaled(x, r, left - 1) if alike else None
+            if found is not None and found.scale is None:
                 return Affine(found.numbers, found.zero, scale)
         return None
-    return viewed(node, r)
+    return viewed(node, r, left)
 
 
-def integers(node: Node, r: Rewriter) -> Affine | None:
-    return shifted(node, r) if typed(node).dtype is I32 else None
-
-
-def shifted(node: Node, r: Rewriter) -> Affine | None:
+def shifted(node: Node, r: Rewriter, left: int) -> Affine | None:
     """(numbers - zero), i32."""
+    if node.op.traits.casts and typed(node.inputs[0]).dtype in BYTES:
+        return Affine(node.inputs[0])
     value = constant(node)
     if value is not None:
         made = as_bytes(value, r)
         return None if made is None else Affine(made)
-    if node.op.traits.casts:
-        return Affine(node.inputs[0]) if typed(node.inputs[0]).dtype in BYTES else None
-    if node.op is OPS["sub"]:
+    if node.op is OPS["sub"] and left:
         x, zero = node.inputs
-        found = shifted(x, r) if typed(x).dims == typed(node).dims else None
-        if found is not None and found.zero is None and is_few(zero):
+        alike = typed(x).dims == typed(node).dims and is_few(zero)
+        found = shifted(x, r, left - 1) if alike else None
+        if found is not None and found.zero is None:
             return Affine(found.numbers, zero)
         return None
-    return viewed(node, r)
+    return viewed(node, r, left)
 
 
-def viewed(node: Node, r: Rewriter) -> Affine | None:
+def viewed(node: Node, r: Rewriter, left: int) -> Affine | None:
     """A transpose or padding of such numbers; what is padded has one zero for all, and is padded
     with it."""
     traits = node.op.traits
-    if not (traits.permutes or traits.pads):
+    if not (traits.permutes or traits.pads) or not left:
         return None
-    found = scaled(node.inputs[0], r)
+    found = scaled(node.inputs[0], r, left - 1)
     if found is None:
         return None
     if traits.permutes:
@@ -213,7 +213,7 @@ def unsigned(found: Affine, r: Rewriter) -> Affine:
     source = found.numbers
     if typed(source).dtype is not I8:
         return found
-    if source.op.traits.pads:
+    if source.op.traits.pads and not source.inputs[0].op.traits.pads:
         inner = unsigned(Affine(source.inputs[0], found.zero), r)
         edge = constant(source.inputs[1])
         if inner.numbers is source.inputs[0] or edge is None:
@@ -278,14 +278,14 @@ def is_within(zero: Node, dtype: DType) -> bool:
     return zero.op.traits.casts and typed(zero.inputs[0]).dtype is dtype
 
 
-def constant(node: Node) -> np.ndarray | None:
+def constant(node: Node, left: int = LONGEST_TAIL) -> np.ndarray | None:
     """The value of a constant, also one that is widened or reshaped on its way."""
     if node.op.traits.constant:
         array: np.ndarray = node.attrs["value"].array
         return array
-    if not node.op.traits.casts and not node.op.traits.reshapes:
+    if not left or not (node.op.traits.casts or node.op.traits.reshapes):
         return None
-    value = constant(node.inputs[0])
+    value = constant(node.inputs[0], left - 1)
     if value is None or (node.op.traits.casts and value.dtype.kind not in "iu"):
         return None
     return value.astype(typed(node).dtype.numpy).reshape(typed(node).dims)

@@ -147,6 +147,16 @@ def test_depthwise_convolutions_read_bytes(kind: str) -> None:
     assert windows.attrs["zero"] == 131
 
 
+def test_operands_are_looked_into_for_a_few_nodes() -> None:
+    def squared(x: Any) -> Any:
+        for _ in range(400):
+            x = (x * x).T
+        return x @ x
+
+    x = np.full((1, 1), 1, F4)
+    assert made_integers(gc.compile(squared), x) == 0
+
+
 def test_what_stays_as_it_is() -> None:
     a, b, long = drawn((8, 16), "i1", 1), drawn((16, 8), "i1", 2), drawn((1, 40_000), "u1", 3)
     t = np.linspace(0.1, 1, 16, dtype=F4)
