@@ -6,26 +6,41 @@ from pathlib import Path
 
 import click
 
-from graphc.cli.common import MODEL, json_option, limit_options, print_json, read_feeds
+from graphc.cli.common import MODEL, json_option, limit_options, print_json, print_table, read_feeds
 from graphc.cli.compile import binding_option, parse_bindings
+
+MISMATCH = 3  # exit status
 
 
 @click.command("convert")
-@click.argument("source", type=MODEL)
-@click.option("-o", "--output", type=MODEL, required=True, help="The file to write.")
+@click.argument("source", type=MODEL, required=False)
+@click.option("-o", "--output", type=MODEL, help="The file to write.")
+@click.option("--check", is_flag=True, help="Check how weights are converted instead.")
 @click.option("--feed", "feeds", multiple=True, metavar="NAME=FILE", help="Try it on these.")
 @binding_option
 @limit_options
 @json_option
 def convert_command(
-    source: Path, output: Path, feeds: tuple[str, ...], bindings: tuple[str, ...], as_json: bool
+    source: Path | None,
+    output: Path | None,
+    check: bool,
+    feeds: tuple[str, ...],
+    bindings: tuple[str, ...],
+    as_json: bool,
 ) -> None:
     """Write the model SOURCE (.gir, .onnx, .pt2) as OUTPUT (.onnx, .gir; .dot for Graphviz), or its
     constants and variables (.npz, .safetensors); or weights (.npz, .safetensors, .index) as such a
     file.
 
-    An ONNX model is checked before its file appears.
+    An ONNX model is checked before its file appears.  With --check alone, layers of gc.nn, PyTorch
+    and Keras are built with the same weights and run on the same inputs.
     """
+    if check:
+        if source is not None or output is not None:
+            raise click.UsageError("--check takes no files")
+        return _check(as_json)
+    if source is None or output is None:
+        raise click.UsageError("name a SOURCE and an --output, or --check")
     from graphc.formats.convert import convert
 
     given = read_feeds(feeds)
@@ -38,3 +53,20 @@ def convert_command(
     click.echo(f"{output}: {output.stat().st_size:,} bytes{passed}")
     for reason in made.left_out:
         click.echo(f"left out: {reason}")
+
+
+def _check(as_json: bool) -> None:
+    """Compare converted weights; exits with MISMATCH where some make another layer."""
+    from graphc.learn.nn import conversion_checks
+
+    found = list(conversion_checks.check_conversions())
+    wrong = [outcome for outcome in found if not outcome.passed]
+    rows = [
+        (o.name, o.width, o.beside, o.told or f"equal, at most {o.error:.1e} apart") for o in found
+    ]
+    if as_json:
+        print_json({"checks": [dict(zip(("layer", "width", "beside", "found"), r)) for r in rows]})
+    else:
+        print_table("weights there and back", ["layer", "width", "beside", "found"], rows)
+    if wrong:
+        raise SystemExit(MISMATCH)

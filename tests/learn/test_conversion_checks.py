@@ -1,0 +1,39 @@
+"""graphc convert --check: weights there and back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from graphc.cli import main
+from graphc.learn.nn import conversion_checks
+
+
+def test_all_layers_beside_whatever_is_installed() -> None:
+    found = list(conversion_checks.check_conversions(trials=2))
+    assert all(outcome.passed for outcome in found), found
+    assert len({outcome.name for outcome in found}) == 9
+    judged = {outcome.beside for outcome in found if not outcome.told}
+    assert "interpreter" in judged
+
+
+def test_a_wrong_conversion_is_told(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("torch", reason="weights go to PyTorch")
+    part = conversion_checks.state_dict
+
+    def swapped(layer: Any, *given: Any) -> Any:
+        made = part(layer, *given)
+        return {k: v[::-1] for k, v in made.items()} if "Dense" in repr(layer) else made
+
+    monkeypatch.setattr(conversion_checks, "state_dict", swapped)
+    monkeypatch.setattr(conversion_checks, "TRIALS", 1)
+    with pytest.raises(SystemExit) as ended:
+        main(["convert", "--check"])
+    assert ended.value.code == 3
+    assert "DIFFERENT" in capsys.readouterr().out
+    with pytest.raises(SystemExit) as ended:
+        main(["convert", "--check", "m.onnx"])
+    assert ended.value.code == 2
