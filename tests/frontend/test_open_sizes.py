@@ -109,6 +109,33 @@ def test_every_length_takes_a_few_compilations():
     assert len(alone.compiles) <= 4
 
 
+def attending(p, x):
+    q = (x @ p["w"]).reshape(*x.shape[:2], 2, 4).transpose(0, 2, 1, 3)
+    scores = np.exp(q @ q.transpose(0, 1, 3, 2))
+    return ((scores / scores.sum(axis=-1, keepdims=True)) @ q).mean()
+
+
+def recurring(p, x):
+    def step(h, row):
+        h = np.tanh(row @ p["w"] + h @ p["w"])
+        return h, h
+
+    return (gc.scan(step, np.zeros(x.shape[1:]), x)[1] ** 2).mean()
+
+
+@pytest.mark.parametrize("loss", [attending, recurring])
+def test_training_steps_with_a_batch_or_a_length_of_one_take_three_compilations(loss):
+    step, exact = (gc.compile(gc.value_and_grad(loss), sizes=s) for s in (None, "exact"))
+    rng = np.random.default_rng(0)
+    p = {"w": rng.standard_normal((8, 8)) / 4}
+    for b, t in ((8, 12), (1, 12), (3, 5), (2, 9), (1, 1), (6, 7), (13, 2), (1, 33)):
+        x = rng.standard_normal((b, t, 8))
+        (got, grads), (want, wanted) = step(p, x), exact(p, x)
+        np.testing.assert_allclose(got, want)
+        np.testing.assert_allclose(grads["w"], wanted["w"], rtol=1e-6, atol=1e-12)
+    assert len(step.compiles) <= 3
+
+
 def test_what_needs_the_number_is_compiled_for_each_size():
     def powers(x):
         made = x

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Sequence
 
 from graphc.ir.graph import Builder, Graph, Node, node_effect
 from graphc.ir.op import Effect, Scalar
+from graphc.ir.sizes import by_example
 from graphc.ir.types import AnyType, StackType, Type, leaves
 from graphc.ops.autodiff.vjp import Note, differentiate, zeros
 from graphc.ops.control.control import param_node
@@ -140,7 +141,13 @@ class _Cut:
         return looked_at
 
     def thin(self) -> None:
-        """Drop the saved values that follow, in few operations, from others or from less."""
+        """Drop the saved values that follow, in few operations, from others or from less, at the
+        sizes at hand: for any others it is right, too.
+        """
+        with by_example():
+            self._thin()
+
+    def _thin(self) -> None:
         for node in reversed(self.graph.nodes):
             if node not in self.saved or not is_light(node):
                 continue

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from string import ascii_lowercase
 from typing import Any
 
@@ -9,8 +10,9 @@ import numpy as np
 
 from graphc.errors import TypeRuleError
 from graphc.ir.op import Contraction, Op
+from graphc.ir.sizes import Size
 from graphc.ir.traits import Traits
-from graphc.ir.types import BOOL, I32, AnyType, DType, Type, definitely_different, tensor
+from graphc.ir.types import BOOL, I32, AnyType, Dim, DType, Type, definitely_different, tensor
 from graphc.ops.record.arguments import Applied, Array, ArrayLike
 from graphc.ops.record.batching import Lanes, elementwise, reshaped
 from graphc.ops.record.dims import rank_of, row_major_strides, samples_of, shape_of
@@ -95,21 +97,21 @@ def left_gradient(ct: Value, a: Value, b: Value) -> Any:
     """ct b^T for the product a b, as a contraction of the arrays as they lie that also sums over
     the axes of the stack along which a was broadcast.
     """
-    rank = rank_of(ct)
+    whole = shape_of(ct)
     (made, dense), (second, right) = (
-        _named_axes(x, rank, ends) for x, ends in ((ct, "IJ"), (b, "KJ"))
+        _named_axes(x, whole, ends) for x, ends in ((ct, "IJ"), (b, "KJ"))
     )
-    first, _ = _named_axes(a, rank, "IK")
+    first, _ = _named_axes(a, whole, "IK")
     return reshape(emit("einsum", dense, right, equation=f"{made},{second}->{first}"), shape_of(a))
 
 
 def right_gradient(ct: Value, a: Value, b: Value) -> Any:
     """a^T ct for the product a b, likewise."""
-    rank = rank_of(ct)
+    whole = shape_of(ct)
     (first, left), (made, dense) = (
-        _named_axes(x, rank, ends) for x, ends in ((a, "IK"), (ct, "IJ"))
+        _named_axes(x, whole, ends) for x, ends in ((a, "IK"), (ct, "IJ"))
     )
-    second, _ = _named_axes(b, rank, "KJ")
+    second, _ = _named_axes(b, whole, "KJ")
     return reshape(emit("einsum", left, dense, equation=f"{first},{made}->{second}"), shape_of(b))
 
 
@@ -117,15 +119,20 @@ def _matmul_gradient(ct: Value, result: Value, a: Value, b: Value) -> tuple[Any,
     return left_gradient(ct, a, b), right_gradient(ct, a, b)
 
 
-def _named_axes(x: Value, rank: int, ends: str) -> tuple[str, Any]:
+def _named_axes(x: Value, whole: Sequence[int | Dim], ends: str) -> tuple[str, Any]:
     """Stacked matrices without the axes of the stack that have extent 1, and letters for the rest;
-    the stack's are the same in all arrays that broadcast to one rank.
+    the stack's are the same in all arrays that broadcast to one shape. An open extent that is the
+    whole one is that for 1, too.
     """
     dims = shape_of(x)
-    lead = rank - len(dims)
-    letters = [ascii_lowercase[lead + k] for k, d in enumerate(dims[:-2]) if d != 1]
-    kept = (d for d in dims[:-2] if d != 1)
-    return "".join(letters) + ends, reshape(x, (*kept, *dims[-2:]))
+    lead = len(whole) - len(dims)
+    kept = [
+        k
+        for k, d in enumerate(dims[:-2])
+        if (isinstance(d, Size) and d is whole[lead + k]) or d != 1
+    ]
+    letters = [ascii_lowercase[lead + k] for k in kept]
+    return "".join(letters) + ends, reshape(x, (*(dims[k] for k in kept), *dims[-2:]))
 
 
 def _batch_matmul(op: Op, lanes: Lanes, a: Value, b: Value) -> Any:
