@@ -136,6 +136,15 @@ def test_training_steps_with_a_batch_or_a_length_of_one_take_three_compilations(
     assert len(step.compiles) <= 3
 
 
+def test_an_array_of_outside_is_sliced_by_an_open_size():
+    places = np.arange(64.0)
+    compiled = gc.compile(lambda x: x + places[: x.shape[0]])
+    for n in (3, 5, 64, 2, 33):
+        np.testing.assert_allclose(compiled(np.zeros(n)), places[:n])
+    assert len(compiled.compiles) == 2
+    assert "f64[n]" in gc.show(compiled.graph(gc.spec(("n",), "f64")))
+
+
 def test_what_needs_the_number_is_compiled_for_each_size():
     def powers(x):
         made = x

@@ -23,7 +23,8 @@ from graphc.frontend.trace.operands import any_unknown, leaves, mapped, plain
 from graphc.frontend.trace.tracer import Tracer
 from graphc.frontend.trace.views import Link, Storage
 from graphc.ir.graph import Node
-from graphc.ir.types import Type, dtype, tensor
+from graphc.ir.sizes import Size
+from graphc.ir.types import Dim, Type, dtype, tensor
 from graphc.ops.record.value import Trace, current
 
 Array = np.ndarray[Any, Any]
@@ -35,6 +36,15 @@ def is_element(kind: np.dtype[Any]) -> bool:
         return dtype(kind) is not None
     except GraphError:
         return False
+
+
+def has_open_size(index: Any) -> bool:
+    """Whether an index says what to take by a size that is open: NumPy would ask for its number."""
+    for part in index if isinstance(index, tuple) else (index,):
+        ends = (part.start, part.stop, part.step) if isinstance(part, slice) else (part,)
+        if any(isinstance(end, Size | Dim) for end in ends):
+            return True
+    return False
 
 
 class KnownArray(Tracer):
@@ -107,7 +117,7 @@ class KnownArray(Tracer):
 
     def __getitem__(self, index: Any) -> Any:
         array = self.known
-        if array is None or any_unknown(index):
+        if array is None or any_unknown(index) or has_open_size(index):
             return super().__getitem__(index)
         given, index = index, plain(index)
         made = array[index]
