@@ -25,7 +25,7 @@ from benchmarks.suite import CASES
 ROOT = Path(__file__).parents[1]
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "GRAPHC_THREADS")
 CACHE_VARIABLES = ("GRAPHC_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "JAX_COMPILATION_CACHE_DIR")
-PACKAGES = ("graphc", "numpy", "torch", "jax", "onnxruntime", "llvmlite")
+PACKAGES = ("graphc", "numpy", "torch", "jax", "onnxruntime", "openvino", "numexpr", "llvmlite")
 
 
 def environment(threads: int, cache: str | None = None) -> dict[str, str]:

@@ -305,11 +305,16 @@ def reduced(net: Any, name: str, x: str, axis: int | None) -> Any:
 # -- what moves elements --------------------------------------------------------------------------
 
 
+def rows(xp: Any, x: Any) -> Any:
+    """A copy whose rows lie one after another; NumPy's own would lie as x does."""
+    return xp.copy(x, order="C")
+
+
 def movement() -> Iterator[Swept]:
     moves: dict[str, tuple[Function, Any, Any]] = {
-        "transpose": (lambda xp, x: xp.copy(x.T), "matrix", lambda net, x: net.op("Transpose", x)),
-        "reverse": (lambda xp, x: xp.copy(xp.flip(x, 1)), "matrix", None),
-        "stride-2": (lambda xp, x: xp.copy(x[:, ::2]), "matrix", None),
+        "transpose": (lambda xp, x: rows(xp, x.T), "matrix", lambda net, x: net.op("Transpose", x)),
+        "reverse": (lambda xp, x: rows(xp, xp.flip(x, 1)), "matrix", None),
+        "stride-2": (lambda xp, x: rows(xp, x[:, ::2]), "matrix", None),
         "concat": (lambda xp, x: xp.concatenate([x, x], 1), "matrix", None),
         "stack-last": (lambda xp, x: xp.stack([x, x], -1), "matrix", None),
         "roll": (lambda xp, x: xp.roll(x, 3, 1), "matrix", None),
@@ -329,7 +334,7 @@ def movement() -> Iterator[Swept]:
         for shape in shapes:
             yield swept(
                 f"move/{name}-{'x'.join(map(str, shape))}-f32",
-                lambda xp, x, o=order: xp.copy(xp.transpose(x, o)),
+                lambda xp, x, o=order: rows(xp, xp.transpose(x, o)),
                 arrays("f32", shape),
                 onnx=lambda net, x, o=order: net.op("Transpose", x, perm=list(o)),
             )

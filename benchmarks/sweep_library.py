@@ -79,7 +79,7 @@ def decompositions() -> Iterator[Swept]:
     def stacked(count: int, n: int, kind: str, positive: bool = False) -> Any:
         def matrices(rng: np.random.Generator) -> tuple[np.ndarray, ...]:
             x = rng.standard_normal((count, n, n) if count > 1 else (n, n))
-            x = x @ x.swapaxes(-1, -2) / n if positive else x
+            x = x @ x.swapaxes(-1, -2) / n if positive else x / n**0.5
             return ((x + 2 * np.eye(n)).astype(f"f{int(kind[1:]) // 8}"),)
 
         return matrices

@@ -52,7 +52,7 @@ TORCH: dict[str, Callable[..., Any]] = {
     "mean": lambda t, x, axis=None, keepdims=False: t.mean(x, dim=axis, keepdim=keepdims),
     "var": lambda t, x, axis=None: t.var(x, dim=axis, correction=0),
     "argmax": lambda t, x, axis=None: t.argmax(x, dim=axis),
-    "copy": lambda t, x: x.contiguous() if not x.is_contiguous() else x.clone(),
+    "copy": lambda t, x, order: x.contiguous() if not x.is_contiguous() else x.clone(),
     "transpose": lambda t, x, order: x.permute(order),
     "concatenate": lambda t, xs, axis: t.cat(xs, axis),
     "stack": lambda t, xs, axis: t.stack(xs, axis),
