@@ -208,16 +208,18 @@ class _Keras:
         import keras
 
         self.pair = pair
+        self.read = keras.ops.convert_to_numpy
         self.layer = pair.keras(keras.layers)
         self(x)  # which builds it
         self.weights = keras_weights(pair.layer, params, state)
         self.layer.set_weights(self.weights)
 
     def __call__(self, x: Array) -> Array:
-        if isinstance(self.pair.layer, Conv):
-            return np.moveaxis(np.asarray(self.layer(np.moveaxis(x, 1, -1))), -1, 1)
+        images = isinstance(self.pair.layer, Conv)
+        given = np.moveaxis(x, 1, -1) if images else x
         attends = isinstance(self.pair.layer, MultiHeadAttention)
-        return np.asarray(self.layer(*((x, x) if attends else (x,))))
+        made: Array = self.read(self.layer(*((given, given) if attends else (given,))))
+        return np.moveaxis(made, -1, 1) if images else made
 
     def lost(self) -> str:
         loaded = load_keras(self.pair.layer, self.layer.get_weights())
