@@ -263,7 +263,7 @@ def test_bad_arguments() -> None:
     two = [np.ones(4, "f4")] * 2
     with pytest.raises(GraphError, match="there are 3 values for 2 device"):
         parallel.all_reduce([*two, two[0]], NAMES[:2])
-    with pytest.raises(GraphError, match="one or more"):
+    with pytest.raises(GraphError, match="one device or more"):
         parallel.broadcast(two[0], [])
     with pytest.raises(GraphError, match="not by 'median'"):
         parallel.all_reduce(two, NAMES[:2], "median")
