@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     from os import PathLike
 
     from graphc.frontend.compile.decorator import compile as compile
-    from graphc.frontend.files.saved import parse as parse
-    from graphc.frontend.files.saved import show as show
+    from graphc.frontend.files.gir_files import parse as parse
+    from graphc.frontend.files.gir_files import show as show
     from graphc.frontend.trace.spec import spec as spec
-    from graphc.runtime.files.loaded import Loaded as Loaded
+    from graphc.runtime.files.gcx_function import Loaded as Loaded
 
 __version__ = "0.1.0"
 
@@ -46,8 +46,8 @@ _HOMES = {
     "History": "graphc.learn.callbacks",
     "JSONLogger": "graphc.learn.callbacks",
     "LearningRateLogger": "graphc.learn.callbacks",
-    "Loaded": "graphc.runtime.files.loaded",
-    "LoadedGraph": "graphc.frontend.files.loaded",
+    "Loaded": "graphc.runtime.files.gcx_function",
+    "LoadedGraph": "graphc.frontend.files.loaded_graph",
     "LossCurve": "graphc.learn.callbacks",
     "Model": "graphc.learn.model",
     "Program": "graphc.ir.graph",
@@ -84,7 +84,7 @@ _HOMES = {
     "measure_links": "graphc.frontend.compile.calibrate",
     "name": "graphc.frontend.trace.trace",
     "nms": "graphc.frontend.transforms.boxes",
-    "parse": "graphc.frontend.files.saved",
+    "parse": "graphc.frontend.files.gir_files",
     "pmax": "graphc.frontend.transforms.vmap",
     "pmean": "graphc.frontend.transforms.vmap",
     "pmin": "graphc.frontend.transforms.vmap",
@@ -95,10 +95,10 @@ _HOMES = {
     "quantize": "graphc.learn.quantize",
     "register_pytree": "graphc.frontend.trace.tree",
     "reset_container": "graphc.frontend.session.variable",
-    "save": "graphc.frontend.files.saved",
+    "save": "graphc.frontend.files.gir_files",
     "save_checkpoint": "graphc.learn.checkpoints",
     "scan": "graphc.frontend.transforms.control",
-    "show": "graphc.frontend.files.saved",
+    "show": "graphc.frontend.files.gir_files",
     "spec": "graphc.frontend.trace.spec",
     "variables": "graphc.frontend.session.variable",
     "stop_gradient": "graphc.frontend.transforms.markers",
@@ -155,14 +155,14 @@ def load(path: str | PathLike[str], **options: Any) -> Loaded:
     no graph.
     """
     if str(path).endswith(".gcx"):
-        from graphc.runtime.files.loaded import load as load_compiled
+        from graphc.runtime.files.gcx_function import load as load_compiled
 
         return load_compiled(path, **options)
     if str(path).endswith((".onnx", ".pt2", ".keras")):
-        from graphc.formats.kept import load as load_model
+        from graphc.formats.model_cache import load as load_model
 
         return load_model(path, options, _import)
-    from graphc.frontend.files.saved import load as load_graph
+    from graphc.frontend.files.gir_files import load as load_graph
 
     return load_graph(path, **options)
 

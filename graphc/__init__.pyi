@@ -41,10 +41,10 @@ from graphc.frontend.compile.device_args import to_device as to_device
 from graphc.frontend.diagnosis.bisect import bisect as bisect
 from graphc.frontend.diagnosis.precision import precision_report as precision_report
 from graphc.frontend.diagnosis.why import why as why
-from graphc.frontend.files.loaded import LoadedGraph as LoadedGraph
-from graphc.frontend.files.saved import parse as parse
-from graphc.frontend.files.saved import save as save
-from graphc.frontend.files.saved import show as show
+from graphc.frontend.files.gir_files import parse as parse
+from graphc.frontend.files.gir_files import save as save
+from graphc.frontend.files.gir_files import show as show
+from graphc.frontend.files.loaded_graph import LoadedGraph as LoadedGraph
 from graphc.frontend.session.session import Session as Session
 from graphc.frontend.session.variable import Variable as Variable
 from graphc.frontend.session.variable import container as container
@@ -103,7 +103,7 @@ from graphc.learn.model import Model as Model
 from graphc.learn.quantize import quantize as quantize
 from graphc.ops.control.custom import custom_op as custom_op
 from graphc.runtime.call.array import Array as Array
-from graphc.runtime.files.loaded import Loaded as Loaded
+from graphc.runtime.files.gcx_function import Loaded as Loaded
 
 __version__: str
 

@@ -19,7 +19,7 @@ from benchmarks.hostile.mutations import mutated
 from benchmarks.hostile.rounding import agree, rounded
 from graphc.config import Config
 from graphc.errors import GraphError
-from graphc.frontend.files.loaded import LoadedGraph
+from graphc.frontend.files.loaded_graph import LoadedGraph
 from graphc.ir.graph import Graph, Program
 from graphc.ir.parse import parse
 from graphc.ir.text import show

@@ -244,7 +244,7 @@ def gc_symbols(model: OnnxModel) -> set[str]:
 
 def argument(kind: Any, seed: int) -> Any:
     """A small array of a declared kind."""
-    from graphc.formats.carried import CARRIED
+    from graphc.formats.encoded_values import CARRIED
 
     shape = [d if isinstance(d, int) else 1 + seed % 3 for d in kind.shape or ()]
     if kind.form != "tensor":

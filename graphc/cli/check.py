@@ -22,7 +22,7 @@ from graphc.runtime.devices.multi_device import TeamFrame
 
 if TYPE_CHECKING:
     from graphc.frontend.compile.engine import Built
-    from graphc.frontend.files.loaded import LoadedGraph
+    from graphc.frontend.files.loaded_graph import LoadedGraph
     from graphc.ir.graph import Graph, Node, Program, Rewriter
 
 COLUMNS = ["result", "relative error of lost precision", "bound for all data"]
@@ -120,7 +120,7 @@ class Reference:
         return rows
 
     def _interpret(self, graph: Graph | Program, arrays: list[Any], **mail: Any) -> Results:
-        from graphc.frontend.compile.limits import check_memory
+        from graphc.frontend.compile.memory_check import check_memory
         from graphc.ops.reference.interpreter import interpret
 
         check_memory(graph, every_node=True)

@@ -22,7 +22,7 @@ from graphc.record import replace
 if TYPE_CHECKING:
     import numpy as np
 
-    from graphc.frontend.files.loaded import LoadedGraph
+    from graphc.frontend.files.loaded_graph import LoadedGraph
     from graphc.ir.types import Type
 
 MODEL = click.Path(path_type=Path)
@@ -209,8 +209,8 @@ def load_graph(
     it must be a .gcx file that was signed with it.
     """
     from graphc.config import Config
-    from graphc.frontend.files.loaded import LoadedGraph
-    from graphc.frontend.files.saved import graph_of_text, read_text
+    from graphc.frontend.files.gir_files import graph_of_text, read_text
+    from graphc.frontend.files.loaded_graph import LoadedGraph
     from graphc.runtime.files.artifact import devices_of, text_of
 
     compiled = path.suffix == ".gcx"
@@ -384,7 +384,7 @@ def complete_feeds(
     """Feeds with raw bf16 arrays given their type back and, with a seed, missing ones drawn."""
     import numpy as np
 
-    from graphc.frontend.compile.limits import check_bytes
+    from graphc.frontend.compile.memory_check import check_bytes
 
     rng = np.random.default_rng(seed)
     made = dict(feeds)

@@ -62,7 +62,7 @@ def compile_command(
     **options: Any,
 ) -> None:
     """Compile MODEL.gir to OUTPUT.gcx, which runs without any part of the compiler."""
-    from graphc.frontend.files.saved import embedded_text
+    from graphc.frontend.files.gir_files import embedded_text
     from graphc.runtime.files.artifact import save
     from graphc.runtime.files.gcx import read_key
 

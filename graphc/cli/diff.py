@@ -79,7 +79,7 @@ def compare(left: str, right: str) -> Difference:
 @json_option
 def diff_command(left: Path, right: Path, locations: bool, as_json: bool) -> None:
     """Compare LEFT.gir and RIGHT.gir node by node; exit 3 if they differ."""
-    from graphc.frontend.files.saved import show
+    from graphc.frontend.files.gir_files import show
 
     texts = [
         show(load_graph(path, weights=False).graph, locations=locations) for path in (left, right)

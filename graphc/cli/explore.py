@@ -84,7 +84,7 @@ def is_loopback(host: str) -> bool:
 
 def text_of(model: Path) -> str:
     """What is edited. Raises GraphError for a file that is no text of ours."""
-    from graphc.frontend.files.saved import read_text
+    from graphc.frontend.files.gir_files import read_text
 
     if model.suffix not in (".gir", ".py"):
         raise GraphError(

@@ -39,7 +39,7 @@ def reduce_command(
     """Shrink MODEL and its input as long as something still fails; writes OUTPUT.gir and .npz."""
     from graphc.frontend.diagnosis.failing import test_for, write
     from graphc.frontend.diagnosis.reduce import reduced
-    from graphc.frontend.files.saved import show
+    from graphc.frontend.files.gir_files import show
 
     if output.suffix != ".gir":
         raise GraphError(f"cannot write a graph to {output}", hint="name it .gir")

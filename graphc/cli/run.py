@@ -121,7 +121,7 @@ def _run_compiled(
     signed: Path | None,
 ) -> tuple[tuple[str, ...], list[Any]]:
     """A .gcx file, without importing the compiler."""
-    from graphc.runtime.files.loaded import load
+    from graphc.runtime.files.gcx_function import load
 
     for name, value in options.items():
         if value not in (None, ()) and name != "threads":

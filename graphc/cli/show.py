@@ -69,7 +69,7 @@ def _after(loaded: Any, graph: Any, name: str, rewrites: int | None) -> Any:
 
 
 def _print_graph(value: Any, as_json: bool) -> None:
-    from graphc.frontend.files.saved import show
+    from graphc.frontend.files.gir_files import show
 
     text = show(value)
     if not as_json:

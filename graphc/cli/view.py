@@ -50,7 +50,7 @@ def view_command(
     """Write one page of MODEL, or of a dump folder, that needs no network: its graph, every stage
     with its reasons, kernels from the user's line to assembly, memory and timeline.
     """
-    from graphc.frontend.files.dumped import dumped_page, is_dump
+    from graphc.frontend.files.read_dump import dumped_page, is_dump
 
     config = make_config(options)
     if is_dump(model):
@@ -72,7 +72,7 @@ def _compiled_page(
     measured: tuple[tuple[str, ...], int | None, int],
     sources: Path | None,
 ) -> Page:
-    from graphc.frontend.files.viewed import page_of, page_of_graph, sources_in, traced_runs
+    from graphc.frontend.files.page_sources import page_of, page_of_graph, sources_in, traced_runs
     from graphc.frontend.trace.spec import symbols_of
 
     feeds, seed, count = measured

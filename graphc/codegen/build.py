@@ -43,8 +43,8 @@ from graphc.runtime.call.execute import Executable
 from graphc.runtime.devices.device import needed_features
 from graphc.runtime.devices.multi_device import executable
 from graphc.runtime.devices.registry import check_device
-from graphc.runtime.load.formulas import Holes
 from graphc.runtime.load.program import Channel, Image, Origin, Slot, StateSlot
+from graphc.runtime.load.size_formulas import Holes
 
 if TYPE_CHECKING:
     from graphc.codegen.gpu.build import CudaCompiled, CudaCompiler
@@ -58,7 +58,7 @@ _DECLARED = re.compile(rf"declare i32 {_HOOKS.pattern}.*\n")
 
 @record
 class Compiled:
-    """What `compile_kernels` found out: symbols by spec, object code, and how much was new."""
+    """What compiling found out: symbols by spec, object code, and how much was new."""
 
     objects: dict[bytes, list[str]] = field(default_factory=dict)
     support: bytes = b""

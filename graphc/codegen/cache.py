@@ -3,7 +3,7 @@
     ROOT/                     $GRAPHC_CACHE_DIR, or the user's cache directory
       keys/<key>              one line: the name of the pack that defines the kernel
       packs/<name>            one object file that defines one or more kernels
-      models/                 whole programs of model files (graphc.formats.kept)
+      models/                 whole programs of model files (graphc.formats.model_cache)
 
 A key is a digest of everything the object code depends on (`digest`), a pack's name is the SHA-256
 of its content.  A pack lists its keys, so one read serves every kernel that was compiled in the

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from graphc.errors import GraphError
-from graphc.formats.carried import CARRIED, STRINGS
+from graphc.formats.encoded_values import CARRIED, STRINGS
 from graphc.frontend.trace.trace import identifier
 from graphc.ir.types import I64, Dimension, Type, dtype, symbol, tensor
 from graphc.record import record

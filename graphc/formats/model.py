@@ -20,7 +20,8 @@ import numpy as np
 
 from graphc.config import Config
 from graphc.errors import FeedError, GraphError
-from graphc.formats.carried import (
+from graphc.formats.deciding_values import DecidedInside, Formulas, Needed, deciding
+from graphc.formats.encoded_values import (
     CARRIED,
     STRINGS,
     Carried,
@@ -32,11 +33,10 @@ from graphc.formats.carried import (
     rewrapped,
     text_of,
 )
-from graphc.formats.kept import Shelf, Stamp, shapes_name
 from graphc.formats.kinds import Kind, type_of
-from graphc.formats.known import DecidedInside, Formulas, Needed, deciding
+from graphc.formats.model_cache import ModelCache, Stamp, shapes_name
 from graphc.frontend.compile.engine import Built, build
-from graphc.frontend.compile.limits import check_memory
+from graphc.frontend.compile.memory_check import check_memory
 from graphc.frontend.compile.open_sizes import (
     NEEDS_NUMBERS,
     OpenBuilds,
@@ -46,7 +46,7 @@ from graphc.frontend.compile.open_sizes import (
     examples_of,
 )
 from graphc.frontend.compile.signature import as_array
-from graphc.frontend.files.loaded import LoadedGraph
+from graphc.frontend.files.loaded_graph import LoadedGraph
 from graphc.frontend.trace.spec import symbols_of
 from graphc.frontend.trace.trace import Parameter, identifier, trace_function
 from graphc.ir.graph import Graph, Node
@@ -132,7 +132,7 @@ class ImportedModel(LoadedGraph):
         self._stages: dict[tuple[Any, ...], Stage] = {}
         self._sized: Latest[tuple[Any, ...], Stage] = Latest()  # sizes of open compilations
         self._sizes: dict[tuple[Any, ...], _Sizes] = {}
-        self.shelf: Shelf | None = None  # where what is compiled is kept for other processes
+        self.cache: ModelCache | None = None  # where what is compiled is kept for other processes
         self.beside: Mapping[str, Stamp] = {}  # the files beside its own that it was read from
         self._ready: dict[tuple[Any, ...], Stage] = {}  # for arrays alone, which go in as they are
         self._traced: dict[tuple[tuple[str, int], ...], Graph] = {}
@@ -266,8 +266,8 @@ class ImportedModel(LoadedGraph):
     def _keep(self, stage: Stage, outline: list[Any], arrays: Sequence[Array]) -> None:
         """Keep a program of arrays for other processes."""
         plain = stage.outline is not None and stage.plain and _are_arrays(outline)
-        if self.shelf is not None and plain:
-            self.shelf.keep(shapes_name(arrays), stage.built.image)
+        if self.cache is not None and plain:
+            self.cache.keep(shapes_name(arrays), stage.built.image)
 
     def _serve(self, outline: list[Any], arrays: Sequence[Array]) -> Stage | None:
         """What runs these arrays, of a compilation for many sizes: there is one from the second
@@ -290,8 +290,8 @@ class ImportedModel(LoadedGraph):
 
             def make(scope: Scope) -> tuple[Built, Any]:
                 built, results = self._build_open(names, opened, outline, scope)
-                if self.shelf is not None and built.is_open and _are_arrays([*outline, *results]):
-                    self.shelf.keep_open(built.image)
+                if self.cache is not None and built.is_open and _are_arrays([*outline, *results]):
+                    self.cache.keep_open(built.image)
                 return built, results
 
             found = sizes.open.extended(given, shapes, make) if given else None

@@ -10,7 +10,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from graphc.formats.carried import CARRIED
+from graphc.formats.encoded_values import CARRIED
 from graphc.ops.record.value import functions as f
 
 

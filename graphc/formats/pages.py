@@ -11,14 +11,14 @@ import numpy as np
 from graphc.config import Config
 from graphc.errors import ArgumentError, GraphError
 from graphc.frontend.compile.decorator import CompiledFunction
-from graphc.frontend.files.dumped import dumped_page, is_dump
-from graphc.frontend.files.loaded import LoadedGraph
-from graphc.frontend.files.viewed import page_of, page_of_graph, traced_runs
+from graphc.frontend.files.loaded_graph import LoadedGraph
+from graphc.frontend.files.page_sources import page_of, page_of_graph, traced_runs
+from graphc.frontend.files.read_dump import dumped_page, is_dump
 from graphc.frontend.trace.spec import symbols_of
 from graphc.ir.graph import Graph, Program
 from graphc.ops.record.value import PUBLIC, Value
 from graphc.runtime.call.array import Array
-from graphc.runtime.files.loaded import Loaded
+from graphc.runtime.files.gcx_function import Loaded
 from graphc.viewer.page import Page
 
 
@@ -65,7 +65,7 @@ def view(model: Any, *args: Any, runs: int = 0, **kwargs: Any) -> Page:
 
 def model_at(path: Path, config: Config | None = None) -> LoadedGraph:
     """The graph of any model file, a compiled one's among them."""
-    from graphc.frontend.files.saved import graph_of_text, read_text
+    from graphc.frontend.files.gir_files import graph_of_text, read_text
     from graphc.runtime.files.artifact import text_of
 
     if path.suffix == ".onnx":

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from graphc.formats.known import refuse
+from graphc.formats.deciding_values import refuse
 from graphc.ops.record.value import functions as f
 
 Pairs = list[tuple[int, int]]

@@ -216,7 +216,7 @@ class Attrs(Mapping[str, Any]):
 class Scalar:
     """Element-wise: `expression(b, *operands, **attrs)` gives one element of the result.
 
-    Operands are broadcast and cast to the operand dtype first (see `operand_dtype` of the record).
+    Operands are broadcast and cast to the dtype that the record says first.
     On complex dtypes the operands are `Pair`s of real expressions.  f16 and bf16 come as f32,
     unless they are taken as `stored`.
     """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from graphc.ops.autodiff import (
-    differentiate,  # noqa: F401
+    gradient_ops,  # noqa: F401
     loop_gradients,  # noqa: F401
     region_gradients,  # noqa: F401
 )
@@ -65,7 +65,7 @@ from graphc.ops.nn import (
     pooling_tiles,  # noqa: F401
     softmax,  # noqa: F401
     spectra,  # noqa: F401
-    winograd,  # noqa: F401
+    winograd_ops,  # noqa: F401
 )
 from graphc.ops.nn import conv_windows as windows  # noqa: F401
 from graphc.ops.nn import normalisation as nn  # noqa: F401

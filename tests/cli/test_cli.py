@@ -410,7 +410,7 @@ def test_json_errors(folder, run):
 def test_names_with_code_in_them(tmp_path, run):
     name = "x\"; import os; os.abort()\n'"
     graph = gc.compile(lambda d: np.tanh(d[name]) * 2).graph({name: X})
-    from graphc.frontend.files.saved import save
+    from graphc.frontend.files.gir_files import save
 
     save(tmp_path / "odd.gir", graph)
     np.save(tmp_path / "x.npy", X)

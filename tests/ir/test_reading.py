@@ -9,7 +9,7 @@ import pytest
 
 from graphc import limits
 from graphc.errors import GraphError, LimitError
-from graphc.frontend.files.saved import parse, show
+from graphc.frontend.files.gir_files import parse, show
 from graphc.ir import canonical, reader
 from graphc.ir.types import _DIMS, _TYPES
 

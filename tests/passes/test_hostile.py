@@ -25,8 +25,8 @@ from benchmarks.hostile_graphs import graphs
 from graphc import limits
 from graphc.config import Config
 from graphc.errors import GraphError
-from graphc.frontend.files.loaded import LoadedGraph
-from graphc.frontend.files.saved import parse, show
+from graphc.frontend.files.loaded_graph import LoadedGraph
+from graphc.frontend.files.gir_files import parse, show
 from graphc.ops.reference.interpreter import interpret
 
 def peak():

@@ -18,8 +18,8 @@ from graphc.cli.commands import cli
 from graphc.codegen.cache import Cache
 from graphc.config import Config
 from graphc.errors import GraphError, LimitError
-from graphc.frontend.files.loaded import LoadedGraph
-from graphc.frontend.files.saved import parse
+from graphc.frontend.files.gir_files import parse
+from graphc.frontend.files.loaded_graph import LoadedGraph
 from graphc.runtime.files import files
 from graphc.runtime.load import load
 

@@ -59,7 +59,7 @@ import os, signal, sys, threading
 import numpy as np
 import graphc as gc
 from graphc.config import Config
-from graphc.frontend.files.loaded import LoadedGraph
+from graphc.frontend.files.loaded_graph import LoadedGraph
 
 call = LoadedGraph(gc.parse(sys.argv[1]), Config.create(backend=sys.argv[2]))
 arrays = [np.ones(kind.dims, kind.dtype.numpy) for kind in call.types]

@@ -32,7 +32,7 @@ import numpy as np
 
 import graphc as gc
 from graphc.errors import GraphError
-from graphc.frontend.files.loaded import LoadedGraph
+from graphc.frontend.files.loaded_graph import LoadedGraph
 from graphc.ir.graph import Graph
 from graphc.ir.op import OPS, Attr, Compute, Op, Sample, Scalar
 from graphc.ir.parse import parse

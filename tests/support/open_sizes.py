@@ -18,7 +18,7 @@ from graphc.ir.sizes import Scope
 from graphc.ir.types import TupleType, Type, dtype, tensor
 from graphc.ir.unknowns import Guard
 from graphc.runtime.devices.multi_device import executable
-from graphc.runtime.load.formulas import filled
+from graphc.runtime.load.size_formulas import filled
 
 SIZES = (0, 1, 2, 7, 64, 1000)
 MOST = 1 << 18  # elements of an operand or a result

@@ -43,8 +43,7 @@ from graphc.codegen.gemm.packing import (
     emit_transpose,
 )
 from graphc.codegen.gemm.panels import emit_block, emit_finish, emit_strip, emit_sweep
-from graphc.codegen.gemm.thin import emit_vector
-from graphc.codegen.gemm.tiles import (
+from graphc.codegen.gemm.register_tiles import (
     TILE_ARGUMENTS,
     emit_dot_tile,
     emit_dots,
@@ -53,6 +52,7 @@ from graphc.codegen.gemm.tiles import (
     tile_name,
     tile_parts,
 )
+from graphc.codegen.gemm.thin import emit_vector
 from graphc.codegen.gemm.vector import Core
 from graphc.codegen.tuning import tuned
 from graphc.tuning import forgotten

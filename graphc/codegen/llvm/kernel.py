@@ -2,7 +2,7 @@
 
 `emit` writes one kernel, `emit_module` many kernels that share their math functions.  The text is
 meant to be easy for LLVM: bottom-tested loops, one induction variable each, no aliasing between
-buffers, wrap-free index arithmetic where bounds prove it, and vector instructions (`llvm_vector`).
+buffers, wrap-free index arithmetic where bounds prove it, and vector instructions (`vector`).
 LLVM's loop vectoriser gets the loops that are too irregular for that.
 
 Sums.  An `add` update of an f32 register is carried in f64: chunks of 256 terms are summed in

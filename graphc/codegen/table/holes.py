@@ -10,7 +10,7 @@ import numpy as np
 from graphc.errors import GraphError
 from graphc.ir.sizes import Scope, Size, hint_of, unknowns_behind
 from graphc.ir.unknowns import Atom
-from graphc.runtime.load.formulas import Formulas, Guard, Hole, Polynomial, Source
+from graphc.runtime.load.size_formulas import Formulas, Guard, Hole, Polynomial, Source
 
 Shapes = Sequence[Sequence[Any]]  # extents are sizes or ints
 _RELATIONS = {

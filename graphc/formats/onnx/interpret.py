@@ -16,9 +16,17 @@ from typing import Any
 import numpy as np
 
 from graphc.errors import GraphError, LimitError
-from graphc.formats.carried import Carried, Text, carried, carriers, common_form, laid_bare, wrapped
+from graphc.formats.deciding_values import DecidedInside, Needed, is_known
+from graphc.formats.encoded_values import (
+    Carried,
+    Text,
+    carried,
+    carriers,
+    common_form,
+    laid_bare,
+    wrapped,
+)
 from graphc.formats.kinds import Kind
-from graphc.formats.known import DecidedInside, Needed, is_known
 from graphc.formats.onnx.reader import MALFORMED, File, Node, Reference, Subgraph
 from graphc.formats.onnx.schemas import body_of, check_call
 from graphc.formats.onnx.table import Rule, find

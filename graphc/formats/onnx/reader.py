@@ -17,7 +17,7 @@ from graphc.errors import GraphError
 from graphc.formats.kinds import Kind
 from graphc.limits import check_within, limit
 from graphc.record import record
-from graphc.runtime.files.opened import OpenFile
+from graphc.runtime.files.stable_file import OpenFile
 
 Array = np.ndarray[Any, Any]
 

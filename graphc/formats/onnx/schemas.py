@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from graphc.errors import GraphError
-from graphc.formats.carried import Narrow
+from graphc.formats.encoded_values import Narrow
 from graphc.formats.kinds import Kind
 from graphc.formats.onnx.reader import Node, Subgraph, _Reader
 from graphc.ops.record.value import Value

@@ -21,7 +21,7 @@ import numpy as np
 
 from graphc.errors import GraphError
 from graphc.limits import check_within
-from graphc.runtime.files.opened import OpenFile
+from graphc.runtime.files.stable_file import OpenFile
 
 Array = np.ndarray[Any, Any]
 

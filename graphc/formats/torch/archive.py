@@ -33,7 +33,7 @@ from graphc.formats.torch.records import (
     strided,
 )
 from graphc.limits import check_within
-from graphc.runtime.files.opened import OpenFile
+from graphc.runtime.files.stable_file import OpenFile
 
 T = TypeVar("T")
 MALFORMED = (

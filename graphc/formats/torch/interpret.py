@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from graphc.errors import FeedError, GraphError, LimitError
-from graphc.formats.carried import Narrow
-from graphc.formats.known import DecidedInside, Needed, number
+from graphc.formats.deciding_values import DecidedInside, Needed, number
+from graphc.formats.encoded_values import Narrow
 from graphc.formats.torch.records import Block, Name, Node, Program, Whole
 from graphc.formats.torch.table import SAME_NAMES, Rule, find
 from graphc.frontend.trace.trace import FunctionTrace, give_name
@@ -187,7 +187,7 @@ class Importer:
 
     def _lifted(self, name: str, held: _Unused, scope: Scope) -> Any:
         """A stored array as a value of the outermost trace, once it is used."""
-        from graphc.formats.carried import carried
+        from graphc.formats.encoded_values import carried
 
         trace = current()
         assert trace is not None

@@ -23,7 +23,7 @@ import numpy as np
 from graphc.errors import GraphError
 from graphc.frontend.compile.decorator import CompiledFunction, compile
 from graphc.frontend.compile.engine import Built
-from graphc.frontend.files.loaded import LoadedGraph
+from graphc.frontend.files.loaded_graph import LoadedGraph
 from graphc.frontend.trace.placement import device
 from graphc.ir.graph import Node
 from graphc.ir.place import device_of, parse_device
@@ -33,7 +33,7 @@ from graphc.ops.record.value import functions
 from graphc.passes.placement.cost import key_of, key_of_all
 from graphc.passes.placement.measured import Measured, of_runs, store
 from graphc.runtime.devices.registry import Kind, Link, Rates, kind_of, simulated
-from graphc.runtime.files.loaded import Loaded
+from graphc.runtime.files.gcx_function import Loaded
 from graphc.runtime.observe.trace import Trace, trace
 
 if TYPE_CHECKING:

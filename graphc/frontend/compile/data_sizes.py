@@ -34,8 +34,8 @@ from graphc.record import replace
 from graphc.runtime.call.execute import Executable
 from graphc.runtime.call.open import Shapes
 from graphc.runtime.call.staged import Refused, StagedExecutable, Step
-from graphc.runtime.load.formulas import Formulas
 from graphc.runtime.load.program import Image
+from graphc.runtime.load.size_formulas import Formulas
 
 
 class Counted(Built):

@@ -27,10 +27,10 @@ from graphc.frontend.compile.families import (
     hint_closed,
     sizes_option,
 )
+from graphc.frontend.compile.gpu_launches import Launches
 from graphc.frontend.compile.nesting import NAMED
 from graphc.frontend.compile.open_sizes import can_be_open
-from graphc.frontend.compile.recount import Counts, Run, run_for_counts, trace_for_counts
-from graphc.frontend.compile.resident import Launches
+from graphc.frontend.compile.retrace import Counts, Run, run_for_counts, trace_for_counts
 from graphc.frontend.compile.signature import (
     Binder,
     Literals,
@@ -470,7 +470,7 @@ class CompiledFunction(Generic[P, R]):
 
     def save(self, path: str | PathLike[str], *args: Any, **kwargs: Any) -> None:
         """Save the traced graph as text, big constants in a .safetensors file beside it."""
-        from graphc.frontend.files.saved import save
+        from graphc.frontend.files.gir_files import save
 
         variant = self._traced(args, kwargs)
         variant.require_no_counts(f"{path} cannot hold it")
@@ -483,7 +483,7 @@ class CompiledFunction(Generic[P, R]):
         return self._view(args, kwargs, 0)
 
     def _view(self, args: tuple[Any, ...], kwargs: dict[str, Any], runs: int) -> Page:
-        from graphc.frontend.files.viewed import own_sources, page_of, traced_runs
+        from graphc.frontend.files.page_sources import own_sources, page_of, traced_runs
 
         measured = []
         built = self._latest(args, kwargs)

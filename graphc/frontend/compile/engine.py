@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from graphc.config import Config
 from graphc.errors import UNCOMPUTABLE, GraphError, uncomputable
 from graphc.forks import fork_safe_lock
-from graphc.frontend.compile.limits import check_bytes, check_filled, check_limit
+from graphc.frontend.compile.memory_check import check_bytes, check_filled, check_limit
 from graphc.ir.graph import Graph, Program
 from graphc.ir.liveness import planned_bytes
 from graphc.record import record, replace
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from graphc.passes.pipeline import Record
     from graphc.runtime.call.execute import Executable
     from graphc.runtime.call.open import OpenExecutable, Shapes
-    from graphc.runtime.load.formulas import Formulas
     from graphc.runtime.load.program import Image
+    from graphc.runtime.load.size_formulas import Formulas
 
 
 @record(eq=False)

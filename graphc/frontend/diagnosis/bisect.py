@@ -21,9 +21,9 @@ import numpy as np
 from graphc.collector import collector_paused
 from graphc.config import Config
 from graphc.errors import GraphError, LimitError, RunError, TypeRuleError, VerifyError
-from graphc.frontend.compile.limits import check_memory
+from graphc.frontend.compile.memory_check import check_memory
 from graphc.frontend.diagnosis.kernels import run_compiled, wrong_kernels
-from graphc.frontend.files.loaded import LoadedGraph
+from graphc.frontend.files.loaded_graph import LoadedGraph
 from graphc.ir import verify
 from graphc.ir.graph import Graph, Location, Node, Program
 from graphc.ir.rewrites import Rewrites, counting
@@ -33,7 +33,7 @@ from graphc.passes.compare import Difference, difference, first_difference, kind
 from graphc.passes.pipeline import Stage, stage_named
 from graphc.passes.trial import ORDERS, Stages, Trial, disagreement
 from graphc.record import record, replace
-from graphc.runtime.files.loaded import Loaded
+from graphc.runtime.files.gcx_function import Loaded
 
 Wanted = dict[str, Any]
 Wrong = Difference | Exception

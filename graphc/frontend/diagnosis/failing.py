@@ -13,7 +13,7 @@ from pathlib import Path
 
 from graphc.errors import GraphError
 from graphc.frontend.diagnosis.kernels import run_compiled
-from graphc.frontend.files.saved import save
+from graphc.frontend.files.gir_files import save
 from graphc.passes.compare import first_difference, kind_of, message_of
 from graphc.passes.trial import Trial
 from graphc.runtime.files.files import npz, write_atomically

@@ -1,7 +1,7 @@
 """Why a compilation is as it is: questions, each answered from the reasons that passes noted.
 
 What passes do not note is asked again of the analysis that decided (`passes.fusion.apart`), and how
-fast a kernel could be of loops that do nothing else (`limits`).
+fast a kernel could be of loops that do nothing else (`roofline`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from graphc.codegen.table.donation import donations, is_named
 from graphc.config import Config
 from graphc.errors import GraphError, plain
-from graphc.frontend.diagnosis.limits import Limits, Load, Times, load_of, verdict
+from graphc.frontend.diagnosis.roofline import Limits, Load, Times, load_of, verdict
 from graphc.ir.graph import Graph, Node, Program
 from graphc.ir.liveness import largest_live, last_reads, peak_bytes
 from graphc.ir.op import OPS

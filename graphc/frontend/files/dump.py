@@ -24,7 +24,7 @@ from graphc.config import Config
 from graphc.errors import GraphError, printable
 from graphc.forks import fork_safe_lock
 from graphc.frontend.compile.engine import Built
-from graphc.frontend.files.saved import save
+from graphc.frontend.files.gir_files import save
 from graphc.frontend.files.saved_variables import values_of
 from graphc.frontend.files.weights import write_weights
 from graphc.ir.graph import Graph, Node, Program

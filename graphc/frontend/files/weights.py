@@ -16,7 +16,7 @@ import numpy as np
 from graphc.errors import GraphError
 from graphc.ir.literal import Literal
 from graphc.runtime.files.files import write_atomically
-from graphc.runtime.files.opened import OpenFile
+from graphc.runtime.files.stable_file import OpenFile
 from graphc.runtime.files.tensors import (
     METADATA,
     decode_entry,

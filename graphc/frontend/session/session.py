@@ -18,7 +18,7 @@ from graphc.config import Config
 from graphc.errors import FeedError, GraphError, TraceError
 from graphc.forks import fork_safe_lock
 from graphc.frontend.compile.variant import Compile
-from graphc.frontend.files.saved import graph_of
+from graphc.frontend.files.gir_files import graph_of
 from graphc.frontend.session.fetches import (
     Names,
     Request,

@@ -19,7 +19,7 @@ from graphc.ir.graph import Builder, Graph, Node
 from graphc.ir.op import OPS
 from graphc.ir.subgraph import Edge, edge_of, edges_of, outputs
 from graphc.ir.types import Dim, TupleType, Type, symbol
-from graphc.runtime.files.loaded import nest
+from graphc.runtime.files.gcx_function import nest
 
 _PORT = re.compile(r"(.+):(\d{1,9})", re.DOTALL)
 _NUMBERED = re.compile(r"%(\d{1,18})")

@@ -11,7 +11,7 @@ from graphc.collector import collector_paused
 from graphc.config import Config
 from graphc.errors import FeedError, TypeRuleError
 from graphc.frontend.compile.engine import Built, build
-from graphc.frontend.compile.limits import check_memory
+from graphc.frontend.compile.memory_check import check_memory
 from graphc.frontend.compile.signature import Signature, as_array, feed, is_number
 from graphc.frontend.compile.specialise import specialise
 from graphc.frontend.compile.variant import Compile

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from graphc.errors import GraphError, TraceError
-from graphc.frontend.files.saved import graph_of
+from graphc.frontend.files.gir_files import graph_of
 from graphc.frontend.session.session_graph import Growing
 from graphc.frontend.trace.region import emit_closed
 from graphc.frontend.trace.tree import leaf_names

@@ -16,12 +16,12 @@ import numpy as np
 
 from graphc.config import Config
 from graphc.errors import GraphError
+from graphc.frontend.trace.batch_statistics import Pending, in_chunks
 from graphc.frontend.trace.calls import seen
 from graphc.frontend.trace.colocation import root_of
 from graphc.frontend.trace.placement import device
 from graphc.frontend.trace.region import Operands, Region, closed, enclosing, trace_region
 from graphc.frontend.trace.tree import flatten, leaf_names, unflatten
-from graphc.frontend.trace.whole_batch import Pending, in_chunks
 from graphc.frontend.transforms.grad import (
     chosen_leaves,
     given_arguments,

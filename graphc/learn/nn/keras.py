@@ -32,7 +32,7 @@ from graphc.learn.nn.state_dict import shape_troubles
 from graphc.limits import check_within
 from graphc.ops.record.value import functions as f
 from graphc.record import record
-from graphc.runtime.files.opened import OpenFile
+from graphc.runtime.files.stable_file import OpenFile
 
 Array = np.ndarray[Any, Any]
 # Errors of h5py and zipfile on files that make no sense.

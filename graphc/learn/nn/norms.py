@@ -8,7 +8,7 @@ from functools import reduce
 from typing import Any
 
 from graphc.errors import TraceError
-from graphc.frontend.trace.whole_batch import is_chunk, of_whole_batch
+from graphc.frontend.trace.batch_statistics import is_chunk, of_whole_batch
 from graphc.learn.nn.layer import Layer, parameter
 from graphc.ops.record.families import normalise_axis, require
 from graphc.ops.record.value import as_value, element_of

@@ -1,4 +1,4 @@
-"""budget: which transfers may lose precision so that the results stay within an error budget.
+"""Which transfers may lose precision so that the results stay within an error budget.
 
 The error of a result is its largest difference, relative to its largest magnitude.  With sample
 data it is measured: everything at once, and if that is too much one channel at a time, the cheapest

@@ -10,8 +10,8 @@ from graphc.errors import FeedError
 from graphc.forks import fork_safe_lock
 from graphc.runtime.call.array import Array
 from graphc.runtime.call.execute import Executable, Value
-from graphc.runtime.load.formulas import filled
 from graphc.runtime.load.program import Image, Slot
+from graphc.runtime.load.size_formulas import filled
 from graphc.runtime.tuning import tuned
 
 Shapes = tuple[tuple[int, ...], ...]

@@ -16,8 +16,8 @@ from graphc.record import record
 from graphc.runtime.call.array import Array
 from graphc.runtime.call.binding import held, homes_of
 from graphc.runtime.call.execute import Executable, Value, no_entry
-from graphc.runtime.load.formulas import Formulas
 from graphc.runtime.load.program import Image, Slot, dtype_name
+from graphc.runtime.load.size_formulas import Formulas
 
 
 class Program(Protocol):

@@ -20,8 +20,8 @@ import numpy as np
 from graphc.runtime.call.failure import CANCELLED
 from graphc.runtime.call.memory import address_of
 from graphc.runtime.cuda.decisions import NeedsHost, decided_there
+from graphc.runtime.cuda.device_loops import on_device, take_turns
 from graphc.runtime.cuda.interface import COMPUTE, Act, Acts, Decision, Driver, Turns
-from graphc.runtime.cuda.turns import on_device, take_turns
 from graphc.runtime.load.layouts import FrameWords
 from graphc.runtime.load.table import SEND, WAIT
 from graphc.runtime.tuning import tuned

@@ -38,8 +38,8 @@ from graphc.runtime.devices.device import check_host
 from graphc.runtime.devices.multi_device import executable
 from graphc.runtime.files.files import write_atomically
 from graphc.runtime.files.gcx import FORMAT, File, contents, digest, named, signature
-from graphc.runtime.load.formulas import listed
 from graphc.runtime.load.program import ALIGNMENT, UNLIMITED, HostCall, Image
+from graphc.runtime.load.size_formulas import listed
 
 
 def save(image: Image, path: str | Path, *, key: bytes | None = None) -> None:

@@ -21,8 +21,7 @@ import numpy as np
 from graphc.errors import GraphError
 from graphc.record import replace
 from graphc.runtime.call.variable import container
-from graphc.runtime.files.opened import OpenFile
-from graphc.runtime.load.formulas import Reader, check_holes, check_sources, holes_of
+from graphc.runtime.files.stable_file import OpenFile
 from graphc.runtime.load.program import (
     UNLIMITED,
     Channel,
@@ -33,6 +32,7 @@ from graphc.runtime.load.program import (
     StateSlot,
     numpy_dtype,
 )
+from graphc.runtime.load.size_formulas import Reader, check_holes, check_sources, holes_of
 
 if TYPE_CHECKING:
     from graphc.runtime.cuda.product import Product

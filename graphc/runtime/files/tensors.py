@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from graphc.errors import GraphError
-from graphc.runtime.files.opened import OpenFile
+from graphc.runtime.files.stable_file import OpenFile
 from graphc.runtime.load.program import ALIGNMENT, dtype_name, numpy_dtype
 
 Array = np.ndarray[Any, Any]

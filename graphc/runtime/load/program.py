@@ -14,7 +14,7 @@ import numpy as np
 from graphc.errors import GraphError
 from graphc.record import record
 from graphc.runtime.load import table as step_table
-from graphc.runtime.load.formulas import Formulas, Holes
+from graphc.runtime.load.size_formulas import Formulas, Holes
 
 if TYPE_CHECKING:
     from graphc.runtime.cuda.product import Product

@@ -17,7 +17,7 @@ from graphc.codegen.gpu.attention import device as attention_device
 from graphc.codegen.gpu.attention import fragments as attention_fragments
 from graphc.codegen.gpu.attention.plain import column_of, row_of
 from graphc.codegen.gpu.attention.plan import FRAGMENTS
-from graphc.codegen.gpu.contraction import fragments as contract_fragments
+from graphc.codegen.gpu.contraction import mma as contract_fragments
 
 PAD = 8
 

@@ -13,7 +13,7 @@ pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
 from llvmlite import ir
 from numba import types
 
-from graphc.codegen.gpu.contraction import fragments as contract_fragments
+from graphc.codegen.gpu.contraction import mma as contract_fragments
 from graphc.codegen.gpu.contraction import plain as contract_plain
 
 WARP, WORD = 32, ir.IntType(64)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import graphc as gc
-from graphc.frontend.diagnosis.limits import Limits
+from graphc.frontend.diagnosis.roofline import Limits
 from graphc.frontend.diagnosis.why import Why
 
 rng = np.random.default_rng(3)

@@ -15,7 +15,7 @@ import graphc as gc
 from graphc.codegen.lowering.check_kernels import covered
 from graphc.config import Config
 from graphc.errors import GraphError, VerifyError
-from graphc.frontend.files.loaded import LoadedGraph
+from graphc.frontend.files.loaded_graph import LoadedGraph
 from graphc.ir.parse import parse
 from graphc.ir.text import literals, show
 from graphc.ops.reference.interpreter import interpret

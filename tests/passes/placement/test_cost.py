@@ -126,7 +126,7 @@ def test_kernels_are_told_apart_by_what_they_compute() -> None:
 
 
 def test_the_table_holds_the_medians_of_what_was_measured(tmp_path) -> None:
-    from graphc.frontend.files.loaded import LoadedGraph
+    from graphc.frontend.files.loaded_graph import LoadedGraph
 
     graph = gc.compile(lambda x: np.tanh(x @ x) @ x).graph(gc.spec((256, 256), "f32"))
     built = LoadedGraph(graph, Config.create(threads=1)).build()

@@ -26,7 +26,7 @@ from graphc.record import replace
 from graphc.runtime.devices import device
 from graphc.runtime.files import artifact
 from graphc.runtime.files.gcx import read_key
-from graphc.runtime.files.opened import OpenFile
+from graphc.runtime.files.stable_file import OpenFile
 from graphc.runtime.load import load
 from graphc.runtime.load.program import Image, Origin
 from graphc.runtime.load.table import TableBuilder

@@ -31,7 +31,7 @@ from graphc.codegen.gpu.contraction.device import (
     literal,
     types,
 )
-from graphc.codegen.gpu.contraction.fragments import Lanes, multiply, read
+from graphc.codegen.gpu.contraction.mma import Lanes, multiply, read
 
 Device = Callable[..., Any]
 PACK = {"bf16": "cvt.rn.bf16x2.f32 $0, $2, $1;", "f16": "cvt.rn.f16x2.f32 $0, $2, $1;"}

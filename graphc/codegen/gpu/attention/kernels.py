@@ -37,7 +37,7 @@ from graphc.codegen.gpu.attention.device import powers, rescaled, row_maxima, ro
 from graphc.codegen.gpu.attention.device import scaled_powers, shares, store_bf16, store_f16
 from graphc.codegen.gpu.attention.device import store_f32, times, up_to, zero_lines
 from graphc.codegen.gpu.contraction.device import dots, is_aligned, outer, read, repeat, write
-from graphc.codegen.gpu.contraction.fragments import copy, wait_for_copies
+from graphc.codegen.gpu.contraction.mma import copy, wait_for_copies
 from graphc.gpu import cuda, device
 
 helper = device

@@ -37,10 +37,10 @@ from graphc.codegen.gpu.contraction.device import write_column
 """
 FURTHER_IMPORTS = {  # by what calls them
     "commit_copies(": """\
-from graphc.codegen.gpu.contraction.fragments import commit_copies, copy, wait_for_groups
+from graphc.codegen.gpu.contraction.mma import commit_copies, copy, wait_for_groups
 """,
     " products_": """\
-from graphc.codegen.gpu.contraction.fragments import products_bf16, products_f16
+from graphc.codegen.gpu.contraction.mma import products_bf16, products_f16
 """,
     " group_products_": """\
 from graphc.codegen.gpu.contraction.wgmma import first_atom, group_products_bf16, group_products_f16

@@ -137,7 +137,7 @@ def products(
     lead_b: int,
     upright_b: int,
 ) -> Vector:
-    """See `fragments`: four sums of each fragment, from 16 products each."""
+    """See `mma`: four sums of each fragment, from 16 products each."""
 
     def line(start: int, outer: int, lead: int, upright: int) -> np.ndarray:
         first, step = (outer * lead, 1) if upright else (outer, lead)

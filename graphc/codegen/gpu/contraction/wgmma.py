@@ -4,7 +4,7 @@ total = group_products_bf16(total, memory, a, b, thread, upright_a, upright_b)
 
 starts to add the products of 64 lines of A and all lines of B, 128 bytes of k.  They begin at `a`
 and `b` in shared memory, swizzled (see `swizzle`); `total` holds the sums of the warp's 16
-rows in fragments of 16 x 8, as `fragments` has them, and is there after `settled`.
+rows in fragments of 16 x 8, as `mma` has them, and is there after `settled`.
 
 `group_products_tf32` takes f32, of whose 23 bits of fraction it multiplies the first 10.
 
@@ -20,7 +20,7 @@ from numba import types as numba_types
 
 from graphc.codegen.gpu.contraction import plain
 from graphc.codegen.gpu.contraction.device import bytes_of, cgutils, data_of, device, ir, literal
-from graphc.codegen.gpu.contraction.fragments import address, volatile
+from graphc.codegen.gpu.contraction.mma import address, volatile
 from graphc.codegen.gpu.contraction.plan import ATOM, GROUP_DEPTH, LINE
 
 types: Any = numba_types

@@ -19,7 +19,7 @@ from graphc.errors import GraphError
 from graphc.formats.onnx.export.writer import Writer, require_written
 from graphc.formats.onnx.reader import package
 from graphc.frontend.compile.specialise import specialise
-from graphc.frontend.files.loaded import LoadedGraph
+from graphc.frontend.files.loaded_graph import LoadedGraph
 from graphc.frontend.files.saved_variables import values_of
 from graphc.frontend.trace.spec import symbols_of
 from graphc.ir.graph import Graph

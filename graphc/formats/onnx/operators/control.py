@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from graphc.errors import GraphError, LimitError
-from graphc.formats.known import axes_of, is_known, known, number, refuse
+from graphc.formats.deciding_values import axes_of, is_known, known, number, refuse
 from graphc.formats.onnx.interpret import Refusal
 from graphc.formats.onnx.reader import Subgraph
 from graphc.formats.onnx.table import operator

@@ -9,8 +9,16 @@ from typing import Any
 
 import numpy as np
 
-from graphc.formats.carried import CARRIED, STRINGS, Narrow, Text, common_form, laid_bare, text_of
-from graphc.formats.known import known, refuse
+from graphc.formats.deciding_values import known, refuse
+from graphc.formats.encoded_values import (
+    CARRIED,
+    STRINGS,
+    Narrow,
+    Text,
+    common_form,
+    laid_bare,
+    text_of,
+)
 from graphc.formats.narrow import rounded
 from graphc.formats.onnx.reader import element_name
 from graphc.formats.onnx.table import FIRST, MICROSOFT, operator

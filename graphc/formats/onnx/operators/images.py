@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from graphc.formats.known import axes_of, ints, known, number, refuse
+from graphc.formats.deciding_values import axes_of, ints, known, number, refuse
 from graphc.formats.onnx.table import operator
 from graphc.frontend.transforms.boxes import nms
 from graphc.ops.nn.images import neighbours

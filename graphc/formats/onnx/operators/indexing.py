@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from graphc.formats.known import axes_of, number, refuse
+from graphc.formats.deciding_values import axes_of, number, refuse
 from graphc.formats.onnx.table import FIRST, operator
 from graphc.ops.record.value import functions as f
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from graphc.formats.known import axes_of, refuse
+from graphc.formats.deciding_values import axes_of, refuse
 from graphc.formats.onnx.table import operator
 from graphc.formats.windows import cut_windows, lowest, windowed, windows_of
 from graphc.ops.record.value import emit
@@ -259,7 +259,7 @@ def max_unpool(
     strides: Any = None,
 ) -> Any:
     """Elements put back at their places in the array that they were the largest of."""
-    from graphc.formats.known import ints
+    from graphc.formats.deciding_values import ints
 
     step, _, pairs = windows_of(x.shape[2:], kernel_shape, strides, None, pads, "NOTSET")
     inferred = [

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from graphc.formats.carried import Maps, Text
-from graphc.formats.known import refuse
+from graphc.formats.deciding_values import refuse
+from graphc.formats.encoded_values import Maps, Text
 from graphc.formats.onnx.table import FIRST, ML, operator
 from graphc.limits import check_within
 from graphc.ops.record.value import functions as f

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from graphc.formats.known import refuse
+from graphc.formats.deciding_values import refuse
 from graphc.formats.onnx.operators import layers
 from graphc.formats.onnx.operators.products import conv as plain_conv
 from graphc.formats.onnx.operators.quantised import dynamic_quantize, mat_mul_integer

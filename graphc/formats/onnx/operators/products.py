@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from graphc.formats.known import refuse
+from graphc.formats.deciding_values import refuse
 from graphc.formats.onnx.table import MICROSOFT, operator
 from graphc.formats.windows import windows_of
 from graphc.ops.record.value import functions as f
@@ -208,7 +208,7 @@ def col_to_im(
     x: Any, image: Any, block: Any, *, dilations: Any = None, pads: Any = None, strides: Any = None
 ) -> Any:
     """Columns of windows added up where they came from: the adjoint of cutting them out."""
-    from graphc.formats.known import ints
+    from graphc.formats.deciding_values import ints
 
     extents, window = ints(image), ints(block)
     step, spread, pairs = windows_of(extents, window, strides, dilations, pads, "NOTSET")

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from graphc.formats.carried import Narrow
-from graphc.formats.known import axes_of, refuse
+from graphc.formats.deciding_values import axes_of, refuse
+from graphc.formats.encoded_values import Narrow
 from graphc.formats.narrow import limits_of, rounded
 from graphc.formats.onnx.operators.products import conv as float_conv
 from graphc.formats.onnx.reader import element_name

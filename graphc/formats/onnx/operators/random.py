@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from graphc.formats.known import number, refuse
+from graphc.formats.deciding_values import number, refuse
 from graphc.formats.onnx.reader import element_name
 from graphc.formats.onnx.table import operator
 from graphc.ops.random import random

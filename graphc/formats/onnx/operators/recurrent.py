@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from graphc.formats.known import refuse
+from graphc.formats.deciding_values import refuse
 from graphc.formats.onnx.table import operator
 from graphc.frontend.transforms.control import scan
 from graphc.ops.record.value import functions as f

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from graphc.formats.carried import Carried, Narrow, carried
-from graphc.formats.known import axes_of, count_of, ints, is_end, number, refuse
+from graphc.formats.deciding_values import axes_of, count_of, ints, is_end, number, refuse
+from graphc.formats.encoded_values import Carried, Narrow, carried
 from graphc.formats.onnx.reader import element_name
 from graphc.formats.onnx.table import ALL, FIRST, operator
 from graphc.ir.sizes import Size, is_open
@@ -252,7 +252,7 @@ def _pad(x: Any, pads: tuple[int, ...], value: Any, axes: Any, mode: str) -> Any
 
 
 def _pad_constant(x: Any, pairs: list[tuple[int, int]], fill: Any) -> Any:
-    from graphc.formats.known import is_known, known
+    from graphc.formats.deciding_values import is_known, known
 
     if not any(map(any, pairs)):
         return x

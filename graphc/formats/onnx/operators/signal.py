@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from graphc.formats.known import axes_of, number, refuse
+from graphc.formats.deciding_values import axes_of, number, refuse
 from graphc.formats.onnx.reader import element_name
 from graphc.formats.onnx.table import operator
 from graphc.ops.record.value import functions as f

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from graphc.formats.known import refuse
+from graphc.formats.deciding_values import refuse
 from graphc.formats.onnx.operators.machine_learning import (
     Labels,
     classified,

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from graphc.formats.carried import Text, text_of
-from graphc.formats.known import known, refuse
+from graphc.formats.deciding_values import known, refuse
+from graphc.formats.encoded_values import Text, text_of
 from graphc.formats.onnx.table import operator
 from graphc.limits import check_within
 from graphc.ops.record.value import functions as f

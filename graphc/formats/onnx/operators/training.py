@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from graphc.formats.known import refuse
+from graphc.formats.deciding_values import refuse
 from graphc.formats.onnx.reader import Node, Subgraph
 from graphc.formats.onnx.table import operator
 from graphc.frontend.transforms.grad import grad

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from graphc.errors import GraphError, LimitError
-from graphc.formats.known import number, refuse
+from graphc.formats.deciding_values import number, refuse
 from graphc.formats.torch.interpret import Refusal, number_of
 from graphc.formats.torch.records import Block
 from graphc.formats.torch.table import aten, ordered

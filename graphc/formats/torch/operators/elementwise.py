@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from graphc.errors import GraphError
-from graphc.formats.known import refuse
+from graphc.formats.deciding_values import refuse
 from graphc.formats.torch.promotion import as_float, cast, common, dtype_of, is_float, promoted
 from graphc.formats.torch.records import Element
 from graphc.formats.torch.table import aten

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from graphc.formats.known import number, refuse
+from graphc.formats.deciding_values import number, refuse
 from graphc.formats.torch.operators.shapes import at, axis_of, bounds
 from graphc.formats.torch.promotion import cast, dtype_of
 from graphc.formats.torch.table import aten

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from graphc.formats.known import refuse
+from graphc.formats.deciding_values import refuse
 from graphc.formats.torch.operators.products import each
 from graphc.formats.torch.promotion import cast, dtype_of
 from graphc.formats.torch.table import aten

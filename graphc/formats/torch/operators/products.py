@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from graphc.formats.known import refuse
+from graphc.formats.deciding_values import refuse
 from graphc.formats.torch.operators.elementwise import scaled
 from graphc.formats.torch.promotion import dtype_of, promoted
 from graphc.formats.torch.table import aten

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from graphc.formats.known import refuse
+from graphc.formats.deciding_values import refuse
 from graphc.formats.torch.operators.elementwise import element_of
 from graphc.formats.torch.operators.shapes import extents_of
 from graphc.formats.torch.promotion import DEFAULT, cast, dtype_of

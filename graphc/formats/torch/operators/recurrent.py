@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from graphc.formats.known import refuse
+from graphc.formats.deciding_values import refuse
 from graphc.formats.torch.table import aten
 from graphc.frontend.transforms.control import scan
 from graphc.ops.record.value import functions as f

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from graphc.formats.known import axes_of, refuse
+from graphc.formats.deciding_values import axes_of, refuse
 from graphc.formats.torch.operators.elementwise import element_of
 from graphc.formats.torch.operators.shapes import axis_of, list_of
 from graphc.formats.torch.promotion import as_float, cast, category, dtype_of
@@ -289,7 +289,7 @@ def bucketize(x: Any, boundaries: Any, out_int32: bool = False, right: bool = Fa
 
 @aten("bincount")
 def bincount(x: Any, weights: Any = None, minlength: int = 0) -> Any:
-    from graphc.formats.known import number
+    from graphc.formats.deciding_values import number
 
     count = max(int(number(f.max(x))) + 1 if math.prod(x.shape) else 0, minlength)
     return f.bincount(x, weights, length=count)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from graphc.formats.known import axes_of, count_of, is_end, refuse
+from graphc.formats.deciding_values import axes_of, count_of, is_end, refuse
 from graphc.formats.torch.operators.elementwise import element_of
 from graphc.formats.torch.promotion import DEFAULT, cast, common, dtype_of
 from graphc.formats.torch.records import Element
@@ -281,7 +281,7 @@ def tile(x: Any, dims: Any) -> Any:
 def repeat_interleave(
     x: Any, repeats: Any = None, dim: int | None = None, output_size: int | None = None
 ) -> Any:
-    from graphc.formats.known import known
+    from graphc.formats.deciding_values import known
 
     if repeats is None:
         x, repeats = f.arange(x.shape[0], dtype=np.int64), x

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from graphc.errors import GraphError
-from graphc.formats.carried import Carried
+from graphc.formats.encoded_values import Carried
 from graphc.ir.graph import Node
 from graphc.ir.op import Effect
 from graphc.ir.sizes import Size, greatest, is_open

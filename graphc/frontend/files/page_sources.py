@@ -19,7 +19,7 @@ from graphc.viewer.page import Page
 from graphc.viewer.story import MOST_SOURCE, Subject
 
 if TYPE_CHECKING:
-    from graphc.frontend.files.loaded import LoadedGraph
+    from graphc.frontend.files.loaded_graph import LoadedGraph
     from graphc.runtime.observe.trace import Trace
 
 MOST_RUNS = 100

@@ -37,7 +37,7 @@ from graphc.runtime.call.variable import names_of_own
 from graphc.runtime.files.files import write_atomically
 
 if TYPE_CHECKING:
-    from graphc.frontend.files.loaded import LoadedGraph
+    from graphc.frontend.files.loaded_graph import LoadedGraph
 
 _WEIGHTS_LINE = re.compile(r"# weights (.*)")
 _FILE_NAME = re.compile(r"[^/\\\0]{1,100}")
@@ -292,7 +292,7 @@ def load(
     Raises GraphError for a file that is missing, damaged, or asks for more than it may have.
     """
     from graphc.config import Config
-    from graphc.frontend.files.loaded import LoadedGraph
+    from graphc.frontend.files.loaded_graph import LoadedGraph
 
     config = Config.create(**options)
     file = Path(path)

@@ -8,7 +8,7 @@ appear whole, and a damaged one counts as absent.  A key is a digest of the file
 options, the machine and the compiler itself, so nothing in the folder is ever out of date.  What
 was not called for long goes where there is too much.
 
-    gc.load(path) -> KeptModel -- shapes that are kept --> program (no compiler is imported)
+    gc.load(path) -> CachedModel -- shapes that are kept --> program (no compiler is imported)
                                -- anything else ---------> the model itself, imported now
 """
 
@@ -38,7 +38,7 @@ from graphc.runtime.call.open import OpenExecutable
 from graphc.runtime.devices.device import default_threads, machine
 from graphc.runtime.files import artifact
 from graphc.runtime.files.files import cache_folder, is_private, read_ordinary, write_atomically
-from graphc.runtime.files.loaded import Loaded
+from graphc.runtime.files.gcx_function import Loaded
 from graphc.runtime.load.program import Image, numpy_dtype
 from graphc.runtime.tuning import tuned
 from graphc.tuning import changes
@@ -108,11 +108,11 @@ def shapes_name(arrays: Sequence[Array]) -> str:
     return hashlib.sha256(told.encode()).hexdigest()[:16]
 
 
-# ------------------------------------------------------------------------------------ the shelf
+# ------------------------------------------------------------------------------------ the cache
 
 
 @record(eq=False)
-class Shelf:
+class ModelCache:
     """What is kept of one model: `folder` holds files whose names begin with `key`.
 
     `programs` is what the names of programs begin with, once it is known which files it reads.
@@ -123,7 +123,7 @@ class Shelf:
     content: str  # the digest of the model's file
     programs: str = ""
 
-    def holding(self, beside: Mapping[str, str]) -> Shelf:
+    def holding(self, beside: Mapping[str, str]) -> ModelCache:
         """The same where the files beside the model's own have these digests."""
         told = repr((self.key, sorted(beside.items())))
         return replace(self, programs=hashlib.sha256(told.encode()).hexdigest()[:40])
@@ -194,7 +194,7 @@ class Shelf:
                 total -= size
 
 
-def _shelf(path: Path, config: Config) -> Shelf | None:
+def _model_cache(path: Path, config: Config) -> ModelCache | None:
     """Where compilations of a file are kept; None where they are not."""
     plain = config.dump is None and config.sample is None and config.costs == "static"
     host = config.backend == "llvm" and all("cpu" in name for name in config.devices)
@@ -205,7 +205,7 @@ def _shelf(path: Path, config: Config) -> Shelf | None:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         safe = is_private(folder) and is_private(folder.parent)
         content = _digest(path)
-        return Shelf(folder, _key(content, path.suffix, config), content) if safe else None
+        return ModelCache(folder, _key(content, path.suffix, config), content) if safe else None
     except OSError:
         return None
 
@@ -221,23 +221,23 @@ def load(
     if not path.is_file():
         return importer(path, **options)
     before = stamp_of(path)
-    shelf = _shelf(path, Config.create(**options))
-    if shelf is None:
+    models = _model_cache(path, Config.create(**options))
+    if models is None:
         return importer(path, **options)
-    told = shelf.described()
+    told = models.described()
     if told is not None and _still_there(path, told["beside"]):
-        shelf = shelf.holding(told["beside"])
-        files = {path.name: shelf.content, **told["beside"]}
+        models = models.holding(told["beside"])
+        files = {path.name: models.content, **told["beside"]}
         whole = path.absolute()  # wherever the process is by then
-        return KeptModel(shelf, told, lambda: _imported(whole, files, options, importer))
+        return CachedModel(models, told, lambda: _imported(whole, files, options, importer))
     model = importer(path, **options)
     with suppress(OSError):
         stamps = model.beside
         beside = {name: _digest(path.with_name(name)) for name in stamps}
         now = {name: stamp_of(path.with_name(name)) for name in stamps}
         if now == stamps and stamp_of(path) == before and model.plain:
-            shelf.describe(model.params, model.result_names, beside, model.name)
-            model.shelf = shelf.holding(beside)
+            models.describe(model.params, model.result_names, beside, model.name)
+            model.cache = models.holding(beside)
     return model
 
 
@@ -257,14 +257,16 @@ def _still_there(path: Path, beside: Mapping[str, str]) -> bool:
     return False
 
 
-class KeptModel(Loaded):
+class CachedModel(Loaded):
     """A model of which programs are kept.  It runs those, and is the model itself for the rest."""
 
-    def __init__(self, shelf: Shelf, told: Mapping[str, Any], importer: Callable[[], Any]) -> None:
+    def __init__(
+        self, models: ModelCache, told: Mapping[str, Any], importer: Callable[[], Any]
+    ) -> None:
         self.name = told["name"]
         self.params = tuple(told["params"])
         self.result_names = tuple(told["results"])
-        self._shelf = shelf
+        self._cache = models
         self._importer = importer
         self._imported: Any = None
         self._ready: dict[tuple[Any, ...], Executable] = {}
@@ -323,11 +325,11 @@ class KeptModel(Loaded):
         return found
 
     def _kept(self, arrays: Sequence[Array]) -> Executable | None:
-        exact = self._shelf.program(shapes_name(arrays))
+        exact = self._cache.program(shapes_name(arrays))
         if isinstance(exact, Executable):
             return exact
         if self._open is None:
-            kept = (self._shelf.program(f"open{k}") for k in range(MOST_OPEN))
+            kept = (self._cache.program(f"open{k}") for k in range(MOST_OPEN))
             self._open = [each for each in kept if isinstance(each, OpenExecutable)]
         for each in self._open:
             kinds = [(numpy_dtype(slot.dtype), len(slot.shape)) for slot in each.params]

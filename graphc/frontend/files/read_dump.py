@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from graphc.config import Config
 from graphc.errors import GraphError
-from graphc.frontend.files.saved import graph_of_text, read_text
-from graphc.frontend.files.viewed import sources_in
+from graphc.frontend.files.gir_files import graph_of_text, read_text
+from graphc.frontend.files.page_sources import sources_in
 from graphc.ir.graph import Graph, Program
 from graphc.ir.place import device_of
 from graphc.record import replace

@@ -13,8 +13,8 @@ import pytest
 
 import graphc as gc
 from graphc.errors import GraphError
-from graphc.formats import kept
-from graphc.formats.kept import KeptModel
+from graphc.formats import model_cache
+from graphc.formats.model_cache import CachedModel
 from graphc.runtime.tuning import tuned
 
 onnx = pytest.importorskip("onnx", reason="the onnx package reads ONNX files")
@@ -70,7 +70,7 @@ assert not compiler & sys.modules.keys()
 
 def test_another_process_runs_it_without_a_compiler(models: Path, tmp_path: Path) -> None:
     path = scaled(tmp_path / "m.onnx", 2)
-    assert not isinstance(called(path, 2, 5), KeptModel)
+    assert not isinstance(called(path, 2, 5), CachedModel)
     subprocess.run([sys.executable, "-c", SERVES, str(path)], check=True)
 
 
@@ -78,7 +78,7 @@ def test_a_file_that_changed_is_read_again(models: Path, tmp_path: Path) -> None
     for factor in (2, 3, 2):
         model = gc.load(scaled(tmp_path / "m.onnx", factor))
         np.testing.assert_array_equal(model(x(4))["y"], x(4) * factor)
-    assert isinstance(model, KeptModel)
+    assert isinstance(model, CachedModel)
 
 
 def test_data_beside_it_that_changed_is_read_again(models: Path, tmp_path: Path) -> None:
@@ -115,9 +115,9 @@ def test_a_file_that_changes_while_it_is_loaded_is_not_kept(
     models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = scaled(tmp_path / "m.onnx", 2)
-    digest = kept._digest
+    digest = model_cache._digest
     with monkeypatch.context() as patch:
-        patch.setattr(kept, "_digest", lambda p: (digest(p), scaled(p, 3))[0])
+        patch.setattr(model_cache, "_digest", lambda p: (digest(p), scaled(p, 3))[0])
         called(path, 2)
     np.testing.assert_array_equal(gc.load(scaled(path, 2))(x(2))["y"], x(2) * 2)
 
@@ -127,13 +127,13 @@ def test_options_and_settings_have_programs_of_their_own(
 ) -> None:
     path = scaled(tmp_path / "m.onnx", 2)
     called(path, 4)
-    assert isinstance(called(path, 4), KeptModel)
-    assert not isinstance(called(path, 4, check_finite=True), KeptModel)
-    assert not isinstance(called(path, 4, dump=tmp_path / "dump"), KeptModel)
+    assert isinstance(called(path, 4), CachedModel)
+    assert not isinstance(called(path, 4, check_finite=True), CachedModel)
+    assert not isinstance(called(path, 4, dump=tmp_path / "dump"), CachedModel)
     with pytest.raises(gc.RunError, match="non-finite"):
         gc.load(path, check_finite=True)(np.full((4, 3), np.inf, np.float32))
     monkeypatch.setenv("GRAPHC_KEEP_MODELS", "0")
-    assert not isinstance(called(path, 4), KeptModel)
+    assert not isinstance(called(path, 4), CachedModel)
 
 
 def test_what_is_not_kept_is_the_model_itself(models: Path, tmp_path: Path) -> None:
@@ -171,7 +171,7 @@ def test_a_folder_that_others_may_write_to_is_not_used(models: Path, tmp_path: P
     path = scaled(tmp_path / "m.onnx", 2)
     called(path, 4)
     models.chmod(0o777)
-    assert not isinstance(gc.load(path), KeptModel)
+    assert not isinstance(gc.load(path), CachedModel)
 
 
 def test_what_was_not_used_for_long_goes(
@@ -183,4 +183,4 @@ def test_what_was_not_used_for_long_goes(
     for factor in range(3, 9):
         called(scaled(tmp_path / "m.onnx", factor), 4)
         assert sum(kept.stat().st_size for kept in models.iterdir()) <= 3 * size
-    assert isinstance(called(tmp_path / "m.onnx", 4), KeptModel)
+    assert isinstance(called(tmp_path / "m.onnx", 4), CachedModel)

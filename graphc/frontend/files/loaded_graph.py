@@ -12,7 +12,7 @@ from graphc.config import Config
 from graphc.errors import FeedError, GraphError, RunError
 from graphc.forks import fork_safe_lock
 from graphc.frontend.compile.engine import Built, build
-from graphc.frontend.compile.limits import check_memory
+from graphc.frontend.compile.memory_check import check_memory
 from graphc.frontend.compile.open_sizes import USUAL, OpenBuilds, build_traced, can_be_open
 from graphc.frontend.compile.postmortem import explained
 from graphc.frontend.compile.signature import as_array, feed, is_number
@@ -27,7 +27,7 @@ from graphc.ops.record.value import Value, current, lift, trace_of
 from graphc.passes.placement.allowed_devices import inner_nodes
 from graphc.record import replace
 from graphc.runtime.call.open import Latest
-from graphc.runtime.files.loaded import Loaded, nest
+from graphc.runtime.files.gcx_function import Loaded, nest
 
 
 class LoadedGraph(Loaded):
@@ -214,7 +214,7 @@ class LoadedGraph(Loaded):
 
     def save(self, path: str | PathLike[str]) -> None:
         """Save it again."""
-        from graphc.frontend.files.saved import save
+        from graphc.frontend.files.gir_files import save
 
         save(path, self.graph)
 
