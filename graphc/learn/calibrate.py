@@ -17,7 +17,7 @@ import numpy as np
 
 from graphc.errors import GraphError
 from graphc.frontend.compile.decorator import compile
-from graphc.frontend.files.loaded import LoadedGraph
+from graphc.frontend.files.loaded_graph import LoadedGraph
 from graphc.frontend.trace.tree import flatten, unflatten
 from graphc.ir.graph import Graph, Node, Rewriter, rebuild
 from graphc.ir.literal import literal

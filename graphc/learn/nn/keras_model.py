@@ -35,7 +35,7 @@ from graphc.learn.nn.recurrent import GRU, LSTM
 from graphc.limits import check_within
 from graphc.ops.record.value import functions as f
 from graphc.record import record
-from graphc.runtime.files.opened import OpenFile
+from graphc.runtime.files.stable_file import OpenFile
 
 Array = np.ndarray[Any, Any]
 Settings = Mapping[str, Any]
