@@ -22,7 +22,7 @@ TESTS = Path(__file__).parent
 # Where machine code or tuned numbers are what is tested, LLVM works as it does for users. Elsewhere
 # it makes machine code of the same IR five times as fast; `make test-full` has users' everywhere.
 OF_CODE = {TESTS / name for name in ("codegen", "loops", "ops/math", "runtime")}
-OF_CODE |= {TESTS / "project" / "test_tuning.py", TESTS / "formats" / "onnx" / "test_kept.py"}
+OF_CODE |= {TESTS / "project/test_tuning.py", TESTS / "formats/onnx/test_model_cache.py"}
 
 # No clock decides a test: Hypothesis would fail those that take longer than usual.
 settings.register_profile("suite", deadline=None, suppress_health_check=[HealthCheck.too_slow])
