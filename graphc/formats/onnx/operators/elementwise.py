@@ -81,7 +81,9 @@ def truncated_division(a: Any, b: Any) -> Any:
     if not is_signed_integer(quotient):
         return quotient
     rest = f.subtract(a, f.multiply(quotient, b))
-    up = f.logical_and(f.not_equal(rest, 0), f.not_equal(f.less(a, 0), f.less(b, 0)))
+    differ = f.astype(f.not_equal(f.less(a, 0), f.less(b, 0)), quotient.dtype)
+    # A product, so that nobody asks whether the rest of a size, which has no sign, is zero.
+    up = f.not_equal(f.multiply(differ, rest), 0)
     return f.add(quotient, f.astype(up, quotient.dtype))
 
 
