@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 import graphc as gc
-from graphc.runtime.devices.multi_device import Cluster
+from graphc.runtime.devices.multi_device import MultiDeviceExecutable
 
 TWO = ["cpu:0", "cpu:1"]
 X = np.random.default_rng(0).standard_normal((32, 32)).astype("f4")
@@ -22,10 +22,10 @@ def there_and_back(x: Any) -> Any:
         return z + y
 
 
-def made(function: Any, *arguments: Any, **options: Any) -> Cluster:
+def made(function: Any, *arguments: Any, **options: Any) -> MultiDeviceExecutable:
     options = {"devices": TWO, "threads": 1, **options}
     found = gc.compile(function, **options).executable(*arguments)
-    assert isinstance(found, Cluster)
+    assert isinstance(found, MultiDeviceExecutable)
     return found
 
 

@@ -15,7 +15,7 @@ import graphc as gc
 from graphc.errors import STATUS
 from graphc.record import replace
 from graphc.runtime.call.execute import Executable
-from graphc.runtime.devices.multi_device import Cluster
+from graphc.runtime.devices.multi_device import MultiDeviceExecutable
 from graphc.runtime.load.program import Channel, Image, Slot, StateSlot
 from graphc.runtime.load.table import ABSENT, ARENA, TableBuilder
 
@@ -107,7 +107,7 @@ def chosen_rounds(x: np.ndarray) -> np.ndarray:
 
 def pair(
     chip: str, devices: tuple[str, str], *, rounds: int = 0, count: int = COUNT, status: int = 0
-) -> Cluster:
+) -> MultiDeviceExecutable:
     """The first device doubles x and sends it, the second increments it and sends it back.
 
     With rounds they do so in a loop, through buffered channels.
@@ -164,4 +164,4 @@ def pair(
         else:
             images.append(cpu_image(table, **options))
     first = images[0]
-    return Cluster(replace(first, channels=channels, others=(images[1],)))
+    return MultiDeviceExecutable(replace(first, channels=channels, others=(images[1],)))

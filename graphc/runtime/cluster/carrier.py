@@ -59,7 +59,7 @@ def keys_of(token: str) -> tuple[bytes, bytes]:
     return zmq.curve_public(secret), secret
 
 
-class Circle:
+class CurveSockets:
     """Sockets of those who know a token; all that passes between them is encrypted."""
 
     def __init__(self, token: str) -> None:
@@ -78,15 +78,15 @@ class Circle:
 
     def socket(self, kind: int, *, serves: bool = False) -> Any:
         """A socket that others connect to (`serves`), or that connects to one."""
-        way = self.context.socket(kind)
-        way.curve_publickey, way.curve_secretkey = self.keys
-        way.linger, way.maxmsgsize = 0, MOST_FRAME
-        way.heartbeat_ivl, way.heartbeat_timeout = 500, 2000
+        connection = self.context.socket(kind)
+        connection.curve_publickey, connection.curve_secretkey = self.keys
+        connection.linger, connection.maxmsgsize = 0, MOST_FRAME
+        connection.heartbeat_ivl, connection.heartbeat_timeout = 500, 2000
         if serves:
-            way.curve_server = True
+            connection.curve_server = True
         else:
-            way.curve_serverkey = self.keys[0]
-        return way
+            connection.curve_serverkey = self.keys[0]
+        return connection
 
     def close(self) -> None:
         """Close all sockets."""
@@ -112,19 +112,21 @@ class Carrier:
     def __init__(
         self,
         support: Support,
-        circle: Circle,
-        troubled: Callable[[str], None],
+        sockets: CurveSockets,
+        report_broken_link: Callable[[str], None],
         host: str = "127.0.0.1",
     ) -> None:
-        self.support, self.circle, self.zmq = support, circle, circle.zmq
-        self.troubled = troubled  # is told why what is carried does not come any more
+        self.support, self.sockets, self.zmq = support, sockets, sockets.zmq
+        self.report_broken_link = (
+            report_broken_link  # is told why what is carried does not come any more
+        )
         self.words = aligned_bytes(CarrierWords.nbytes, CarrierWords.nbytes).view(np.int64)
         self.words[:] = 0
         self.at = address_of(self.words)
         self.closing = np.zeros(1, np.int64)
         self.links: dict[tuple[int, int, int], Link] = {}  # by program, opening, number
         self.lock = threading.Lock()
-        self.inbox = circle.socket(self.zmq.PULL, serves=True)
+        self.inbox = sockets.socket(self.zmq.PULL, serves=True)
         self.address = f"tcp://{host}:{self.inbox.bind_to_random_port(f'tcp://{host}')}"
         self.peers: dict[str, Any] = {}
         self.monitors: dict[Any, str] = {}  # of connections to peers
@@ -139,7 +141,7 @@ class Carrier:
         self.closing[0] = 1
         for thread in self.threads:
             thread.join()
-        self.circle.close()
+        self.sockets.close()
 
     # -- what is carried
 
@@ -196,23 +198,23 @@ class Carrier:
         self, key: tuple[int, int, int], link: Link, follows: bool, position: int, piece: Any
     ) -> bool:
         """Send a frame; False if the link was closed before it could go."""
-        way = self.peers.get(link.peer)
-        if way is None:
-            way = self.peers[link.peer] = self.circle.socket(self.zmq.PUSH)
-            monitor = way.get_monitor_socket(self.zmq.EVENT_DISCONNECTED)
+        connection = self.peers.get(link.peer)
+        if connection is None:
+            connection = self.peers[link.peer] = self.sockets.socket(self.zmq.PUSH)
+            monitor = connection.get_monitor_socket(self.zmq.EVENT_DISCONNECTED)
             self.monitors = {**self.monitors, monitor: link.peer}
-            way.immediate = True  # nothing waits for a connection that there is not
-            way.connect(link.peer)
+            connection.immediate = True  # nothing waits for a connection that there is not
+            connection.connect(link.peer)
         waited = 0
-        while not way.poll(_WAIT, self.zmq.POLLOUT):
+        while not connection.poll(_WAIT, self.zmq.POLLOUT):
             if self.links.get(key) is not link or self.closing[0]:
                 return False
             waited += _WAIT
             if waited >= MOST_WAIT:
-                self.troubled(f"there is no connection to {link.peer}")
+                self.report_broken_link(f"there is no connection to {link.peer}")
                 waited = 0
         head = HEAD.pack(*key, follows, position)
-        way.send_multipart([head, piece.tobytes()] if piece is not None else [head])
+        connection.send_multipart([head, piece.tobytes()] if piece is not None else [head])
         return True
 
     def _watch(self) -> None:
@@ -221,7 +223,7 @@ class Carrier:
             ready, _, _ = self.zmq.select([*self.monitors], [], [], _WAIT / 1000)
             for monitor in ready:
                 monitor.recv_multipart()
-                self.troubled(f"the connection to {self.monitors[monitor]} was cut")
+                self.report_broken_link(f"the connection to {self.monitors[monitor]} was cut")
             if not self.monitors:
                 time.sleep(_WAIT / 1000)
 

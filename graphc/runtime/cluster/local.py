@@ -32,14 +32,12 @@ from graphc.runtime.cluster.wire import Kind, Message
 from graphc.runtime.cluster.worker import BEAT_SECONDS, CANCEL, READ_SOCKET, TOKEN
 from graphc.runtime.devices.device import default_threads
 from graphc.runtime.devices.jobs import clusters
-from graphc.runtime.files.gcx import FORMAT
 from graphc.runtime.load.layouts import BellWords
 
 if TYPE_CHECKING:
     from graphc.runtime.cluster.carrier import Carrier
 
 MOST_WORKERS = 64
-_START_SECONDS = 60.0
 _ROOT = str(Path(graphc.__file__).parents[1])
 MODULE = "graphc.runtime.cluster.worker"
 _CODE = f"""\
@@ -54,7 +52,7 @@ class LostWorker(RunError):
     """A worker ended or stood still."""
 
 
-class Worker:
+class LocalWorker:
     """A worker process, as its client sees it. `lost` says why it is not there any more."""
 
     def __init__(self, job: str, task: int, threads: int, token: str) -> None:
@@ -78,9 +76,8 @@ class Worker:
                 pass_fds=handed,
                 env={**os.environ, "GRAPHC_THREADS": str(threads), TOKEN: token},
             )
-        self.way = ours
+        self.connection = ours
         self.descriptor = os.pidfd_open(self.process.pid)
-        self.features: list[str] = []
         self.address = ""  # where its carrier is reached, if it has one
         self.reason = ""  # why its latest step failed
 
@@ -104,20 +101,14 @@ class Worker:
 
     def join(self) -> None:
         """Wait until it is there. Raises GraphError for one of another version, and LostWorker."""
-        self.way.settimeout(_START_SECONDS)
+        self.connection.settimeout(wire.START_SECONDS)
         try:
-            hello = wire.receive(self.way)
+            hello = wire.receive(self.connection)
         except wire.Lost:
             self.lose("it has ended")
             raise LostWorker(f"{self} ended before it could join") from None
-        self.way.settimeout(None)
-        theirs = hello.get("version", str), hello.get("format", int)
-        if theirs != (ours := (graphc.__version__, FORMAT)):
-            raise GraphError(
-                f"{self} has graphc {theirs[0]} with programs of format {theirs[1]}",
-                hint=f"this process has {ours[0]} and {ours[1]}: install the same version there",
-            )
-        self.features = hello.get("features", list)
+        self.connection.settimeout(None)
+        wire.check_version(hello, self)
         self.has_joined = True
 
     # -- asking
@@ -153,9 +144,14 @@ class Worker:
         descriptors = [block.descriptor for block in blocks.values()]
         self.tell(support, Kind.OPEN, {**fields, **told}, descriptors)
 
+    def drop(self, support: pool.Support, program: int) -> None:
+        """Have it forget a program."""
+        self.tell(support, Kind.DROP, {"program": program})
+        self.programs.discard(program)
+
     def why(self, support: pool.Support) -> str:
         """Why the latest step failed there, where a queue or reader did."""
-        self.tell(support, Kind.ASK, {})
+        self.tell(support, Kind.WHY, {})
         return self.reason
 
     def log(self, support: pool.Support, program: int, room: int) -> list[np.ndarray]:
@@ -196,26 +192,23 @@ class Worker:
         try:
             if self.is_armed:
                 self.ring(support, READ_SOCKET, 0)
-            wire.send(self.way, kind, fields, descriptors)
+            wire.send(self.connection, kind, fields, descriptors)
             answer = self._receive()
         except wire.Lost:
             raise LostWorker(f"{self} was lost: {self.lost or 'it has ended'}") from None
         except BaseException:
-            self.lose("it was interrupted while it got a program")  # its answer is still to come
+            self.lose("it was interrupted while it answered")  # its answer is still to come
             raise
-        if answer.kind == Kind.ERROR:
-            raise GraphError(
-                f"{self}: {answer.get('message', str)}", hint=answer.get("hint", str) or None
-            )
+        wire.require_good(answer, self)
         self.is_armed = True
         self.address, self.reason = answer.get("address", str), answer.get("reason", str)
         return answer
 
     def _receive(self) -> Message:
         while not self.lost:
-            ready, _, _ = select.select([self.way], (), (), BEAT_SECONDS)
+            ready, _, _ = select.select([self.connection], (), (), BEAT_SECONDS)
             if ready:
-                return wire.receive(self.way)
+                return wire.receive(self.connection)
         raise wire.Lost
 
     def cancel(self, step: int) -> None:
@@ -248,7 +241,7 @@ class Worker:
         self.process.wait()
         with suppress(OSError):
             self.process.stdin.close()
-        self.way.close()
+        self.connection.close()
         os.close(self.descriptor)
 
 
@@ -289,7 +282,7 @@ class LocalCluster:
 
     def _started(self, count: int) -> list[Any]:
         """The workers, which may not have joined yet."""
-        return [Worker(self.job, task, self.threads, self.token) for task in range(count)]
+        return [LocalWorker(self.job, task, self.threads, self.token) for task in range(count)]
 
     def _look_after(self) -> None:
         watch = threading.Thread(target=_watch, args=(weakref.ref(self),), daemon=True)
@@ -357,12 +350,14 @@ class LocalCluster:
     def own_carrier(self, support: pool.Support) -> Carrier:
         """What carries the links of this process, started when it first takes part."""
         if self.carrier is None:
-            from graphc.runtime.cluster.carrier import Carrier, Circle
+            from graphc.runtime.cluster.carrier import Carrier, CurveSockets
 
-            self.carrier = Carrier(support, Circle(self.token), self.troubled, self.host)
+            self.carrier = Carrier(
+                support, CurveSockets(self.token), self.report_broken_link, self.host
+            )
         return self.carrier
 
-    def troubled(self, reason: str) -> None:
+    def report_broken_link(self, reason: str) -> None:
         """A connection of this process to a worker is cut."""
         self.trouble = reason
         self.stop_step()
@@ -376,7 +371,7 @@ class LocalCluster:
             for place, worker in enumerate(self.workers):
                 if worker.lost:
                     worker.close()
-                    made = Worker(self.job, worker.task, self.threads, self.token)
+                    made = LocalWorker(self.job, worker.task, self.threads, self.token)
                     self.workers[place] = made
                     self.restarts += 1
                     made.join()
@@ -403,7 +398,7 @@ class LocalCluster:
                 worker.lose(reason)
                 self.stop_step()
 
-    def _missing(self, worker: Worker) -> str:
+    def _missing(self, worker: LocalWorker) -> str:
         """Why a worker counts as lost, or nothing."""
         if worker.process.poll() is not None:
             return worker.ended()
@@ -431,7 +426,7 @@ def _watch(found: weakref.ref[LocalCluster]) -> None:
             cluster.check()
 
 
-def _close_all(workers: list[Worker], owner: int) -> None:
+def _close_all(workers: list[LocalWorker], owner: int) -> None:
     if os.getpid() == owner:  # a forked child has no workers
         for worker in workers:
             worker.close()

@@ -31,10 +31,15 @@ from graphc.runtime.call.frame import Frame
 from graphc.runtime.call.interrupt import stop_on_interrupt
 from graphc.runtime.call.memory import address_of
 from graphc.runtime.call.variable import Cell
-from graphc.runtime.cluster.local import LocalCluster, LostWorker, Worker
+from graphc.runtime.cluster.local import LocalCluster, LocalWorker, LostWorker
 from graphc.runtime.cluster.memory import Block, new_block
-from graphc.runtime.cluster.share import Places, Share, carried, places_of, share_of
-from graphc.runtime.cluster.wire import Kind
+from graphc.runtime.cluster.program_part import (
+    MemoryLayout,
+    ProgramPart,
+    carried,
+    layout_of,
+    part_of,
+)
 from graphc.runtime.devices.device import default_threads
 from graphc.runtime.devices.jobs import task_of
 from graphc.runtime.files.artifact import no_values, pieces
@@ -46,7 +51,7 @@ _numbers = itertools.count()
 
 
 @record(frozen=True)
-class Opened:
+class OpenProgram:
     """The memory that all processes of a program have, until a run fails.
 
     `values` are parameters, then results, where they do not stay in this process; `here` runs the
@@ -56,8 +61,8 @@ class Opened:
     memory: Block
     stop: np.ndarray[Any, Any]
     values: tuple[np.ndarray[Any, Any], ...]
-    here: Share | None
-    workers: list[Worker]
+    here: ProgramPart | None
+    workers: list[LocalWorker]
 
 
 class ClusterExecutable(Executable):
@@ -85,8 +90,8 @@ class ClusterExecutable(Executable):
             for variable in each.variables
         ]
         self._binding = Binding(*zip(*owned, strict=True)) if owned else None
-        self._opened: Opened | None = None
-        self._asked: Opened | None = None  # while a run is in flight
+        self._opened: OpenProgram | None = None
+        self._asked: OpenProgram | None = None  # while a run is in flight
         self._room = 0  # for rows of a log, while a run is traced
         self.clock_error = 0.0  # seconds that clocks of workers may be read wrong by
         weakref.finalize(self, cluster.dropped.append, self.number).atexit = False
@@ -134,7 +139,7 @@ class ClusterExecutable(Executable):
                     found[device][3::2] -= ahead
         return outputs, [found[device] for device in range(len(self.image.images))]
 
-    def _log(self, opened: Opened, room: int) -> dict[int, np.ndarray]:
+    def _log(self, opened: OpenProgram, room: int) -> dict[int, np.ndarray]:
         """What the devices have logged; from now on they log so many rows."""
         found: dict[int, np.ndarray] = {}
         for task, devices in self.members.items():
@@ -165,7 +170,7 @@ class ClusterExecutable(Executable):
         if opened is not None:
             self._give_up(opened)
 
-    def _give_up(self, opened: Opened) -> None:
+    def _give_up(self, opened: OpenProgram) -> None:
         """Have all members stop: those that wait see the word, the others are told."""
         opened.stop[0] = 1
         for task in self.members:
@@ -195,7 +200,7 @@ class ClusterExecutable(Executable):
             if binding is not None:
                 binding.wrote()
 
-    def _until_done(self, arrays: Sequence[np.ndarray[Any, Any]]) -> Opened:
+    def _until_done(self, arrays: Sequence[np.ndarray[Any, Any]]) -> OpenProgram:
         """A run, done again from what variables held before when a worker is lost; the memory that
         has its results."""
         retries = self.cluster.retries if self._can_repeat else 0
@@ -245,14 +250,14 @@ class ClusterExecutable(Executable):
         cells = self._binding.cells if self._binding is not None else []
         return {t: _cells_of(self.image, cells, devices) for t, devices in self.members.items()}
 
-    def _ready(self) -> Opened:
+    def _ready(self) -> OpenProgram:
         """The links of the last run, or new ones."""
         opened = self._opened
         if opened is None or opened.workers != self.workers:
             opened = self._opened = self._open()
         return opened
 
-    def _feed(self, opened: Opened, arrays: Sequence[np.ndarray[Any, Any]]) -> None:
+    def _feed(self, opened: OpenProgram, arrays: Sequence[np.ndarray[Any, Any]]) -> None:
         for place, array in zip(opened.values, arrays[: len(self.params)]):
             np.copyto(place, array)
         if opened.here is not None and 0 in self.members[HERE]:
@@ -269,7 +274,7 @@ class ClusterExecutable(Executable):
         pairs = zip(binding.cells, binding.slots) if binding is not None else ()
         return [cell for cell, slot in pairs if slot.written]
 
-    def _ask(self, opened: Opened) -> None:
+    def _ask(self, opened: OpenProgram) -> None:
         """One message to each worker, one answer of each. Raises RunError."""
         cluster, workers = self.cluster, self.workers
         cluster.steps += 1
@@ -302,7 +307,7 @@ class ClusterExecutable(Executable):
         if opened.stop[0]:
             self._opened = None  # somebody gave up a run that was done
 
-    def _answer(self, worker: Worker, opened: Opened) -> tuple[int, int] | None:
+    def _answer(self, worker: LocalWorker, opened: OpenProgram) -> tuple[int, int] | None:
         """How a step ended at a worker; None if it is lost. Once anybody stops, all do."""
         found = worker.answer(self.support, opened.stop)
         if found is None and not worker.gone[0]:
@@ -346,11 +351,11 @@ class ClusterExecutable(Executable):
     # -- what the workers get
 
     @property
-    def workers(self) -> list[Worker]:
+    def workers(self) -> list[LocalWorker]:
         """Those that take part."""
         return [self.cluster.workers[task] for task in self.members if task != HERE]
 
-    def _open(self) -> Opened:
+    def _open(self) -> OpenProgram:
         """Give all members new links, and what they do not have yet."""
         self._drop_others()
         cells = self._binding.cells if self._binding is not None else []
@@ -362,7 +367,7 @@ class ClusterExecutable(Executable):
             if owner[channel.source] != owner[channel.target]
         }
         slots = (*image.params, *image.results) if owner[0] != HERE else ()
-        places = places_of(slots, far)
+        places = layout_of(slots, far)
         values = self._values(places) if slots else []
         memory = new_block(places.size)
         for task, devices in self.members.items():
@@ -387,9 +392,9 @@ class ClusterExecutable(Executable):
                 told = values if 0 in devices else []
                 worker = self.cluster.workers[task]
                 self._open_at(worker, memory, ends, opening, told, made, mine)
-        return Opened(memory, memory.words(0, 1), tuple(made), here, self.workers)
+        return OpenProgram(memory, memory.words(0, 1), tuple(made), here, self.workers)
 
-    def _values(self, places: Places) -> list[int]:
+    def _values(self, places: MemoryLayout) -> list[int]:
         """Where parameters and results lie; a donated parameter is the result that takes it."""
         params = len(self.params)
         donated = self.image.donated or (-1,) * len(self.results)
@@ -405,19 +410,21 @@ class ClusterExecutable(Executable):
             return str(self.cluster.workers[task].address)
         return self.cluster.own_carrier(self.support).address
 
-    def _open_here(self, devices: Sequence[int], memory: Block, ends: Ends, opening: int) -> Share:
+    def _open_here(
+        self, devices: Sequence[int], memory: Block, ends: Ends, opening: int
+    ) -> ProgramPart:
         """The share of this process."""
-        share, start = share_of(self.image, devices), memory.address
+        share, start = part_of(self.image, devices), memory.address
         if not self.cluster.token:
             links = {number: start + at for number, (at, _) in ends.items()}
-            return Share(share, self.threads, links, start)
+            return ProgramPart(share, self.threads, links, start)
         peers = {number: self._peer(task) for number, (_, task) in ends.items()}
         carrier = self.cluster.own_carrier(self.support)
         return carried(share, self.threads, start, carrier, (self.number, opening), peers)
 
     def _open_at(
         self,
-        worker: Worker,
+        worker: LocalWorker,
         memory: Block,
         ends: Ends,
         opening: int,
@@ -437,9 +444,9 @@ class ClusterExecutable(Executable):
         }
         worker.open(self.support, fields, memory, made if first else (), cells)
 
-    def _load_at(self, worker: Worker, devices: Sequence[int]) -> None:
+    def _load_at(self, worker: LocalWorker, devices: Sequence[int]) -> None:
         """Give a worker its share of the program."""
-        share = share_of(self.image, devices)
+        share = part_of(self.image, devices)
         for image in share.images:
             host = next((h for h in image.hosts.values() if h.resource is None), None)
             if host is not None:
@@ -458,8 +465,7 @@ class ClusterExecutable(Executable):
             number = dropped.pop()
             for worker in self.cluster.workers:
                 if number in worker.programs:
-                    worker.tell(self.support, Kind.DROP, {"program": number})
-                    worker.programs.discard(number)
+                    worker.drop(self.support, number)
 
 
 @record(frozen=True)

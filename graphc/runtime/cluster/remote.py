@@ -19,35 +19,40 @@ from typing import Any
 
 import numpy as np
 
-import graphc
 from graphc.errors import GraphError
 from graphc.runtime.call import pool
 from graphc.runtime.call.variable import Cell
-from graphc.runtime.cluster.carrier import MOST_FRAME, Circle
+from graphc.runtime.cluster.carrier import MOST_FRAME, CurveSockets
 from graphc.runtime.cluster.local import LocalCluster, LostWorker, local
 from graphc.runtime.cluster.memory import Block
-from graphc.runtime.cluster.wire import Kind, Message, framed, unframed
+from graphc.runtime.cluster.wire import (
+    START_SECONDS,
+    Kind,
+    Message,
+    check_version,
+    framed,
+    require_good,
+    unframed,
+)
 from graphc.runtime.devices.device import default_threads
-from graphc.runtime.files.gcx import FORMAT
 
 PULSE = b"/pulse"
-_START_SECONDS = 60.0
 _LOOK = 20  # milliseconds
-_LAST_WORDS = 1000  # milliseconds for what was sent before the end
+_LAST_WORD_MILLISECONDS = 1000  # for what was sent before the end
 CLOCK_LOOKS = 7  # at the clock of a worker
 
 
-class Office:
+class MessageRouter:
     """The socket of the client: messages of all workers come here, and are sorted by task."""
 
     def __init__(self, address: str, token: str) -> None:
-        self.circle = Circle(token)
-        self.way = self.circle.socket(self.circle.zmq.ROUTER, serves=True)
-        self.way.linger = _LAST_WORDS
+        self.sockets = CurveSockets(token)
+        self.connection = self.sockets.socket(self.sockets.zmq.ROUTER, serves=True)
+        self.connection.linger = _LAST_WORD_MILLISECONDS
         try:
-            self.way.bind(address)
-        except self.circle.zmq.ZMQError as error:
-            self.circle.close()
+            self.connection.bind(address)
+        except self.sockets.zmq.ZMQError as error:
+            self.sockets.close()
             raise GraphError(f"cannot listen at {address}: {error}") from None
         self.lock = threading.RLock()  # of the socket
         self.names: dict[int, bytes] = {}  # of the process that has joined last, by task
@@ -61,20 +66,20 @@ class Office:
         if (largest := max(map(len, payload), default=0)) > MOST_FRAME:
             raise GraphError(f"{largest} bytes are too many for one message ({MOST_FRAME})")
         with self.lock:
-            self.way.send_multipart([name, *framed(kind, fields, payload)])
+            self.connection.send_multipart([name, *framed(kind, fields, payload)])
 
     def take(self, task: int, ends: Callable[[], object]) -> Message | None:
         """The next message of a worker; None if the wait ends before."""
         while True:
             with self.lock:
-                while self.way.poll(0):
-                    self.sort(self.way.recv_multipart())
+                while self.connection.poll(0):
+                    self.sort(self.connection.recv_multipart())
                 if self.came[task]:
                     return self.came[task].popleft()
                 if ends():
                     return None
-                if self.way.poll(_LOOK):
-                    self.sort(self.way.recv_multipart())
+                if self.connection.poll(_LOOK):
+                    self.sort(self.connection.recv_multipart())
 
     def sort(self, parts: list[bytes]) -> None:
         """Note what has come; what an earlier process of a task says is dropped."""
@@ -97,8 +102,8 @@ class Office:
 class RemoteWorker:
     """A worker process of another machine, as its client sees it."""
 
-    def __init__(self, office: Office, cluster: RemoteCluster, task: int) -> None:
-        self.office, self.cluster, self.task = office, cluster, task
+    def __init__(self, router: MessageRouter, cluster: RemoteCluster, task: int) -> None:
+        self.router, self.cluster, self.task = router, cluster, task
         self.name = f"/job:{cluster.job}/task:{task}"
         self.where, self.pid = "not joined yet", 0
         self.joined = b""  # the name of its process on the socket
@@ -114,22 +119,17 @@ class RemoteWorker:
 
     def join(self) -> None:
         """Wait until it is there. Raises GraphError for one of another version, and LostWorker."""
-        end = time.monotonic() + _START_SECONDS
-        hello = self.office.take(self.task, lambda: time.monotonic() > end)
+        end = time.monotonic() + START_SECONDS
+        hello = self.router.take(self.task, lambda: time.monotonic() > end)
         if hello is None or hello.kind != Kind.HELLO:
             raise LostWorker(
-                f"{self} did not join within {_START_SECONDS:g} s",
+                f"{self} did not join within {START_SECONDS:g} s",
                 hint="every rank runs the same script, with the same GRAPHC_ADDRESS and token",
             )
-        self.joined = self.office.names[self.task]
+        self.joined = self.router.names[self.task]
         self.pid = hello.get("pid", int)
         self.where = f"process {self.pid} of {hello.get('host', str)}"
-        theirs = hello.get("version", str), hello.get("format", int)
-        if theirs != (ours := (graphc.__version__, FORMAT)):
-            raise GraphError(
-                f"{self} has graphc {theirs[0]} with programs of format {theirs[1]}",
-                hint=f"this process has {ours[0]} and {ours[1]}: install the same version there",
-            )
+        check_version(hello, self)
 
     # -- asking
 
@@ -143,7 +143,7 @@ class RemoteWorker:
         found = []
         for _ in range(CLOCK_LOOKS):
             begin = time.monotonic_ns()
-            theirs = self._ask(Kind.ASK, {}).get("clock", int)
+            theirs = self._ask(Kind.CLOCK, {}).get("clock", int)
             end = time.monotonic_ns()
             found.append(((end - begin) // 2, theirs - (begin + end) // 2))
         error, ahead = min(found)
@@ -158,43 +158,35 @@ class RemoteWorker:
         if self.lost:
             raise LostWorker(f"{self} was lost: {self.lost}")
         try:
-            self.office.post(self.joined, kind, fields, payload)
+            self.router.post(self.joined, kind, fields, payload)
             answer = self._take(self.gone)
         except BaseException:
-            self.lose("it was interrupted while it got a program")  # its answer is still to come
+            self.lose("it was interrupted while it answered")  # its answer is still to come
             raise
         if answer is None:
             raise LostWorker(f"{self} was lost: {self.lost}")
-        return self._good(answer)
-
-    def _good(self, answer: Message) -> Message:
-        """The answer. Raises GraphError where it is an error."""
-        if answer.kind == Kind.ERROR:
-            raise GraphError(
-                f"{self}: {answer.get('message', str)}", hint=answer.get("hint", str) or None
-            )
-        return answer
+        return require_good(answer, self)
 
     def _take(self, stop: np.ndarray) -> Message | None:
         since, task = time.monotonic(), self.task
-        alarm = stop if stop is self.gone else self.office.alarm
+        alarm = stop if stop is self.gone else self.router.alarm
 
         def ends() -> bool:
-            silent = time.monotonic() - max(since, self.office.heard.get(task, 0.0))
+            silent = time.monotonic() - max(since, self.router.heard.get(task, 0.0))
             if silent > self.cluster.patience:
                 self.lose(f"nothing was heard of it for {silent:.2f} s")
             return bool(stop[0] or alarm[0] or self.gone[0])
 
-        message = self.office.take(task, ends)
+        message = self.router.take(task, ends)
         if message is not None and message.kind == Kind.HELLO:
-            self.office.came[task].appendleft(message)  # for the one who takes its place
+            self.router.came[task].appendleft(message)  # for the one who takes its place
             self._look()
             return None
         return message
 
     def _look(self) -> None:
         """A process that was started in its place may have joined before it was missed."""
-        if self.office.names.get(self.task) != self.joined:
+        if self.router.names.get(self.task) != self.joined:
             self.lose("another process has joined in its place")
 
     def load(self, support: pool.Support, program: int, pieces: Sequence[Any]) -> None:
@@ -219,13 +211,13 @@ class RemoteWorker:
 
     def ring(self, support: pool.Support, program: int, step: int) -> None:
         """Ask for a step without waiting for it."""
-        self.office.alarm[0], self.program = 0, program
+        self.router.alarm[0], self.program = 0, program
         params, values = self.values[program]
         payload = [values[number].tobytes() for number in range(params)]
         fields = {"program": program, "step": step}
         self._look()
         if not self.lost:
-            self.office.post(self.joined, Kind.RUN, fields, payload)
+            self.router.post(self.joined, Kind.RUN, fields, payload)
 
     def answer(self, support: pool.Support, stop: np.ndarray) -> tuple[int, int] | None:
         """The status and row of the step that was asked for; None from a worker that is lost, and
@@ -233,7 +225,7 @@ class RemoteWorker:
         found = self._take(stop) if not self.lost else None
         if found is None:
             return None
-        self._good(found)
+        require_good(found, self)
         params, values = self.values[self.program]
         for place, data in zip(values[params:], found.payload):  # of a step that failed: none
             place[...] = np.frombuffer(data, place.dtype).reshape(place.shape)
@@ -248,9 +240,15 @@ class RemoteWorker:
 
     def cancel(self, step: int) -> None:
         """Have it stop this step."""
-        name = self.office.names.get(self.task)
+        name = self.router.names.get(self.task)
         if name is not None and not self.lost:
-            self.office.post(name + PULSE, Kind.CANCEL, {"step": step})
+            self.router.post(name + PULSE, Kind.CANCEL, {"step": step})
+
+    def drop(self, support: pool.Support, program: int) -> None:
+        """Have it forget a program."""
+        self._ask(Kind.DROP, {"program": program})
+        self.programs.discard(program)
+        self.values.pop(program, None)
 
     # -- variables
 
@@ -284,10 +282,10 @@ class RemoteWorker:
 
     def close(self) -> None:
         """Have it end."""
-        name = self.office.names.get(self.task)
+        name = self.router.names.get(self.task)
         self.lost = self.lost or "the cluster was closed"
         if name is not None:
-            self.office.post(name, Kind.CLOSE, {})
+            self.router.post(name, Kind.CLOSE, {})
 
 
 class _There:
@@ -319,12 +317,12 @@ class RemoteCluster(LocalCluster):
     def __init__(
         self, address: str, token: str, workers: int, threads: int, **options: Any
     ) -> None:
-        self.office = Office(address, token)
+        self.router = MessageRouter(address, token)
         self.host = host_of(address)
         super().__init__(workers, threads, token=token, **options)
 
     def _started(self, count: int) -> list[Any]:
-        return [RemoteWorker(self.office, self, task) for task in range(count)]
+        return [RemoteWorker(self.router, self, task) for task in range(count)]
 
     def _look_after(self) -> None:
         """Who is silent turns out in the next step."""
@@ -337,7 +335,7 @@ class RemoteCluster(LocalCluster):
         with self.lock:
             for place, worker in enumerate(self.workers):
                 if worker.lost:
-                    self.workers[place] = made = RemoteWorker(self.office, self, worker.task)
+                    self.workers[place] = made = RemoteWorker(self.router, self, worker.task)
                     self.restarts += 1
                     made.join()
 
@@ -345,7 +343,7 @@ class RemoteCluster(LocalCluster):
         """End the workers. Steps in flight end with an error."""
         if not self.is_closed and os.getpid() == self._owner:
             super().close()
-            self.office.circle.close()
+            self.router.sockets.close()
 
 
 def host_of(address: str) -> str:
@@ -397,7 +395,7 @@ def from_environment(
     if not rank < ranks or ranks < 2:
         raise GraphError(f"rank {rank} of {ranks} is not possible", hint="a cluster has 2 or more")
     if rank:
-        from graphc.runtime.cluster.server import serve
+        from graphc.runtime.cluster.tcp_worker import serve
 
         serve(address, token, rank - 1, threads or default_threads())
     return RemoteCluster(

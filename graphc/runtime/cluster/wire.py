@@ -1,4 +1,4 @@
-"""What client and workers tell one another besides steps: typed, bounded frames.
+"""What client and workers tell one another: typed, bounded frames.
 
     4 bytes   "gcw1"          4 bytes   which message
     4 bytes   descriptors     8 bytes   length of the text, at most MOST_BYTES
@@ -17,11 +17,14 @@ from collections.abc import Sequence
 from enum import IntEnum
 from typing import Any, TypeVar
 
+import graphc
 from graphc.errors import GraphError
 from graphc.record import record
+from graphc.runtime.files.gcx import FORMAT
 
 MOST_BYTES = 1 << 26
 MOST_DESCRIPTORS = 64
+START_SECONDS = 60.0  # for a worker to join
 _MAGIC = b"gcw1"
 _HEAD = struct.Struct("<4sIIQ")
 
@@ -31,7 +34,8 @@ T = TypeVar("T")
 class Kind(IntEnum):
     """Which message a frame is."""
 
-    HELLO, LOAD, OPEN, DROP, DONE, ERROR, RUN, SET, GET, BEAT, CANCEL, CLOSE, ASK, LOG = range(14)
+    HELLO, LOAD, OPEN, DROP, DONE, ERROR, RUN, SET, GET, BEAT, CANCEL, CLOSE = range(12)
+    WHY, CLOCK, LOG = range(12, 15)
 
 
 class Lost(Exception):
@@ -62,8 +66,32 @@ class Message:
         return values
 
 
+def hello(**fields: Any) -> dict[str, Any]:
+    """What a worker says when it joins."""
+    return {"version": graphc.__version__, "format": FORMAT, "pid": os.getpid(), **fields}
+
+
+def check_version(said: Message, worker: object) -> None:
+    """Raise GraphError for a worker whose programs are not those of this process."""
+    theirs = said.get("version", str), said.get("format", int)
+    if theirs != (ours := (graphc.__version__, FORMAT)):
+        raise GraphError(
+            f"{worker} has graphc {theirs[0]} with programs of format {theirs[1]}",
+            hint=f"this process has {ours[0]} and {ours[1]}: install the same version there",
+        )
+
+
+def require_good(answer: Message, worker: object) -> Message:
+    """The answer of a worker. Raises GraphError where it is an error."""
+    if answer.kind == Kind.ERROR:
+        raise GraphError(
+            f"{worker}: {answer.get('message', str)}", hint=answer.get("hint", str) or None
+        )
+    return answer
+
+
 def send(
-    way: socket.socket, kind: Kind, fields: dict[str, Any], descriptors: Sequence[int] = ()
+    connection: socket.socket, kind: Kind, fields: dict[str, Any], descriptors: Sequence[int] = ()
 ) -> None:
     """Send a frame. Raises Lost, and GraphError for one that is too large."""
     text = json.dumps(fields).encode()
@@ -74,17 +102,17 @@ def send(
         )
     head = _HEAD.pack(_MAGIC, kind, len(descriptors), len(text))
     try:
-        sent = socket.send_fds(way, [head], descriptors)
-        way.sendall(head[sent:] + text)
+        sent = socket.send_fds(connection, [head], descriptors)
+        connection.sendall(head[sent:] + text)
     except OSError:
         raise Lost from None
 
 
-def receive(way: socket.socket) -> Message:
+def receive(connection: socket.socket) -> Message:
     """The next frame. Raises Lost, and GraphError for what is none."""
     try:
-        head, descriptors, _, _ = socket.recv_fds(way, _HEAD.size, MOST_DESCRIPTORS)
-        head += _exactly(way, _HEAD.size - len(head)) if head else b""
+        head, descriptors, _, _ = socket.recv_fds(connection, _HEAD.size, MOST_DESCRIPTORS)
+        head += _exactly(connection, _HEAD.size - len(head)) if head else b""
         if not head:
             raise Lost
         magic, kind, count, length = _HEAD.unpack(head)
@@ -93,7 +121,7 @@ def receive(way: socket.socket) -> Message:
             for each in descriptors:
                 os.close(each)
             raise GraphError("what came from another process is no message of graphc")
-        text = _exactly(way, length)
+        text = _exactly(connection, length)
     except OSError:
         raise Lost from None
     return Message(Kind(kind), _fields(kind, text), tuple(descriptors))
@@ -121,10 +149,10 @@ def unframed(parts: Sequence[bytes]) -> Message:
     return Message(Kind(parts[0][0]), _fields(parts[0][0], parts[1]), (), tuple(parts[2:]))
 
 
-def _exactly(way: socket.socket, count: int) -> bytes:
+def _exactly(connection: socket.socket, count: int) -> bytes:
     found = bytearray()
     while len(found) < count:
-        piece = way.recv(min(1 << 20, count - len(found)))
+        piece = connection.recv(min(1 << 20, count - len(found)))
         if not piece:
             raise Lost
         found += piece

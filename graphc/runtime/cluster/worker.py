@@ -29,10 +29,10 @@ from graphc.runtime.call.failure import in_words
 from graphc.runtime.call.memory import address_of
 from graphc.runtime.cluster import wire
 from graphc.runtime.cluster.memory import Block, file_of
-from graphc.runtime.cluster.share import Share, carried
+from graphc.runtime.cluster.program_part import ProgramPart, carried
 from graphc.runtime.cluster.wire import Kind, Message
-from graphc.runtime.devices.device import check_host, host_features
-from graphc.runtime.files.gcx import FORMAT, File
+from graphc.runtime.devices.device import check_host
+from graphc.runtime.files.gcx import File
 from graphc.runtime.load.layouts import BellWords
 from graphc.runtime.load.program import Image
 
@@ -43,20 +43,22 @@ BEAT_SECONDS = 0.25
 TOKEN = "GRAPHC_TOKEN"  # where links go over TCP
 READ_SOCKET = -1  # instead of the number of a program
 CANCEL = struct.Struct("<q")  # the step that is given up
-_STATUS_OF_LOSS = 17  # of a worker whose client is gone
+LOST_STATUS = 17  # of a process whose client is gone
 
 
 class Worker:
     """The state of a worker process."""
 
-    def __init__(self, way: socket.socket, bell: Block, threads: int, token: str = "") -> None:
-        self.way, self.bell, self.threads, self.token = way, bell, threads, token
+    def __init__(
+        self, connection: socket.socket, bell: Block, threads: int, token: str = ""
+    ) -> None:
+        self.connection, self.bell, self.threads, self.token = connection, bell, threads, token
         self.words = bell.words(0, BellWords.nbytes // 8)
         self.images: dict[int, Image] = {}
-        self.shares: dict[int, Share] = {}
+        self.parts: dict[int, ProgramPart] = {}
         self.blocks: WeakValueDictionary[int, Block] = WeakValueDictionary()
-        self.kept: dict[int, list[Block]] = {}  # by program
-        self.running: Share | None = None
+        self.blocks_of: dict[int, list[Block]] = {}  # by program, its own memory first
+        self.running: ProgramPart | None = None
         self.lock = threading.Lock()  # of what runs
         self.trouble = ""  # why it cannot end
         self.reason = ""  # why the latest step failed that called a queue or reader
@@ -73,16 +75,16 @@ class Worker:
             self.words[BellWords.beat] += 1
             told = os.read(0, 4096) if 0 in ready else b""
             if client in ready or (0 in ready and not told):
-                os._exit(_STATUS_OF_LOSS)
+                os._exit(LOST_STATUS)
             for (step,) in CANCEL.iter_unpack(told):
                 self.cancel(step)
 
-    def troubled(self, reason: str) -> None:
+    def report_broken_link(self, reason: str) -> None:
         """A connection to another worker is cut: what runs cannot end."""
         with self.lock:
             if self.running is not None:
                 self.trouble = reason
-                self.kept[int(self.words[BellWords.program])][0].words(0, 1)[0] = 1
+                self.stop_program(int(self.words[BellWords.program]))
                 self.running.cancel()
 
     def cancel(self, step: int) -> None:
@@ -90,6 +92,10 @@ class Worker:
         with self.lock:
             if self.running is not None and self.words[BellWords.step] == step:
                 self.running.cancel()
+
+    def stop_program(self, program: int) -> None:
+        """Tell all processes of a program, by the word they share, that its step has failed."""
+        self.blocks_of[program][0].words(0, 1)[0] = 1
 
     # -- messages
 
@@ -113,34 +119,34 @@ class Worker:
             support.advance(done, answered, at + 8 * BellWords.client_sleeps)
 
     def step(self, program: int) -> None:
-        share = self.shares[program]
+        share = self.parts[program]
         with self.lock:
             share.ready()
             self.running = share
         status, row = share.step()
         with self.lock:
             self.running = None
-        self.words[BellWords.sent] = sum(each.sent() for each in self.shares.values())
+        self.words[BellWords.sent] = sum(each.sent() for each in self.parts.values())
         if status:
-            self.kept[program][0].words(0, 1)[0] = 1
+            self.stop_program(program)
             status, self.reason = in_words(status)
         self.words[BellWords.status], self.words[BellWords.row] = status, row
 
     def read(self) -> None:
         """Read one message, and answer it."""
         try:
-            message = wire.receive(self.way)
+            message = wire.receive(self.connection)
         except wire.Lost:
-            os._exit(_STATUS_OF_LOSS)
+            os._exit(LOST_STATUS)
         try:
             made = _DOES[message.kind](self, message)
         except REFUSED as error:
-            wire.send(self.way, Kind.ERROR, told(error))
+            wire.send(self.connection, Kind.ERROR, told(error))
             return
         address = self.carrier.address if self.carrier is not None else ""
         fields = {"address": address, "reason": self.reason}
         files = [file_of([log]) for log in made or ()]
-        wire.send(self.way, Kind.DONE, fields, files)
+        wire.send(self.connection, Kind.DONE, fields, files)
         for file in files:
             os.close(file)
 
@@ -156,9 +162,9 @@ class Worker:
                 check_host(each.triple, each.cpu, each.features)
         support = pool.support(image.support)
         if self.token and self.carrier is None:
-            from graphc.runtime.cluster.carrier import Carrier, Circle
+            from graphc.runtime.cluster.carrier import Carrier, CurveSockets
 
-            self.carrier = Carrier(support, Circle(self.token), self.troubled)
+            self.carrier = Carrier(support, CurveSockets(self.token), self.report_broken_link)
         self.images[message.get("program", int)] = image
 
     def open(self, message: Message) -> None:
@@ -174,7 +180,7 @@ class Worker:
         places = dict(zip(ways[::2], ways[1::2], strict=True))
         if self.carrier is None:
             links = {number: start + at for number, at in places.items()}
-            share = Share(image, self.threads, links, start)
+            share = ProgramPart(image, self.threads, links, start)
         else:
             peers = dict(zip(places, message.get("peers", list), strict=True))
             share = carried(
@@ -191,7 +197,7 @@ class Worker:
         ]
         share.point([start + at for at in message.numbers("values")])
         share.frame.bind(variables)
-        self.shares[program], self.kept[program] = share, blocks
+        self.parts[program], self.blocks_of[program] = share, blocks
 
     def block(self, size: int, number: int, descriptor: int) -> Block:
         """Memory that the client shares; one that is here already is not mapped again."""
@@ -202,12 +208,12 @@ class Worker:
         made = self.blocks[number] = Block(size, number, descriptor)
         return made
 
-    def asked(self, message: Message) -> None:
+    def why(self, message: Message) -> None:
         """Every answer says why the latest step failed."""
 
     def log(self, message: Message) -> list[np.ndarray]:
         """What a program has logged; from now on it logs so many rows of each device."""
-        share = self.shares[message.get("program", int)]
+        share = self.parts[message.get("program", int)]
         found = share.logged()
         share.log(message.get("room", int))
         return found
@@ -217,7 +223,7 @@ class Worker:
         program = message.get("program", int)
         if self.carrier is not None:
             self.carrier.drop(program)
-        for table in (self.images, self.shares, self.kept):
+        for table in (self.images, self.parts, self.blocks_of):
             table.pop(program, None)
 
 
@@ -235,28 +241,20 @@ _DOES: dict[Kind, Callable[[Worker, Message], Any]] = {
     Kind.LOAD: Worker.load,
     Kind.OPEN: Worker.open,
     Kind.DROP: Worker.drop,
-    Kind.ASK: Worker.asked,
+    Kind.WHY: Worker.why,
     Kind.LOG: Worker.log,
 }
 
 
 def main() -> None:
     """Serve the client that has started this process: `descriptor of the socket, of the bell`."""
-    import graphc
-
     descriptor, bell, threads = map(int, sys.argv[1:4])
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the client's to answer
-    way = socket.socket(fileno=descriptor)
+    connection = socket.socket(fileno=descriptor)
     token = os.environ.pop(TOKEN, "")
-    worker = Worker(way, Block(BellWords.nbytes, -1, bell), threads, token)
+    worker = Worker(connection, Block(BellWords.nbytes, -1, bell), threads, token)
     threading.Thread(target=worker.watch, daemon=True).start()
-    hello = {
-        "version": graphc.__version__,
-        "format": FORMAT,
-        "pid": os.getpid(),
-        "features": sorted(host_features() or ()),
-    }
-    wire.send(way, Kind.HELLO, hello)
+    wire.send(connection, Kind.HELLO, wire.hello())
     worker.serve()
 
 

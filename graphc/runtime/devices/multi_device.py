@@ -1,4 +1,4 @@
-"""`Cluster`: an executable of several devices.
+"""`MultiDeviceExecutable`: an executable of several devices.
 
 The caller's thread runs the first device; each other device gets a worker thread for the time of
 the run (see `graphc.codegen.runtime.team`).  A run holds a frame for every device and channels of
@@ -35,7 +35,7 @@ class TeamFrame(Frame):
 
     __slots__ = ("_parts", "_support", "channels", "others", "team", "team_address")
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: MultiDeviceExecutable) -> None:
         super().__init__(cluster.part)
         self._support, self._parts = cluster.support, cluster.others  # what the words point to
         self.others = [Frame(part) for part in cluster.others]
@@ -82,7 +82,7 @@ class TeamFrame(Frame):
         self._support.open_team(self.team_address)
 
 
-class Cluster(Executable):
+class MultiDeviceExecutable(Executable):
     """A compiled program of several devices. `threads` is what one kernel may use: without it the
     devices share the threads of this machine.
 
@@ -161,7 +161,7 @@ def executable(image: Image, *, threads: int | None = None) -> Executable:
         from graphc.runtime.cluster.program import ClusterExecutable
 
         return ClusterExecutable(image, found, threads=threads)
-    return (Cluster if image.others else Executable)(image, threads=threads)
+    return (MultiDeviceExecutable if image.others else Executable)(image, threads=threads)
 
 
 def disconnect(device: str) -> None:
@@ -173,7 +173,7 @@ def disconnect(device: str) -> None:
     device = local_name(device)
     _gone.add(device)
     for found in list(executables):
-        if isinstance(found, Cluster):
+        if isinstance(found, MultiDeviceExecutable):
             found.lose(device)
 
 

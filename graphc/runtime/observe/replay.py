@@ -32,7 +32,7 @@ from graphc.runtime.call.frame import Frame, Part
 from graphc.runtime.call.memory import address_of
 from graphc.runtime.cuda.interpreter import Walk
 from graphc.runtime.cuda.stacks import StackEmpty
-from graphc.runtime.devices.multi_device import Cluster
+from graphc.runtime.devices.multi_device import MultiDeviceExecutable
 from graphc.runtime.files.files import write_atomically
 from graphc.runtime.load.layouts import FrameWords
 from graphc.runtime.load.program import Channel
@@ -215,7 +215,7 @@ def _require_same(executable: Executable, found: Recording) -> None:
 
 def _require_here(executable: Executable) -> None:
     images = executable.image.images
-    is_here = type(executable) in (Executable, Cluster)
+    is_here = type(executable) in (Executable, MultiDeviceExecutable)
     if not is_here or any(image.on_gpu for image in images):
         raise GraphError(
             "only runs on CPU devices of this process are recorded",

@@ -34,7 +34,7 @@ from graphc.passes.tuning import tuned
 from graphc.record import replace
 from graphc.runtime.call.frame import Part
 from graphc.runtime.devices.agenda import Agenda, agenda_of
-from graphc.runtime.devices.multi_device import Cluster
+from graphc.runtime.devices.multi_device import MultiDeviceExecutable
 from graphc.runtime.files import artifact
 from graphc.runtime.load.program import Image
 from graphc.runtime.load.table import END, JUMP, TableBuilder, rows
@@ -65,11 +65,13 @@ def choose(node: Node) -> Any:
     return CPUS[spec.index if spec is not None else 0]
 
 
-def as_written(function: Callable[..., Any], *arguments: Any, devices: int = 3) -> Cluster:
+def as_written(
+    function: Callable[..., Any], *arguments: Any, devices: int = 3
+) -> MultiDeviceExecutable:
     """Compiled in the order of the function: no scheduler knows what comes late."""
     placed = spread(traced(function, *arguments), choose)
     found = compiled(parted(placed, devices), devices)
-    assert isinstance(found, Cluster)
+    assert isinstance(found, MultiDeviceExecutable)
     return found
 
 
@@ -89,7 +91,7 @@ INDEX = np.arange(48)
 TIGHT = 1 << 40  # a limit, however large, has memory used again as soon as possible
 
 
-def two_messages() -> Cluster:
+def two_messages() -> MultiDeviceExecutable:
     return as_written(late_and_early, X, ONCE, INDEX)
 
 
@@ -138,7 +140,7 @@ def test_what_there_is_no_choice_about_is_one_segment() -> None:
         assert all(agenda_of(image.table.tolist()) is None for image in found.image.images)
 
 
-def cancel_until(found: Cluster, ended: threading.Event) -> None:
+def cancel_until(found: MultiDeviceExecutable, ended: threading.Event) -> None:
     """Again and again: a run that has not begun yet is not stopped."""
     while not ended.wait(0.05):
         found.cancel()
@@ -288,9 +290,9 @@ def test_any_order_of_what_is_ready_gives_the_same_bits() -> None:
         program = parted(at_random(traced(model, X, X), seed, 3), 3)
         program = planned(program, 3, memory_limit=limit)
         image = build(program, config(3, threads=1))[0].image
-        wanted = [result.tobytes() for result in Cluster(image).run([X, X])]
+        wanted = [result.tobytes() for result in MultiDeviceExecutable(image).run([X, X])]
         for _ in range(effort.rounds(12)):
-            found = Cluster(image)
+            found = MultiDeviceExecutable(image)
             for part in found.parts:
                 permuted(part, draw)
             results, seen = trace(found, [X, X])

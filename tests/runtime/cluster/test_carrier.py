@@ -99,7 +99,7 @@ def closed() -> Iterator[None]:
 def pair(support: Any, here: str, there: str) -> tuple[Any, Any, Any, Any]:
     """A carrier with a link that sends, and one with the link that takes, with these tokens."""
     a, b = (
-        carriers.Carrier(support, carriers.Circle(token), troubles.append)
+        carriers.Carrier(support, carriers.CurveSockets(token), troubles.append)
         for token in (here, there)
     )
     made.extend((a, b))

@@ -18,7 +18,7 @@ import pytest
 
 import graphc as gc
 from graphc.errors import GraphError, RunError
-from graphc.runtime.cluster.carrier import Circle
+from graphc.runtime.cluster.carrier import CurveSockets
 from graphc.runtime.cluster.remote import RemoteCluster, host_of
 
 pytest.importorskip("zmq")
@@ -209,20 +209,20 @@ def test_a_lost_worker_is_seen_and_its_successor_goes_on() -> None:
         np.testing.assert_array_equal(total.value, X + X)
 
 
-PATIENT = "import graphc.runtime.cluster.server as server; server.SILENCE = 0.3; "
+PATIENT = "import graphc.runtime.cluster.tcp_worker as server; server.SILENCE = 0.3; "
 
 
 @pytest.mark.parametrize("who", ["nobody", "a stranger"])
 def test_a_worker_that_finds_no_client_ends(who: str) -> None:
-    address, circle = free_address(), Circle("the token of another cluster")
+    address, sockets = free_address(), CurveSockets("the token of another cluster")
     if who == "a stranger":
-        circle.socket(circle.zmq.ROUTER, serves=True).bind(address)
+        sockets.socket(sockets.zmq.ROUTER, serves=True).bind(address)
     try:
         variables = {**os.environ, **environment(address, 1)}
         done = subprocess.run([sys.executable, "-c", PATIENT + SCRIPT], env=variables, timeout=60)
         assert done.returncode == 17
     finally:
-        circle.close()
+        sockets.close()
 
 
 def test_what_the_environment_must_say(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ from gpu_programs import ALONE, DOUBLE, FAIL, LESS, NBYTES, WHOLE, X, check, ima
 from graphc.errors import GraphError, RunError
 from graphc.record import replace
 from graphc.runtime.call.execute import Executable
-from graphc.runtime.devices.multi_device import Cluster, disconnect, reconnect
+from graphc.runtime.devices.multi_device import MultiDeviceExecutable, disconnect, reconnect
 from graphc.runtime.load.program import Origin
 from graphc.runtime.load.table import ARENA, TableBuilder
 
@@ -58,7 +58,7 @@ def test_a_failed_send_does_not_leave(fake: FakeCuda) -> None:
     first = image(CHIP, table, [1], channels=channels, others=(second,))
     for _ in range(3):
         with pytest.raises(RunError, match=r"out of range.*on gpu:0"):
-            Cluster(first)(X)
+            MultiDeviceExecutable(first)(X)
 
 
 def test_cancelled_runs(fake: FakeCuda) -> None:

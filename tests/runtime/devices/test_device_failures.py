@@ -18,7 +18,7 @@ import graphc as gc
 from graphc.codegen.tuning import tuned
 from graphc.errors import RunError
 from graphc.runtime.devices import multi_device as cluster
-from graphc.runtime.devices.multi_device import Cluster
+from graphc.runtime.devices.multi_device import MultiDeviceExecutable
 
 
 def pick(x: Any, index: Any) -> Any:
@@ -98,7 +98,7 @@ def stopped(found: Any, arguments: list[Any], stop: Any, words: str) -> None:
     assert words in str(errors[0])
 
 
-def ends(found: Cluster) -> None:
+def ends(found: MultiDeviceExecutable) -> None:
     assert found.run([X, np.int32(np.iinfo(np.int32).min)])[0].shape == X.shape
 
 

@@ -14,7 +14,7 @@ from graphc.codegen.llvm.target import host
 from graphc.codegen.runtime.support import support_ir
 from graphc.errors import GraphError
 from graphc.record import replace
-from graphc.runtime.devices.multi_device import Cluster
+from graphc.runtime.devices.multi_device import MultiDeviceExecutable
 from graphc.runtime.files import artifact
 from graphc.runtime.load.program import Channel
 
@@ -26,7 +26,7 @@ def want(function: Any, *arguments: Any) -> list[np.ndarray]:
     return list(result) if isinstance(result, tuple) else [result]
 
 
-def check(function: Any, *arguments: Any, **options: Any) -> Cluster:
+def check(function: Any, *arguments: Any, **options: Any) -> MultiDeviceExecutable:
     found, wanted = made(function, *arguments, **options), want(function, *arguments)
     for _ in range(4):
         results = found.run([np.asarray(a) for a in arguments])
@@ -246,7 +246,7 @@ def test_a_file_holds_all_devices(tmp_path: Any) -> None:
     found = made(fan, X, devices=[f"cpu:{k}" for k in range(4)])
     artifact.save(found.image, tmp_path / "fan.gcx")
     loaded = artifact.load(tmp_path / "fan.gcx")
-    assert isinstance(loaded, Cluster)
+    assert isinstance(loaded, MultiDeviceExecutable)
     for got, expected in zip(loaded.run([X]), found.run([X]), strict=True):
         np.testing.assert_array_equal(got, expected)
     image = artifact.read(tmp_path / "fan.gcx")

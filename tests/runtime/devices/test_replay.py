@@ -16,7 +16,7 @@ from device_programs import X, made, ping_pong, there_and_back
 import graphc as gc
 from graphc.record import replace
 from graphc.runtime.devices.agenda import Agenda
-from graphc.runtime.devices.multi_device import Cluster
+from graphc.runtime.devices.multi_device import MultiDeviceExecutable
 from graphc.runtime.load.table import END, rows
 from graphc.runtime.observe import replay
 from graphc.runtime.observe.trace import trace
@@ -133,7 +133,7 @@ def test_a_failure_is_done_again() -> None:
 # ------------------------------------------------------------------------------------ races
 
 
-def early(run: Cluster) -> Iterator[Callable[[], None]]:
+def early(run: MultiDeviceExecutable) -> Iterator[Callable[[], None]]:
     """A piece that does not wait for one of those that it comes after."""
     for part in run.parts:
         agenda = part.agenda
@@ -144,7 +144,7 @@ def early(run: Cluster) -> Iterator[Callable[[], None]]:
                 yield lambda part=part, planted=made_early: setattr(part, "agenda", planted)
 
 
-def uncopied(run: Cluster) -> Iterator[Callable[[], None]]:
+def uncopied(run: MultiDeviceExecutable) -> Iterator[Callable[[], None]]:
     """Messages of a loop that are read where they were made, when others may lie there."""
     channels = tuple(replace(channel, buffered=False) for channel in run.image.channels)
     yield lambda: setattr(run, "image", replace(run.image, channels=channels))

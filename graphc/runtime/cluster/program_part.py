@@ -1,4 +1,4 @@
-"""`Share`: the devices of a program that one process runs, with links to those of the others.
+"""`ProgramPart`: the devices of a program that one process runs, with links to those of the others.
 
 Where things lie in the memory of a program that all its processes have:
 
@@ -17,7 +17,7 @@ import numpy as np
 from graphc.record import record, replace
 from graphc.runtime.call.frame import Frame
 from graphc.runtime.call.memory import address_of
-from graphc.runtime.devices.multi_device import Cluster, TeamFrame
+from graphc.runtime.devices.multi_device import MultiDeviceExecutable, TeamFrame
 from graphc.runtime.load.layouts import ChannelWords, FrameWords, LinkWords
 from graphc.runtime.load.program import ALIGNMENT, FAR, Channel, Image, Slot
 from graphc.runtime.load.table import FIRST_PARAM
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _LINE = 2 * ALIGNMENT
 
 
-def share_of(image: Image, devices: Sequence[int]) -> Image:
+def part_of(image: Image, devices: Sequence[int]) -> Image:
     """The image of some devices of a program; channels keep their numbers."""
     numbers = {device: number for number, device in enumerate(devices)}
     first, *others = (image.images[device] for device in devices)
@@ -40,7 +40,7 @@ def share_of(image: Image, devices: Sequence[int]) -> Image:
 
 
 @record(frozen=True)
-class Places:
+class MemoryLayout:
     """Where values and links lie, in bytes from the start; `size` is what they take together."""
 
     values: tuple[int, ...]
@@ -48,8 +48,8 @@ class Places:
     size: int
 
 
-def places_of(slots: Sequence[Slot], channels: Mapping[int, Channel]) -> Places:
-    """Places for values and for the links of channels, by number."""
+def layout_of(slots: Sequence[Slot], channels: Mapping[int, Channel]) -> MemoryLayout:
+    """MemoryLayout for values and for the links of channels, by number."""
     end = _LINE
     values, links = [], {}
     for slot in slots:
@@ -58,7 +58,7 @@ def places_of(slots: Sequence[Slot], channels: Mapping[int, Channel]) -> Places:
     for number, channel in channels.items():
         links[number] = end
         end += LinkWords.nbytes + _rounded(channel.nbytes)
-    return Places(tuple(values), links, end)
+    return MemoryLayout(tuple(values), links, end)
 
 
 def _rounded(size: int) -> int:
@@ -72,17 +72,17 @@ def carried(
     carrier: Carrier,
     opening: tuple[int, int],
     peers: Mapping[int, str],
-) -> Share:
+) -> ProgramPart:
     """A share whose links lie in memory of this process, and go on to `peers` by number; `opening`
     are the numbers of the program and of its opening."""
     ends = {
         number: (image.channels[number].target == FAR, image.channels[number].nbytes, peer)
         for number, peer in peers.items()
     }
-    return Share(image, threads, carrier.open(*opening, ends), stop, carrier.at)
+    return ProgramPart(image, threads, carrier.open(*opening, ends), stop, carrier.at)
 
 
-class Share(Cluster):
+class ProgramPart(MultiDeviceExecutable):
     """What a process runs of a program. `stop` is the address of the word that ends waits."""
 
     def __init__(

@@ -11,78 +11,68 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-import graphc
 from graphc.errors import GraphError
 from graphc.runtime.call import pool
-from graphc.runtime.cluster.carrier import Carrier, Circle
+from graphc.runtime.cluster.carrier import Carrier, CurveSockets
 from graphc.runtime.cluster.memory import Block, file_of, new_block
+from graphc.runtime.cluster.program_part import carried
 from graphc.runtime.cluster.remote import PULSE, host_of
-from graphc.runtime.cluster.share import carried
-from graphc.runtime.cluster.wire import Kind, Message, framed, unframed
-from graphc.runtime.cluster.worker import BEAT_SECONDS, REFUSED, Worker, told
-from graphc.runtime.devices.device import host_features
-from graphc.runtime.files.gcx import FORMAT
+from graphc.runtime.cluster.wire import Kind, Message, framed, hello, unframed
+from graphc.runtime.cluster.worker import BEAT_SECONDS, LOST_STATUS, REFUSED, Worker, told
 from graphc.runtime.load.layouts import BellWords
 
 SILENCE = 60.0  # seconds without a connection to the client, after which a worker ends
-LAST_WORD = 1.0  # seconds for what was said before the connection ended to be read
+LAST_WORD_SECONDS = 1.0  # for what was said before the connection ended to be read
 
 
 def serve(address: str, token: str, task: int, threads: int) -> NoReturn:
     """Be the worker of this task until the client at the address ends, or has had enough."""
-    Server(Circle(token), address, task, threads).serve()
+    TcpWorker(CurveSockets(token), address, task, threads).serve()
     raise SystemExit(0)
 
 
-class Server(Worker):
+class TcpWorker(Worker):
     """The state of a worker that has joined over TCP."""
 
-    def __init__(self, circle: Circle, address: str, task: int, threads: int) -> None:
-        self.circle = circle
+    def __init__(self, sockets: CurveSockets, address: str, task: int, threads: int) -> None:
+        self.sockets = sockets
         name = f"{task}/{os.urandom(8).hex()}".encode()
-        self.door, self.pulse = (self._named(each) for each in (name, name + PULSE))
-        self.monitor = self.door.get_monitor_socket()
-        for way in (self.door, self.pulse):
-            way.connect(address)
+        self.dealer, self.pulse = (self._named(each) for each in (name, name + PULSE))
+        self.monitor = self.dealer.get_monitor_socket()
+        for connection in (self.dealer, self.pulse):
+            connection.connect(address)
         self.host = own_host(host_of(address))
         self.variables: dict[tuple[str, str], Block] = {}
-        self.kept_values: dict[int, list[int]] = {}
+        self.places: dict[int, list[int]] = {}
         self.closing = threading.Event()  # the client has said that it ends
         super().__init__(socket.socket(), new_block(BellWords.nbytes), threads)
 
     def _named(self, name: bytes) -> Any:
-        way = self.circle.socket(self.circle.zmq.DEALER)
-        way.identity = name
-        return way
+        connection = self.sockets.socket(self.sockets.zmq.DEALER)
+        connection.identity = name
+        return connection
 
     def serve(self) -> None:
         """Do what the client asks for, until it asks for the end."""
-        hello = {
-            "version": graphc.__version__,
-            "format": FORMAT,
-            "pid": os.getpid(),
-            "host": socket.gethostname(),
-            "features": sorted(host_features() or ()),
-        }
-        self.door.send_multipart(framed(Kind.HELLO, hello))
+        self.dealer.send_multipart(framed(Kind.HELLO, hello(host=socket.gethostname())))
         threading.Thread(target=self.watch, daemon=True).start()
         while True:
-            message = unframed(self.door.recv_multipart())
+            message = unframed(self.dealer.recv_multipart())
             if message.kind == Kind.CLOSE:
                 self.closing.set()
                 return
             try:
                 fields, payload = _DOES[message.kind](self, message)
             except REFUSED as error:
-                self.door.send_multipart(framed(Kind.ERROR, told(error)))
+                self.dealer.send_multipart(framed(Kind.ERROR, told(error)))
             else:
-                self.door.send_multipart(framed(Kind.DONE, fields, payload))
+                self.dealer.send_multipart(framed(Kind.DONE, fields, payload))
 
     def watch(self) -> None:
         """Beat, and stop what the client gives up; end when the connection ends."""
         from zmq.utils.monitor import recv_monitor_message
 
-        zmq = self.circle.zmq
+        zmq = self.sockets.zmq
         poller = zmq.Poller()
         poller.register(self.pulse, zmq.POLLIN)
         poller.register(self.monitor, zmq.POLLIN)
@@ -93,9 +83,9 @@ class Server(Worker):
                 event = recv_monitor_message(self.monitor)["event"]
                 is_connected |= event == zmq.EVENT_HANDSHAKE_SUCCEEDED
                 if event == zmq.EVENT_DISCONNECTED and is_connected:
-                    os._exit(0 if self.closing.wait(LAST_WORD) else 17)
+                    os._exit(0 if self.closing.wait(LAST_WORD_SECONDS) else LOST_STATUS)
             if not is_connected and time.monotonic() - begin > SILENCE:
-                os._exit(17)
+                os._exit(LOST_STATUS)
             if self.pulse in ready:
                 message = unframed(self.pulse.recv_multipart())
                 if message.kind == Kind.CANCEL:
@@ -108,7 +98,7 @@ class Server(Worker):
         with self.lock:
             program = int(self.words[BellWords.program])
             if self.running is not None and self.words[BellWords.step] == step:
-                self.kept[program][0].words(0, 1)[0] = 1
+                self.stop_program(program)
                 self.running.cancel()
 
     # -- messages
@@ -119,7 +109,7 @@ class Server(Worker):
         self.load(Message(Kind.LOAD, message.fields, (file,)))
         if self.carrier is None:
             support = pool.support(next(iter(self.images.values())).support)
-            self.carrier = Carrier(support, self.circle, self.troubled, self.host)
+            self.carrier = Carrier(support, self.sockets, self.report_broken_link, self.host)
         return {"address": self.carrier.address}, []
 
     def open_far(self, message: Message) -> tuple[dict[str, Any], list[Any]]:
@@ -138,8 +128,8 @@ class Server(Worker):
         places = message.numbers("values")
         share.point([start + at for at in places])
         share.frame.bind([block.address for block in blocks])
-        self.shares[program], self.kept[program] = share, [memory, *blocks]
-        self.kept_values[program] = places
+        self.parts[program], self.blocks_of[program] = share, [memory, *blocks]
+        self.places[program] = places
         return {}, []
 
     def variable(self, key: tuple[str, str], nbytes: int) -> Block:
@@ -152,8 +142,8 @@ class Server(Worker):
     def run(self, message: Message) -> tuple[dict[str, Any], list[Any]]:
         """One step: parameters came with it, results go back."""
         program, step = message.get("program", int), message.get("step", int)
-        image, memory = self.images[program], self.kept[program][0]
-        places = self.kept_values[program]
+        image, memory = self.images[program], self.blocks_of[program][0]
+        places = self.places[program]
         for slot, at, data in zip(image.params, places, message.payload):
             if len(data) != slot.nbytes:
                 raise GraphError(
@@ -165,8 +155,8 @@ class Server(Worker):
         self.step(program)
         status, row = int(self.words[BellWords.status]), int(self.words[BellWords.row])
         sent = int(self.words[BellWords.sent])
-        told = {"trouble": self.trouble, "reason": self.reason if status else ""}
-        fields = {"status": status, "row": row, "sent": sent, **told}
+        why = {"trouble": self.trouble, "reason": self.reason if status else ""}
+        fields = {"status": status, "row": row, "sent": sent, **why}
         pairs = zip(image.results, places[len(image.params) :])
         results = [memory.bytes[at : at + slot.nbytes].tobytes() for slot, at in pairs]
         return fields, [] if status else results
@@ -184,7 +174,7 @@ class Server(Worker):
         block = self.variables[home, name]
         return {}, [block.bytes[: block.size].tobytes()]
 
-    def time(self, message: Message) -> tuple[dict[str, Any], list[Any]]:
+    def clock(self, message: Message) -> tuple[dict[str, Any], list[Any]]:
         """What the time is."""
         return {"clock": time.monotonic_ns()}, []
 
@@ -195,6 +185,7 @@ class Server(Worker):
     def drop_far(self, message: Message) -> tuple[dict[str, Any], list[Any]]:
         """Forget a program."""
         self.drop(message)
+        self.places.pop(message.get("program", int), None)
         return {}, []
 
 
@@ -206,12 +197,12 @@ def own_host(other: str) -> str:
 
 
 _DOES = {
-    Kind.LOAD: Server.load_far,
-    Kind.OPEN: Server.open_far,
-    Kind.DROP: Server.drop_far,
-    Kind.RUN: Server.run,
-    Kind.ASK: Server.time,
-    Kind.LOG: Server.log_far,
-    Kind.SET: Server.set,
-    Kind.GET: Server.fetched,
+    Kind.LOAD: TcpWorker.load_far,
+    Kind.OPEN: TcpWorker.open_far,
+    Kind.DROP: TcpWorker.drop_far,
+    Kind.RUN: TcpWorker.run,
+    Kind.CLOCK: TcpWorker.clock,
+    Kind.LOG: TcpWorker.log_far,
+    Kind.SET: TcpWorker.set,
+    Kind.GET: TcpWorker.fetched,
 }
