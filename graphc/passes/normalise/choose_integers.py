@@ -62,6 +62,8 @@ def choose_integers(graph: Graph, config: Config) -> Graph:
         a, b = (affine(n, r) for n in node.inputs)
         if a is None or b is None or (a.numbers, b.numbers) == plain(node):
             return None
+        if typed(node).dtype is F32 and not (has_byte_zero(a) and has_byte_zero(b)):
+            return None
         if typed(b.numbers).dtype is I8:
             a = unsigned(a, r)
         made = rewritten(node, a, b, r)
@@ -209,7 +211,7 @@ def viewed(node: Node, r: Rewriter, left: int) -> Affine | None:
 
 def unsigned(found: Affine, r: Rewriter) -> Affine:
     """Numbers that are rounded to i8 as u8, 128 more, with a zero that is 128 more: the machine
-    multiplies u8 by i8."""
+    multiplies u8 by i8.  They wrap, so that bytes of NaN stay theirs."""
     source = found.numbers
     if typed(source).dtype is not I8:
         return found
@@ -222,25 +224,16 @@ def unsigned(found: Affine, r: Rewriter) -> Affine:
         return Affine(
             r.emit(source.op, (inner.numbers, edges), source.attrs), inner.zero, found.scale
         )
-    if not source.op.traits.casts or not is_clipped(source.inputs[0]):
+    if not source.op.traits.casts or typed(source.inputs[0]).dtype is not F32:
         return found
-    units = r.emit(OPS["add"], (source.inputs[0], made_of(np.asarray(128), F32, r)))
-    numbers = r.emit(OPS["cast"], (units,), {"dtype": U8})
+    wrapped = r.emit(OPS["cast"], (source,), {"dtype": U8})
+    numbers = r.emit(OPS["add"], (wrapped, made_of(np.asarray(128), U8, r)))
     more = made_of(np.asarray(128), I32, r)
     if found.zero is None:
         return Affine(numbers, more, found.scale)
     known = constant(found.zero)
     zero = r.emit(OPS["add"], (found.zero, more)) if known is None else made_of(known + 128, I32, r)
     return Affine(numbers, zero, found.scale)
-
-
-def is_clipped(units: Node) -> bool:
-    """Are numbers of f32 cut off to what i8 holds?"""
-    if units.op is not OPS["minimum"] or typed(units).dtype is not F32:
-        return False
-    low = units.inputs[0]
-    ends = constant(units.inputs[1]), constant(low.inputs[1]) if low.op is OPS["maximum"] else None
-    return all(e is not None and (e == end).all() for e, end in zip(ends, (127, -128), strict=True))
 
 
 def transposed(part: Node, view: Node, r: Rewriter) -> Node:
@@ -267,14 +260,20 @@ def edge_of(found: Affine, r: Rewriter) -> Node | None:
     return r.emit(OPS["cast"], (scalar,), {"dtype": dtype})
 
 
+def has_byte_zero(found: Affine) -> bool:
+    """Is the zero of numbers one of them? Sums of others could be more than i32 holds, where those
+    of f32 are rounded."""
+    return found.zero is None or is_within(found.zero, typed(found.numbers).dtype)
+
+
 def is_within(zero: Node, dtype: DType) -> bool:
     """Is a zero point a number of the type that it is one of?"""
+    while zero.op.traits.permutes or zero.op.traits.reshapes:
+        zero = zero.inputs[0]
     value = constant(zero)
     if value is not None:
         info = np.iinfo(dtype.numpy)
-        return bool(info.min <= value.min() and value.max() <= info.max)
-    while zero.op.traits.reshapes:
-        zero = zero.inputs[0]
+        return bool(info.min <= value.min(initial=0) and value.max(initial=0) <= info.max)
     return zero.op.traits.casts and typed(zero.inputs[0]).dtype is dtype
 
 

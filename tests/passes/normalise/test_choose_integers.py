@@ -107,6 +107,34 @@ def test_what_is_rounded_to_i8_is_rounded_to_u8(zero: int, padding: int) -> None
     assert str(product.inputs[0].inputs[0].type.dtype) == "u8"
 
 
+def test_what_i8_makes_of_any_number_stays_what_it_is() -> None:
+    x, w = np.random.default_rng(1).uniform(-200, 200, (8, 32)).astype(F4), drawn((32, 16), "i1", 2)
+    x[0, 0], x[1, 1], x[2, 2] = np.nan, np.inf, -np.inf
+
+    def layer(x: Any, w: Any, low: int) -> Any:
+        return np.clip(x, F4(low), F4(127)).astype(np.int8).astype(I4) @ w.astype(I4)
+
+    for low in (-128, -5):  # cut off towards zero, and not rounded
+        compiled = gc.compile(lambda x, w, low=low: layer(x, w, low))
+        (expected,) = interpret(compiled.graph(x, w), (x, w))
+        np.testing.assert_array_equal(compiled(x, w), expected)
+
+
+@pytest.mark.parametrize("zero", [300, 1 << 30])
+def test_sums_of_zeros_that_are_no_bytes_do_not_overflow(zero: int) -> None:
+    a, w = drawn((4, 30_000), "u1", 1), drawn((30_000, 8), "i1", 2)
+
+    def product(a: Any, w: Any, zero: Any) -> Any:
+        return (a.astype(I4) - zero).astype(F4) @ (w.astype(F4) * F4(0.01))
+
+    for given in (product, lambda a, w, _: product(a, w, I4(zero))):
+        compiled = gc.compile(given)
+        wide = (a.astype(float) - zero) @ (w.astype(float) * 0.01)
+        got = compiled(a, w, np.full(1, zero, I4))
+        np.testing.assert_allclose(got, wide, rtol=1e-4, atol=1e-4 * np.abs(wide).max())
+        assert made_integers(compiled, a, w, np.full(1, zero, I4)) == 0
+
+
 def test_steps_of_a_result_are_within_one_of_a_division() -> None:
     a, b, step = drawn((40, 70), "u1", 1), drawn((70, 24), "i1", 2), F4(0.0301)
     bias = np.linspace(-3, 3, 24, dtype=F4)
