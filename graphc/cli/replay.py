@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from graphc.cli.bench import bindable
 from graphc.cli.bisect import feed_options
 from graphc.cli.common import (
     MODEL,
@@ -21,6 +22,7 @@ from graphc.cli.common import (
     read_feeds,
     seconds_option,
 )
+from graphc.cli.compile import binding_option, parse_bindings
 from graphc.errors import GraphError
 
 if TYPE_CHECKING:
@@ -39,6 +41,7 @@ MISMATCH = 3  # exit status
     help="Look through so many orders, drawn at random, for one that ends otherwise; exit 3.",
 )
 @seconds_option
+@binding_option
 @config_options
 @json_option
 def record_command(
@@ -48,6 +51,7 @@ def record_command(
     output: Path,
     orders: int | None,
     seconds: float,
+    bindings: tuple[str, ...],
     as_json: bool,
     **options: Any,
 ) -> None:
@@ -60,7 +64,8 @@ def record_command(
     from graphc.runtime.observe.replay import recorded, write
 
     loaded = load_graph(model, make_config(options))
-    given = complete_feeds(read_feeds(feeds), loaded.params, loaded.types, seed or 0)
+    types = _types(loaded, parse_bindings(bindings), feeds)
+    given = complete_feeds(read_feeds(feeds), loaded.params, types, seed or 0)
     executable, arrays = _prepared(loaded, given)
     _, found = recorded(executable, arrays)
     tried, other = _searched(executable, arrays, orders or 0, time.monotonic() + seconds)
@@ -76,6 +81,17 @@ def record_command(
         click.echo(f"{report['steps']:,} steps: {output}; graphc replay {model} {output}")
     if other is not None:
         raise SystemExit(MISMATCH)
+
+
+def _types(loaded: Any, binding: dict[str, int], feeds: tuple[str, ...]) -> tuple[Any, ...]:
+    """The types of the arguments, with the sizes of a binding, if there is one."""
+    from graphc.ir.types import substitute
+
+    if not binding:
+        return tuple(loaded.types)
+    if feeds:
+        raise GraphError("--bind and --feed both say what sizes are", hint="leave one out")
+    return tuple(substitute(kind, binding) for kind in bindable(loaded.types, binding))
 
 
 def _prepared(loaded: Any, given: dict[str, Any]) -> tuple[Any, list[Any]]:

@@ -190,6 +190,12 @@ def test_recorded_and_replayed(folder, run, monkeypatch):
     assert run(*again, "--feed", folder / "other.npz")[0] == 3
     assert run("replay", folder / "two.gir", folder / "in.npz", *devices)[0] == 1
     assert run("record", folder / "two.gir", "-o", folder / "no" / "r.json", *devices)[0] == 1
+    gc.compile(two, devices=["cpu:0", "cpu:1"]).save(folder / "open.gir", gc.spec(("n", 4)))
+    kept = folder / "drawn.json"
+    drawn = ("record", folder / "open.gir", "--bind", "n=3", "-o", kept, *devices)
+    assert run(*drawn)[0] == 0 and run("replay", folder / "open.gir", kept, *devices)[0] == 0
+    assert run(*drawn, "--bind", "m=3")[0] == 1
+    assert run(*drawn, "--feed", folder / "in.npz")[0] == 1
     draws = iter(range(9))
     monkeypatch.setattr(replay, "digest_of_array", lambda array: str(next(draws)))
     status, out, _ = run(*model, "--orders", 5)
