@@ -31,7 +31,7 @@ from graphc.ir.user_lines import locate
 from graphc.ir.verify import with_blocks
 from graphc.ops.record.value import functions
 from graphc.passes.placement.cost import key_of, key_of_all
-from graphc.passes.placement.measured import Measured, of_runs, store
+from graphc.passes.placement.measured import LEAST_LATENCY, MOST_BANDWIDTH, Measured, of_runs, store
 from graphc.runtime.devices.registry import Kind, Link, Rates, kind_of, simulated
 from graphc.runtime.files.gcx_function import Loaded
 from graphc.runtime.observe.trace import Trace, trace
@@ -47,8 +47,6 @@ STEPS = 64  # kernels in a row
 HOPS = 8  # between two devices
 MOVED = 1 << 22  # elements of the value whose transfer is timed
 Kernels = Mapping[tuple[str, str], Sequence[str]]
-LEAST_LATENCY = 1e-8  # a line of memory needs longer from one core to another
-MOST_BANDWIDTH = 1e14  # no memory moves so many bytes per second
 _SECONDS = 0.2  # for each measurement, at least
 _TRIES = 5  # at a link, beside other work
 

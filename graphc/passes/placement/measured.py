@@ -39,6 +39,8 @@ from graphc.runtime.files.files import write_atomically
 FORMAT = 1
 FILE = "costs.json"
 MOST_BYTES = 1 << 26
+LEAST_LATENCY = 1e-8  # a line of memory needs longer from one core to another
+MOST_BANDWIDTH = 1e14  # no memory moves so many bytes per second
 _FIELDS = ("flops", "bytes", "launch", "latency", "bandwidth")
 _DAMAGES = (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
 
@@ -131,7 +133,13 @@ def _measured(found: dict[str, Any]) -> Measured:
         job: _link(_cost(row["latency"]), _cost(row["bandwidth"]))
         for job, row in found.get("links", {}).items()
     }
+    links = {job: link for job, link in links.items() if is_believable(link)}
     return Measured(kinds, seconds, runs, links)
+
+
+def is_believable(link: Link) -> bool:
+    """Whether a machine can have such a link: on a busy one, what is measured may be no time."""
+    return link.latency >= LEAST_LATENCY and link.bandwidth <= MOST_BANDWIDTH
 
 
 def _link(latency: float, bandwidth: float) -> Link:
@@ -146,8 +154,10 @@ def _kind(name: str, values: Mapping[str, Any]) -> Kind:
     rates, link = Rates(flops, nbytes, launch), Link(latency, bandwidth)
     if not usable(rates, link):
         raise ValueError(f"{rates} and {link} of {name} are too large or too small")
-    runs_on = next((kind.runs_on for kind in registered() if kind.type == name), "cpu")
-    return Kind(name, rates, link, runs_on)
+    known = next((kind for kind in registered() if kind.type == name), None)
+    if name == "cpu" and known is not None and not is_believable(link):
+        link = known.link
+    return Kind(name, rates, link, known.runs_on if known is not None else "cpu")
 
 
 def _runs(value: Mapping[str, Any]) -> Runs:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -20,7 +21,7 @@ from graphc.passes.placement.measured import _FIELDS, Measured, cost_model, load
 from graphc.passes.placement.place import place
 from graphc.passes.reasons import collecting
 from graphc.passes.tuning import tuned
-from graphc.runtime.devices.registry import Kind, Link, Rates, register_device
+from graphc.runtime.devices.registry import Kind, Link, Rates, kind_of, register_device
 
 CPU, OTHER, NULL = (parse_device(name) for name in ("unit:0", "unit:1", "null:0"))
 X = gc.spec((8, 8), "f32")
@@ -255,3 +256,14 @@ def test_rates_of_types_that_another_program_registered_do_no_harm(tmp_path) -> 
     assert load(path).kinds == {"elsewhere": kind}
     x = np.ones(8, np.float32)
     np.testing.assert_array_equal(gc.compile(lambda x: x + 1, costs=str(path))(x), x + 1)
+
+
+def test_links_that_no_machine_has_are_not_read(tmp_path: Path) -> None:
+    cpu, file = kind_of("cpu"), tmp_path / "costs.json"
+    rates, good = Rates(2e11, 1e10, 1e-6), Link(2e-6, 9e9)
+    for link in (good, Link(1e-9, 9e9), Link(2e-6, 1e15), Link(0.0, 1e29)):
+        store(Measured({"cpu": Kind("cpu", rates, link)}, {}, links={"worker": link}), file)
+        found = load(file)
+        assert found.links == ({"worker": link} if link is good else {})
+        assert found.kinds["cpu"].rates == rates
+        assert found.kinds["cpu"].link == (link if link is good else cpu.link)
