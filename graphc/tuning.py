@@ -73,9 +73,11 @@ class Tuning:
         ROOMS[room] = self
         for name, value in _wishes()[room]:
             self._wish(name, value)
+        vars(self).update(at_first={name: getattr(self, name) for name in found})
 
     room: str
     numbers: dict[str, Number]
+    at_first: dict[str, Any]  # as the code and the environment say
 
     def __setattr__(self, name: str, value: Any) -> None:
         """Change a number for this process, whatever its range."""
@@ -101,6 +103,17 @@ class Tuning:
 def changes() -> Changes:
     """The numbers that are not as they stand in the code: part of the keys of what they make."""
     return _changes
+
+
+def changes_here() -> Changes:
+    """The numbers that are not as the code and the environment say, whatever is imported by now."""
+    rooms = [(name, room, vars(room)) for name, room in sorted(ROOMS.items())]
+    return tuple(
+        (f"{name}.{field}", now[field])
+        for name, room, now in rooms
+        for field, first in room.at_first.items()
+        if now[field] != first
+    )
 
 
 def forgotten(function: T) -> T:

@@ -41,7 +41,7 @@ from graphc.runtime.files.files import cache_folder, is_private, read_ordinary, 
 from graphc.runtime.files.gcx_function import Loaded
 from graphc.runtime.load.program import Image, numpy_dtype
 from graphc.runtime.tuning import tuned
-from graphc.tuning import changes
+from graphc.tuning import changes_here
 
 FORMAT = 1
 VARIABLE = "GRAPHC_KEEP_MODELS"
@@ -66,7 +66,7 @@ def _key(content: str, suffix: str, config: Config) -> str:
     environment = {k: v for k, v in os.environ.items() if k.startswith("GRAPHC_")}
     ignored = {name: environment.pop(name, "") for name in ("GRAPHC_CACHE_DIR", VARIABLE)}
     assert len(ignored) == 2
-    parts = (FORMAT, content, suffix, config, sorted(environment.items()), changes())
+    parts = (FORMAT, content, suffix, config, sorted(environment.items()), changes_here())
     told = repr((*parts, default_threads(), machine(), _cpu(), _compiler()))
     return hashlib.sha256(told.encode()).hexdigest()[:40]
 

@@ -16,6 +16,7 @@ from graphc.errors import GraphError
 from graphc.formats import model_cache
 from graphc.formats.model_cache import CachedModel
 from graphc.runtime.tuning import tuned
+from graphc.tuning import chosen
 
 onnx = pytest.importorskip("onnx", reason="the onnx package reads ONNX files")
 helper, numpy_helper, FLOAT = onnx.helper, onnx.numpy_helper, onnx.TensorProto.FLOAT
@@ -72,6 +73,26 @@ def test_another_process_runs_it_without_a_compiler(models: Path, tmp_path: Path
     path = scaled(tmp_path / "m.onnx", 2)
     assert not isinstance(called(path, 2, 5), CachedModel)
     subprocess.run([sys.executable, "-c", SERVES, str(path)], check=True)
+
+
+def test_another_process_with_tuned_numbers_runs_it_without_a_compiler(
+    models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GRAPHC_TUNING", "passes.block_rows=32,runtime.kept_sizes=8")
+    path = scaled(tmp_path / "m.onnx", 2)
+    makes = f"import graphc.ops, graphc.frontend.session; {SERVES.partition('compiler')[0]}"
+    for program in (makes, SERVES):
+        subprocess.run([sys.executable, "-c", program, str(path)], check=True)
+
+
+def test_numbers_that_a_process_has_changed_have_programs_of_their_own(
+    models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = scaled(tmp_path / "m.onnx", 2)
+    called(path, 2)
+    with chosen({"passes.block_rows": 32}):
+        assert not isinstance(called(path, 2), CachedModel)
+    assert isinstance(called(path, 2), CachedModel)
 
 
 def test_a_file_that_changed_is_read_again(models: Path, tmp_path: Path) -> None:
