@@ -132,6 +132,10 @@ class Loader:
         for name, value, least in (("batch", batch, 1), ("seed", seed, 0)):
             if type(value) is not int or not least <= value < 1 << 63:
                 raise FeedError(f"{name} must be a whole number of at least {least}, got {value!r}")
+        if prefetch is not None and type(prefetch) is not int:
+            raise FeedError(f"prefetch must be a whole number of batches, got {prefetch!r:.80}")
+        if transform is not None and not callable(transform):
+            raise FeedError(f"transform must be a function of a batch, got {transform!r:.80}")
         self.source: Source = source if hasattr(source, "rows") else Items(source)
         self.batch = batch
         self.shuffle = shuffle

@@ -1,4 +1,4 @@
-"""Every argument of what trains on several devices, with values of other kinds: done, or refused by
+"""Every argument of what trains, feeds and steps, with values of other kinds: done, or refused by
 a GraphError; never an error from inside."""
 
 from __future__ import annotations
@@ -73,8 +73,60 @@ CASES = [
 LEFT_TO_THE_LOSS = {"params"}
 
 
+def trained(make: Callable[..., Any]) -> Callable[..., Any]:
+    """An optimiser or a schedule is made, and used."""
+
+    def use(**arguments: Any) -> None:
+        made = make(**arguments)
+        if isinstance(made, gc.optim.Optimiser):
+            made.update(P, made.init(P), P)
+        else:
+            made(3)
+
+    use.__name__ = make.__name__
+    return use
+
+
+def batches(**arguments: Any) -> None:
+    list(gc.data.Loader(**arguments))
+
+
+optim, DECAY = gc.optim, {"weight_decay": 0.1, "mask": {"w": True}}
+CASES += [
+    given(trained(optim.sgd), rate=0.1, **DECAY),
+    given(trained(optim.momentum), rate=0.1, momentum=0.9, nesterov=True, **DECAY),
+    given(trained(optim.nesterov), rate=0.1, momentum=0.9, **DECAY),
+    given(trained(optim.adam), rate=0.1, beta1=0.9, beta2=0.9, epsilon=1e-8, **DECAY),
+    given(trained(optim.adamw), rate=0.1, beta1=0.9, beta2=0.9, epsilon=1e-8, **DECAY),
+    given(trained(optim.adagrad), rate=0.1, initial=0.0, epsilon=1e-8, **DECAY),
+    given(
+        trained(optim.rmsprop), rate=0.1, smoothing=0.9, epsilon=1e-8, momentum=0.9, centred=True,
+        **DECAY,
+    ),
+    given(trained(optim.sgd().clipped), max_norm=1.0),
+    given(trained(optim.sgd(weight_decay=0.1).masked), mask=None),
+    given(trained(optim.constant), rate=0.1),
+    given(trained(optim.linear), start=0.1, end=0.0, steps=9),
+    given(trained(optim.cosine), start=0.1, steps=9, end=0.0),
+    given(trained(optim.exponential), start=0.1, factor=0.9, steps=9, staircase=True),
+    given(trained(optim.piecewise), boundaries=[2, 4], rates=[0.3, 0.2, 0.1]),
+    given(trained(optim.warm_up), rate=0.1, steps=9, start=0.0),
+    given(optim.linear(0.1, 0.0, 9), step=3),
+    given(optim.piecewise([2], [0.1, 0.2]), step=3),
+    given(optim.clip_by_global_norm, gradients=P, max_norm=1.0),
+    given(optim.global_norm, tree=P),
+    given(
+        batches, source=[(B[0], 1)] * 4, batch=2, shuffle=True, seed=0, drop_last=True, prefetch=1,
+        transform=lambda rows: rows,
+    ),
+    given(lambda **a: list(gc.data.arrays(**a)), tree=(B, B), batch=2, prefetch=1),
+]  # fmt: skip
+
+
 @pytest.mark.parametrize(
-    ("function", "arguments"), CASES, ids=[f"{f.__name__}{k}" for k, (f, _) in enumerate(CASES)]
+    ("function", "arguments"),
+    CASES,
+    ids=[f"{getattr(f, '__name__', 'made')}{k}" for k, (f, _) in enumerate(CASES)],
 )
 def test_arguments_of_other_kinds(
     function: Any, arguments: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
