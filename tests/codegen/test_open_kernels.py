@@ -8,13 +8,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hostile_ops import guarded
 from open_sizes import template, wrong
 
 import graphc as gc
 from graphc.codegen.llvm.kernel import emit
 from graphc.codegen.llvm.target import host
 from graphc.ir.sizes import Scope
-from graphc.ir.types import F32
+from graphc.ir.types import F32, dtype
 from graphc.loops.nest import Buffer, Kernel, Scalars
 
 Shapes = list[tuple[int, ...]]
@@ -166,6 +167,21 @@ def test_short_rows_of_every_length_are_read_and_written_whole(kind: str) -> Non
         x = (rng.standard_normal((5, m)) * 9).astype(kind)
         got = made.run([x])
         assert got is not None and not wrong(got, rows(x)), m
+
+
+@pytest.mark.parametrize("target", ["cpu", "cpu:haswell"])
+@pytest.mark.parametrize("kind", ["bf16", "f32"])
+def test_products_of_open_extents_read_no_row_but_their_own(kind: str, target: str) -> None:
+    """What was compiled for whole bundles and whole vectors serves others, too: an element behind
+    the last one of a row may be a NaN, or lie where nothing may be read."""
+    specs = [gc.spec((40, "k"), kind), gc.spec(("k", "n"), kind)]
+    made = template(lambda x, w: x @ w, specs, {"k": 20, "n": 64}, threads=1, target=target)
+    for k, n in ((19, 33), (33, 65), (20, 1), (1, 64)):
+        rng = np.random.default_rng(0)
+        x, w = (rng.uniform(1, 2, s).astype(dtype(kind).numpy) for s in ((40, k), (k, n)))
+        x[8:] = np.nan
+        got = made.run([guarded(x, "behind"), guarded(w, "behind")])
+        assert not wrong(got, [(x.astype("f4") @ w.astype("f4")).astype(x.dtype)]), (k, n)
 
 
 def block_of_a_transformer(ids: Any, mask: Any, table: Any, w: Any, wide: Any, back: Any) -> Any:

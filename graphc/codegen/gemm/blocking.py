@@ -8,11 +8,11 @@ from __future__ import annotations
 from math import gcd
 from typing import NamedTuple
 
-from graphc.codegen.gemm.form import Contraction, Groups, Loop, laid_out, step_of
+from graphc.codegen.gemm.form import Contraction, Groups, Loop, laid_out, step_of, total
 from graphc.codegen.gemm.hardware import Hardware, Kind
 from graphc.codegen.gemm.layout import Flag, Word
 from graphc.codegen.tuning import tuned
-from graphc.ir.sizes import Size, either, greatest, hint_of, least
+from graphc.ir.sizes import Size, common, either, greatest, hint_of, least
 
 PAGE = 4096
 # Panels of a single cache line have no neighbour to fetch along: copies pay early.
@@ -61,8 +61,13 @@ def thin_route(
 def route(
     kind: Kind, hardware: Hardware, groups: Groups, sizes: Sizes, packed_b: bool, made: int
 ) -> int:
-    """Flags of the route through tiles: which operands are packed. `made`: which are computed."""
+    """Flags of the route through tiles: which operands are packed. `made`: which are computed.
+
+    `sizes` are those at hand. Tiles read whole vectors and bundles of what is not packed: that
+    these end with a row has to hold for all sizes.
+    """
     n, k = groups.n, groups.k
+    columns, steps = common(total(n), kind.columns), common(total(k), kind.together)
     step_a, step_b = step_of(k, "a"), step_of(k, "b")
     plain_n = not n or step_of(n, "b") == 1
     flags = made
@@ -75,11 +80,11 @@ def route(
         or step_b is None
         or not plain_n
         or _worth_b(kind, hardware, sizes)
-        or (not hardware.masked and sizes.n % kind.columns)
+        or (not hardware.masked and columns < kind.columns)
     ):
         flags |= Flag.PACK_B
         flags |= Flag.COPIES if step_b and n and plain_n and not kind.converts else 0
-    in_place = kind.bundles and step_a == 1 and sizes.k % kind.together == 0 and not kind.flips
+    in_place = kind.bundles and step_a == 1 and steps == kind.together and not kind.flips
     if not made & Flag.MADE_A and (
         (kind.converts and not in_place)
         or step_a is None
