@@ -138,9 +138,12 @@ def _of_scipy(matrix: Any, form: str) -> Sparse:
 
 def _checked(data: Any, indices: Any, indptr: Any, shape: Any, rank: int) -> Sparse:
     """The matrix, whose arrays fit one another as far as their shapes and dtypes tell."""
-    if indptr is None or shape is None or len(shape) != 2:
+    try:
+        rows, columns = map(operator.index, shape)
+    except (TypeError, ValueError):
+        rows = columns = -1
+    if indptr is None or min(rows, columns) < 0:
         raise GraphError("a sparse matrix is made of data, indices, indptr and a shape of two axes")
-    rows, columns = (operator.index(extent) for extent in shape)
     data, indices, indptr = (
         part if isinstance(part, Value) else np.asarray(part) for part in (data, indices, indptr)
     )

@@ -26,7 +26,7 @@ from graphc.ir.types import I64, AnyType, Type, definitely_different, tensor
 from graphc.loops.nest import Expr
 from graphc.ops.record.arguments import Applied, Array
 from graphc.ops.record.batching import Lanes
-from graphc.ops.record.dims import tensor_type
+from graphc.ops.record.dims import clamp, tensor_type
 from graphc.ops.record.families import define, require, require_dtype, sample_array
 from graphc.ops.record.value import Value, emit, functions
 from graphc.ops.shape.shape import reshape
@@ -217,7 +217,8 @@ class Product(Rows):
         zero = b.const(0.0, self.node.type.dtype)
         totals = [b.register(zero) for _ in range(self.p)]
         with b.loop(last, "vector", first) as k:
-            start = self.column(k) * self.q
+            # A lane that fails still loads before its status is looked at.
+            start = clamp(self.column(k), 0, b.integer(self.columns) - 1) * self.q
             for a, total in enumerate(totals):
                 for c in range(self.q):
                     b.update(total, "add", self.element(k, a, c) * self.read(3, start + c))

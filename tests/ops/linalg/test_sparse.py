@@ -88,6 +88,7 @@ WRONG = [
     ([0, 1], [1, 1, 2]),
     ([0, 1], [0, 1, 1]),
     ([0, 1], [0, 9, 2]),
+    ([0, 1 << 60], [0, 1, 2]),  # far from anything that could be read
 ]
 
 
@@ -112,7 +113,7 @@ def test_what_is_no_matrix_is_refused() -> None:
         ((np.ones(3), *good[1:]), "3 blocks"),
         ((*good[:2], np.array([0, 2]), (2, 3)), "indptr"),
         ((np.ones(2, "i4"), *good[1:]), "f32 or f64"),
-        ((*good[:3], None), "shape"),
+        *(((*good[:3], shape), "shape") for shape in (None, 5, (2.0, 3), "ab", (2, -3))),
         (([[1.0]],), "SciPy"),
     ]
     for arguments, message in bad:
