@@ -27,6 +27,7 @@ from graphc.errors import LimitError as LimitError
 from graphc.errors import OutOfRangeError as OutOfRangeError
 from graphc.errors import ParseError as ParseError
 from graphc.errors import RunError as RunError
+from graphc.errors import SizeError as SizeError
 from graphc.errors import TraceError as TraceError
 from graphc.errors import TypeRuleError as TypeRuleError
 from graphc.errors import VerifyError as VerifyError
@@ -1689,7 +1690,7 @@ def remainder(x: ArrayLike, y: ArrayLike, /, *, dtype: DTypeLike | None = None) 
 
 def repeat(x: ArrayLike, repeats: ArrayLike, axis: int | None = None) -> NDArray[Any]:
     """Every element (or sub-array along an axis) repeated, all as often or each by its count;
-    traced counts below zero are taken for zero.
+    a traced count below zero is a ValueError of the run.
     """
 
 def resample(x: ArrayLike, axis: int, places: ArrayLike, weights: ArrayLike) -> NDArray[Any]:

@@ -108,6 +108,10 @@ class OutOfRangeError(RunError, IndexError):
     """An index or a label that is not there: an IndexError, too, as NumPy raises one."""
 
 
+class SizeError(RunError, ValueError):
+    """A run's data decides a size, and there is none for it: a ValueError, too, as NumPy has it."""
+
+
 class EndOfData(RunError):
     """A queue that is closed, or a reader behind its last epoch, was asked for more."""
 

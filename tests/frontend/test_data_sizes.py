@@ -9,7 +9,7 @@ import pytest
 from project import ROOT
 
 import graphc as gc
-from graphc.errors import GraphError, LimitError
+from graphc.errors import GraphError, LimitError, SizeError
 
 rng = np.random.default_rng(5)
 X = rng.standard_normal(200).astype("f4")
@@ -133,6 +133,26 @@ def test_repeats_and_lengths_that_are_traced():
         )
     for n in (5, 0, 100):
         np.testing.assert_array_equal(counted(np.array(n)), np.arange(n) * 2)
+
+
+def test_data_that_decides_for_no_size_is_refused_as_numpy_does():
+    def both(x, counts):
+        return np.repeat(x, counts), np.histogram(x, bins="auto")[0]
+
+    compiled = gc.compile(both)
+    good, bad = (X[:3], np.array([1, 0, 2])), np.array([1.0, np.nan, 2.0])
+    for x, counts in (
+        (X[:3], np.array([1, -1, 2])),
+        (X[:3], np.array(-1)),
+        (bad, good[1]),
+        (np.array([np.inf, 0.0, 1.0]), good[1]),
+    ):
+        with pytest.raises(ValueError):
+            both(x, counts)
+        with pytest.raises(SizeError, match=r"test_data_sizes\.py"):
+            compiled(x, counts)
+        for expected, made in zip(both(*good), compiled(*good), strict=True):
+            np.testing.assert_array_equal(made, expected)
 
 
 def test_what_is_computed_before_is_not_computed_again():

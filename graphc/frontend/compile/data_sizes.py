@@ -314,7 +314,8 @@ class _Stages:
         shapes = [dims_of(param) for param in self.graph.params]
         lengths = [(self.scope.symbols[name],) for name in self.counts]
         formulas = Openings(self.scope).finish([*shapes, *lengths])
-        return StagedExecutable(self.graph.name, len(shapes), steps, self.gives, formulas)
+        lines = {name: node.loc for name, node in self.counts.items()}
+        return StagedExecutable(self.graph.name, len(shapes), steps, self.gives, formulas, lines)
 
     def _number(self) -> int:
         self.used += 1

@@ -35,6 +35,7 @@ from graphc.ir.types import (
 )
 from graphc.ops.record.effects import Order, accesses
 
+NO_SIZE = -1  # a count that runs refuse
 PUBLIC: dict[str, Callable[..., Any]] = {}
 METHODS: dict[str, Callable[..., Any]] = {}
 NUMPY: dict[Any, Callable[..., Any]] = {}
@@ -138,7 +139,10 @@ class Trace:
         )
 
     def data_size(self, name: str, count: Value) -> Any:
-        """An extent that is counted when the program runs. Raises TraceError where none can be."""
+        """An extent that is counted when the program runs; a run that counts NO_SIZE is an error.
+
+        Raises TraceError where none can be.
+        """
         raise _uncounted(
             self,
             f"{name} of a traced array has a shape that depends on data",

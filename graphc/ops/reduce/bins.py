@@ -14,7 +14,7 @@ from graphc.ir.sizes import Size, greatest
 from graphc.ir.types import F64, I64
 from graphc.ops.record.dims import shape_of, size_of
 from graphc.ops.record.families import require
-from graphc.ops.record.value import as_value, common_element, counting, functions
+from graphc.ops.record.value import NO_SIZE, as_value, common_element, counting, functions
 from graphc.ops.shape.shape import reshape
 
 
@@ -86,4 +86,6 @@ def bins_by_rule(x: Any, rule: str, range: Any) -> Any:
     width = f.where(width > 0, f.maximum(width, 1.0) if whole else width, 0.0)
     extent = f.where(f.equal(low, high), 1.0, f.subtract(high, low))
     bins = f.ceil(extent / f.where(width > 0, width, extent))
-    return trace.data_size("histogram", f.maximum(f.astype(bins, I64), 1))
+    bins = f.maximum(f.astype(bins, I64), 1)
+    is_finite = f.logical_and(f.isfinite(low), f.isfinite(high))
+    return trace.data_size("histogram", f.where(is_finite, bins, NO_SIZE))

@@ -13,7 +13,7 @@ from graphc.ir.types import Dim, Dimension
 from graphc.ops.record.arguments import ArrayLike, Axes, DTypeLike, Tensor
 from graphc.ops.record.dims import rank_of, shape_of, size_of
 from graphc.ops.record.families import broadcast_dims, normalise_axes, normalise_axis, require
-from graphc.ops.record.value import Value, common_element, functions, public
+from graphc.ops.record.value import NO_SIZE, Value, common_element, functions, public
 from graphc.ops.shape.shape import broadcast_to, reshape, transpose
 from graphc.ops.shape.slicing import concatenate, emit_slice, slice_axis
 
@@ -317,7 +317,7 @@ def tile(x: ArrayLike, reps: Any) -> Any:
 @public(np.repeat, method=True)
 def repeat(x: Tensor, repeats: Tensor, axis: int | None = None) -> Any:
     """Every element (or sub-array along an axis) repeated, all as often or each by its count;
-    traced counts below zero are taken for zero."""
+    a traced count below zero is a ValueError of the run."""
     if axis is None:
         x, axis = ravel(x), 0
     axis = normalise_axis(axis, rank_of(x), "repeat")
@@ -335,9 +335,11 @@ def repeat(x: Tensor, repeats: Tensor, axis: int | None = None) -> Any:
 
 def _repeated(x: Tensor, repeats: Value, axis: int) -> Any:
     """The same with counts that the run decides."""
-    counts = functions.maximum(functions.astype(repeats, "i64"), 0)
+    counts = functions.astype(repeats, "i64")
+    is_wrong = functions.any(functions.less(counts, 0))
     counts = broadcast_to(reshape(counts, -1), (shape_of(x)[axis],))
-    total = repeats.owner.data_size("repeat", functions.sum(counts))
+    total = functions.where(is_wrong, NO_SIZE, functions.sum(counts))
+    total = repeats.owner.data_size("repeat", total)
     ends = functions.cumsum(counts)
     places = functions.searchsorted(ends, functions.arange(total), "right")
     return functions.take(x, places, axis=axis, mode="clip")

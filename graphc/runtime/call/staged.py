@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from graphc.errors import GraphError, LimitError
+from graphc.errors import GraphError, LimitError, SizeError
 from graphc.record import record
 from graphc.runtime.call.array import Array
 from graphc.runtime.call.binding import held, homes_of
@@ -76,11 +76,13 @@ class StagedExecutable:
         steps: Sequence[Step],
         gives: Sequence[int],
         formulas: Formulas,
+        lines: Mapping[str, tuple[str, int] | None],
     ) -> None:
         self.name = name
         self.steps = tuple(steps)
         self.gives = tuple(gives)
         self.formulas = formulas
+        self.lines = lines  # that ask for the counts
         pairs = zip(formulas.symbols, formulas.sources, strict=True)
         self.given = {name: source for name, source in pairs if source.param < params}
         slots = [slot for step in steps for slot in step.program.image.variables]
@@ -115,6 +117,7 @@ class StagedExecutable:
                 executable.be_part_of(self.homes)
                 made = executable.run(given)
                 counts.update(zip(step.counts, map(int, made), strict=False))
+                self._check(counts)
                 text = self.formulas.broken_by(counts)
                 if text:
                     raise Refused(self.name, text, counts)
@@ -133,6 +136,15 @@ class StagedExecutable:
             return False
         values = self.formulas.known([symbols.get(name, 0) for name in self.formulas.symbols])
         return self.formulas.are_extents(values, shapes)
+
+    def _check(self, counts: Mapping[str, int]) -> None:
+        for name, count in counts.items():
+            if count < 0:
+                raise SizeError(
+                    f"{self.name}: the data decides a size, and there is none for this",
+                    location=self.lines.get(name),
+                    hint="repeats may not be negative, and what rules for bins see must be finite",
+                )
 
     def _length(self, count: int) -> np.ndarray[Any, Any]:
         try:
