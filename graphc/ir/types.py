@@ -102,7 +102,7 @@ def _dtype_of_text(text: str) -> DType | None:
         return DTYPES[text]
     try:
         return _BY_NUMPY.get(np.dtype(text).newbyteorder("="))
-    except TypeError:
+    except (TypeError, ValueError, SyntaxError):
         return None
 
 
@@ -117,7 +117,7 @@ def dtype(value: object) -> DType:
     if found is None and not isinstance(value, str):
         try:
             found = _BY_NUMPY.get(np.dtype(value).newbyteorder("="))  # type: ignore[call-overload]
-        except TypeError:
+        except (TypeError, ValueError):
             found = None
     if found is None:
         raise TypeRuleError(

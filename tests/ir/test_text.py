@@ -20,7 +20,7 @@ from graphc.ir.literal import literal
 from graphc.ir.op import OPS
 from graphc.ir.parse import parse
 from graphc.ir.text import literals, show
-from graphc.ir.types import DTYPES
+from graphc.ir.types import DTYPES, dtype
 from graphc.ops.reference.interpreter import interpret
 from graphc.passes import pipeline
 from graphc.passes.fusion.mark_prologues import mark_prologues
@@ -248,3 +248,9 @@ def test_marks_are_read_back_and_name_nodes_that_are_there() -> None:
     assert mark_prologues(made, Config()).marks.keys() == {"copy"}, (
         "what a file says is not believed"
     )
+
+
+@pytest.mark.parametrize("text", ["{'a': 5}", "f4,", "(", "f4, {"])
+def test_text_that_names_no_dtype_is_refused(text: str) -> None:
+    with pytest.raises(gc.GraphError, match="is not an element type"):
+        dtype(text)

@@ -171,6 +171,64 @@ def test_mutated_files_raise_nothing_else(tmp_path: Path) -> None:
             gc.load(whole).bound({"batch": 2})
 
 
+def called(entry: Entry, **keywords: Any) -> Entry:
+    entry["inbound_nodes"][0]["kwargs"] = keywords
+    return entry
+
+
+def test_what_a_layer_is_called_with_is_done_or_refused(tmp_path: Path) -> None:
+    for name, kind in (("training", "BatchNormalization"), ("training", "Dropout")):
+        statistics = [np.ones(3, "f4")] * 4
+        for value in (True, False, None):
+            entries = [given("x", 3), called(layer(kind, "b", "x"), **{name: value})]
+            graph(tmp_path / "m.keras", entries, ["b", 0, 0], batch_normalization=statistics)
+            if value:
+                with pytest.raises(gc.GraphError, match="training=True"):
+                    gc.load(tmp_path / "m.keras")
+            else:
+                gc.load(tmp_path / "m.keras")
+    for wrong in (
+        layer("Dense", "d", ("x", "x")),
+        layer("Reshape", "d", "x", target_shape=5),
+        layer("Rescaling", "d", "x", scale="a"),
+        layer("BatchNormalization", "d", "x", epsilon=None),
+    ):
+        held = {"dense": [normal(3, 3)], "batch_normalization": [np.ones(3, "f4")] * 4}
+        graph(tmp_path / "m.keras", [given("x", 3), wrong], ["d", 0, 0], **held)
+        with pytest.raises(gc.GraphError, match="'d'"):
+            gc.load(tmp_path / "m.keras")(normal(2, 3))
+
+
+def test_what_has_fewer_axes_is_merged_behind_the_batch(tmp_path: Path) -> None:
+    entries = [given("a", 3), given("b", 4, 3), layer("Multiply", "m", ("a", "b"))]
+    a, b = normal(4, 3), normal(4, 4, 3)
+    made = gc.load(graph(tmp_path / "m.keras", entries, ["m", 0, 0]))(a, b)["m"]
+    np.testing.assert_array_equal(made, a[:, None] * b)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_attention_that_looks_back_alone(tmp_path: Path, causal: bool) -> None:
+    parts = [normal(8, 2, 4), normal(2, 4)] * 3 + [normal(2, 4, 8), normal(8)]
+    names = ("query", "key", "value", "output")
+    held = {
+        f"multi_head_attention/{name}_dense": parts[2 * k : 2 * k + 2]
+        for k, name in enumerate(names)
+    }
+    settings = {"num_heads": 2, "key_dim": 4, "value_dim": 4}
+    entry = called(layer("MultiHeadAttention", "a", "x", **settings), use_causal_mask=causal)
+    entry["inbound_nodes"][0]["args"] *= 2
+    model = gc.load(graph(tmp_path / "m.keras", [given("x", 5, 8), entry], ["a", 0, 0], **held))
+    x = normal(2, 5, 8)
+    q, k, v = (
+        np.einsum("bid,dhe->bhie", x, w) + b[:, None] for w, b in zip(*[iter(parts[:6])] * 2)
+    )
+    scores = np.where(np.tri(5) > 0 if causal else True, q @ k.swapaxes(2, 3) / 2, -np.inf)
+    shares = np.exp(scores - scores.max(-1, keepdims=True))
+    mixed = shares / shares.sum(-1, keepdims=True) @ v
+    expected = np.einsum("bhie,hed->bid", mixed, parts[6]) + parts[7]
+    np.testing.assert_allclose(model(x)["a"], expected, rtol=1e-4, atol=1e-4)
+
+
 def test_models_that_keras_makes(tmp_path: Path) -> None:
     keras = pytest.importorskip("keras", reason="Keras makes the files")
     kinds = keras.layers
@@ -183,7 +241,7 @@ def test_models_that_keras_makes(tmp_path: Path) -> None:
     a = kinds.GRU(6, return_sequences=True, reset_after=False)(h)
     b = kinds.LSTM(6, return_sequences=True)(h)
     h = kinds.LayerNormalization()(kinds.Average()([a, b]))
-    h = kinds.MultiHeadAttention(2, 3)(h, h)
+    h = kinds.MultiHeadAttention(2, 3)(h, h, use_causal_mask=True)
     h = kinds.Concatenate()([kinds.GlobalAveragePooling1D()(h), kinds.GRU(2)(h)])
     model = keras.Model(image, [kinds.Dense(3, activation="softmax")(h), h])
     model.save(tmp_path / "m.keras")

@@ -219,13 +219,15 @@ def attention(settings: Settings, weights: list[Array]) -> Function:
     width, heads, part = weights[0].shape
     expect({"key_dim": part, "value_dim": settings.get("value_dim")}, key_dim=width // heads)
     expect(settings, value_dim=part)
-    layer = MultiHeadAttention(width, heads, bias=len(weights) == 8)
+    layer, causal = (
+        MultiHeadAttention(width, heads, causal, bias=len(weights) == 8) for causal in (False, True)
+    )
     params, _ = PARTS[MultiHeadAttention].load(layer, *weights)
 
-    def attend(query: Any, value: Any, key: Any = None) -> Any:
+    def attend(query: Any, value: Any, key: Any = None, use_causal_mask: bool = False) -> Any:
         if key is not None and key is not value:
             raise GraphError("attention whose keys are made of another sequence than its values")
-        return layer.attend(params, query, value)
+        return (causal if use_causal_mask else layer).attend(params, query, value)
 
     return attend
 
@@ -335,8 +337,10 @@ def merge(settings: Settings, weights: list[Array]) -> Function:
     both = getattr(f, "add" if name == "average" else name)
 
     def merged(*parts: Any) -> Any:
-        made = parts[0]
-        for part in parts[1:]:
+        most = max(map(rank_of, parts))  # what has fewer axes gets others behind that of the batch
+        grown = (f.expand_dims(p, tuple(range(1, most - rank_of(p) + 1))) for p in parts)
+        made = next(grown)
+        for part in grown:
             made = both(made, part)
         return f.divide(made, len(parts)) if name == "average" else made
 
@@ -353,6 +357,14 @@ class Call:
     result: tuple[str, int]
     function: Function
     inputs: tuple[tuple[str, int], ...]
+
+    def of(self, made: Mapping[tuple[str, int], Any]) -> Any:
+        """What it makes of earlier results. Raises GraphError where its settings do not fit."""
+        try:
+            return self.function(*(made[key] for key in self.inputs))
+        except MALFORMED as error:
+            problem = f"the layer {self.result[0][:60]!r} cannot be called so: {error}"
+            raise GraphError(problem[:200]) from None
 
 
 @record(frozen=True)
@@ -376,7 +388,7 @@ class KerasFile:
     def results(self, feeds: Mapping[str, Any]) -> list[Any]:
         made = {(name, 0): value for name, value in feeds.items()}
         for call in self.calls:
-            made[call.result] = call.function(*(made[key] for key in call.inputs))
+            made[call.result] = call.of(made)
         return [made[key] for key in self.outputs]
 
 
@@ -503,7 +515,8 @@ class _Model:
             else:
                 for k, node in enumerate(entry["inbound_nodes"]):
                     inputs = tuple(_tensors([node["args"], _shown(node["kwargs"])]))
-                    waiting.append(Call((name, k), function, inputs))
+                    called = _as_called(entry["class_name"], function, node["kwargs"])
+                    waiting.append(Call((name, k), called, inputs))
         order = [name for name, *_ in _keys(settings["input_layers"])]
         calls = _sorted(waiting, {(name, 0) for name in kinds})
         outputs = tuple((name, k) for name, k, _ in _keys(settings["output_layers"]))
@@ -515,12 +528,22 @@ class _Model:
 
 def _shown(keywords: Settings) -> list[Any]:
     """Tensors among keywords; a mask would change what a layer does."""
-    if keywords.get("mask") is not None or keywords.get("attention_mask") is not None:
+    if any(name.endswith("mask") and [*_tensors(value)] for name, value in keywords.items()):
         raise GraphError("a layer of it is called with a mask, which cannot be imported")
     order = ("query", "value", "key")
     return [
         keywords[name] for name in (*order, *sorted(keywords.keys() - order)) if name in keywords
     ]
+
+
+def _as_called(kind: str, function: Function, keywords: Settings) -> Function:
+    """The function of a call whose keywords say more than what it reads."""
+    told = {k: v for k, v in keywords.items() if v not in (None, False) and not [*_tensors(v)]}
+    if kind == "MultiHeadAttention" and told.pop("use_causal_mask", None):
+        function = partial(function, use_causal_mask=True)
+    for name in told:
+        raise GraphError(f"a layer of it is called with {name}={told[name]!r}"[:120])
+    return function
 
 
 def _tensors(value: Any) -> Iterator[tuple[str, int]]:
