@@ -613,6 +613,15 @@ def test_saved_twice_is_the_same(folder, tmp_path):
     assert mine.read_bytes() == theirs.read_bytes()
 
 
+def test_a_compiled_file_alone_says_what_else_a_check_reads(folder, run, tmp_path):
+    assert run("compile", folder / "big.gir", "-o", tmp_path / "big.gcx")[0] == 0
+    alone = ("run", tmp_path / "big.gcx", "--seed", 0)
+    assert run(*alone)[0] == 0
+    for option in ("--check", "--rebuild"):
+        status, _, error = run(*alone, option)
+        assert status == 1 and "big.safetensors, which is not beside it" in error
+
+
 def test_weights_files_are_plain_safetensors(folder):
     from safetensors.numpy import load_file
 

@@ -181,7 +181,8 @@ def stage_of(text: str) -> str | None:
 def weights_beside(path: Path, text: str) -> Path | None:
     """The weights file of a saved graph: named in its comments, or of the same name.
 
-    Raises GraphError for a name that is a path, or a file that lies outside the graph's folder.
+    Raises GraphError for a name that is a path, and a file that is missing or lies outside of the
+    graph's folder.
     """
     named = None
     for line in head_comments(text):
@@ -195,6 +196,11 @@ def weights_beside(path: Path, text: str) -> Path | None:
                 hint="a weights file lies beside its graph and is named without a folder",
             )
         candidate = path.with_name(named)
+        if not candidate.exists():
+            raise GraphError(
+                f"the graph of {path.name} has its weights in {named}, which is not beside it",
+                hint=f"put {named} into its folder; only a compiled run of a .gcx file needs none",
+            )
     assert candidate is not None
     if candidate == path or (named is None and not candidate.exists()):
         return None

@@ -58,7 +58,7 @@ def test_values_travel_with_saved_graphs(home, tmp_path):
         assert v.value.tolist() == shared.tolist()
     (tmp_path / "m.safetensors").unlink()
     home.reset()
-    with pytest.raises(GraphError, match="cannot read weights file"):
+    with pytest.raises(GraphError, match="which is not beside it"):
         gc.load(saved)
 
 
