@@ -9,7 +9,7 @@ point for its range over the samples, in u8.  The compiler multiplies the bytes 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -71,8 +71,10 @@ def calibrated(
     """The function with its products in 8 bits. Raises GraphError as `quantize` does."""
     if method not in METHODS:
         raise GraphError(f"method must be one of {', '.join(METHODS)}, got {method!r}")
-    if not 50 < percentile <= 100:
+    if not (isinstance(percentile, int | float | np.number) and 50 < percentile <= 100):
         raise GraphError(f"percentile must be above 50 and at most 100, got {percentile!r}")
+    if not callable(function) or not isinstance(samples, Iterable) or isinstance(samples, str):
+        raise GraphError("quantize takes a function and a list of samples: samples=[(x,), ...]")
     calls = [sample if isinstance(sample, tuple) else (sample,) for sample in samples]
     if not calls:
         raise GraphError("samples are needed to calibrate with", hint="give samples=[(x,), ...]")

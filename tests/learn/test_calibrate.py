@@ -79,10 +79,12 @@ def test_zeros_and_constant_samples() -> None:
 def test_refusals() -> None:
     with pytest.raises(GraphError, match="method"):
         gc.quantize(layers, samples=[normal(2, 40)], method="best")
-    with pytest.raises(GraphError, match="percentile"):
-        gc.quantize(layers, samples=[normal(2, 40)], percentile=10)
-    with pytest.raises(GraphError, match="samples"):
-        gc.quantize(layers, samples=[])
+    for percentile in (10, None, "99", [99.0], float("nan")):
+        with pytest.raises(GraphError, match="percentile"):
+            gc.quantize(layers, samples=[normal(2, 40)], percentile=percentile)
+    for function, samples in ((layers, []), (layers, 5), (layers, "ab"), (None, [normal(2, 40)])):
+        with pytest.raises(GraphError, match="samples"):
+            gc.quantize(function, samples=samples)
     with pytest.raises(GraphError, match="samples"):
         gc.quantize(layers)
     with pytest.raises(GraphError, match="constant"):
