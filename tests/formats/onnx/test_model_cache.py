@@ -80,7 +80,7 @@ def test_another_process_with_tuned_numbers_runs_it_without_a_compiler(
 ) -> None:
     monkeypatch.setenv("GRAPHC_TUNING", "passes.block_rows=32,runtime.kept_sizes=8")
     path = scaled(tmp_path / "m.onnx", 2)
-    makes = f"import graphc.ops, graphc.frontend.session; {SERVES.partition('compiler')[0]}"
+    makes = f"import graphc.passes.tuning; {SERVES.partition('compiler')[0]}"
     for program in (makes, SERVES):
         subprocess.run([sys.executable, "-c", program, str(path)], check=True)
 
