@@ -262,8 +262,14 @@ class Scope:
         if relation == "==" and ((low is not None and low > 0) or (high is not None and high < 0)):
             return False
         if relation == "==" and not typing:
-            return False  # what is written for any size holds for equal ones, too
+            # What is written for any size holds for equal ones, too, unless a type rests on it.
+            return self._is_granted(difference)
         return self._guarded(difference, relation)
+
+    def _is_granted(self, difference: Size) -> bool:
+        """Whether a guard says that it is zero: then an extent was taken for 1 and broadcast."""
+        granted = (self.guards.get((d, "==")) for d in (difference, -difference))
+        return any(guard is not None and guard.holds for guard in granted)
 
     def _guarded(self, difference: Size, relation: str) -> bool:
         """The answer for the sizes at hand, which is written down."""

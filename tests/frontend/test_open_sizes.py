@@ -346,3 +346,21 @@ def test_sizes_compute_like_numbers():
     assert n * m > m
     assert [repr(guard) for guard in scope.guards.values()] == ["n*m > m"]
     assert tensor(F32, (n, 3)).size is n * 3
+
+
+@pytest.mark.parametrize("sizes", [(5, 41, 40), (41, 5), (41, 41)])
+def test_an_extent_that_the_size_at_hand_makes_1_is_broadcast(sizes):
+    """Its formula has no value but 1 where that is guarded: kernels must not step along it."""
+    rows = np.arange(80, dtype="f4").reshape(40, 2)
+    parts = [lambda x: x + rows[40 - x.shape[0] :], lambda x: np.exp(x) + rows[x.shape[0] - 42 :]]
+    for part in parts:
+        made = gc.compile(part, sizes={"x": ("t", 2)})
+        for size in sizes:
+            x = np.zeros((size, 2), "f4")
+            try:
+                want = part(x)
+            except ValueError:
+                with pytest.raises(GraphError):
+                    made(x)
+            else:
+                np.testing.assert_array_equal(made(x), want)
