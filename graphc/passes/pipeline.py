@@ -75,7 +75,7 @@ from graphc.passes.tiling.block import block
 from graphc.passes.tiling.block_images import block_images
 from graphc.passes.tiling.stage_sums import stage_sums
 from graphc.passes.tiling.transpose_outputs import transpose_outputs
-from graphc.passes.validation import Sample, check_kept, kept
+from graphc.passes.validation import Sample, check_contract, contract_of
 from graphc.record import record
 
 Stages = Graph | Program
@@ -190,7 +190,7 @@ STAGES = (
     Stage(block_images, Over.REGIONS),
     Stage(transpose_outputs, Over.REGIONS),
     Stage(stage_sums, Over.REGIONS),
-    Stage(pack, Over.REGIONS, optional=True),
+    Stage(pack, Over.REGIONS, optional=True, breaks=(verify.no_duplicates,)),
     Stage(add_workspace, Over.REGIONS),
     Stage(plan, ensures=(verify.every_buffer_assigned, every_value_is_found)),
 )
@@ -269,7 +269,7 @@ class Run:
         self.value = given.value
         self.known: set[Node] = set()
         self.promises = [c for s in done for c in s.ensures if not skipped(s, config)]
-        self.kept = kept(given.value)
+        self.contract = contract_of(given.value)
         self.verify(given.name)
         self.sample = Sample(given.value, config) if config.verify >= 4 else None
 
@@ -324,8 +324,8 @@ class Run:
         """Check that the stage has kept what its graph does, as far as that is asked for."""
         if self.config.verify >= 2:
             with _Blaming(stage.name), by_example():
-                before = self.kept if stage.run is not state else self.kept.ports_alone()
-                self.kept = check_kept(before, self.value)
+                before = self.contract if stage.run is not state else self.contract.ports_alone()
+                self.contract = check_contract(before, self.value)
                 if self.sample is not None:
                     self.sample.check(self.value)
 

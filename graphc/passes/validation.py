@@ -1,5 +1,5 @@
-"""Whether a stage has kept what its graph computes: translation validation, after Pnueli, Siegel
-and Singerman (TACAS 1998).
+"""Whether a stage has kept what its graph promises (its `Contract`): translation validation, after
+Pnueli, Siegel and Singerman (TACAS 1998).
 
 Always, from structure alone: parameters and results keep their names and types, every variable that
 was assigned is assigned, what calls Python still does.  On request every stage is also run by the
@@ -31,19 +31,19 @@ Ports = tuple[list[tuple[str, Any]], list[tuple[str, Any]]]
 
 
 @record(frozen=True, eq=False)
-class Kept:
+class Contract:
     """What no stage may change: the ports, and what assigns or calls Python outside of regions, by
     op and attributes."""
 
     ports: Ports
     effects: dict[object, list[Node]]
 
-    def ports_alone(self) -> Kept:
+    def ports_alone(self) -> Contract:
         """For `state`, which makes one assign of several, and none of one that changes nothing."""
-        return Kept(self.ports, {})
+        return Contract(self.ports, {})
 
 
-def kept(value: Stages) -> Kept:
+def contract_of(value: Stages) -> Contract:
     """What the stages behind this one must keep."""
     first, effects = graphs_of(value)[0], dict[object, list[Node]]()
     for graph in graphs_of(value):
@@ -51,12 +51,14 @@ def kept(value: Stages) -> Kept:
             if node.op.effect is Effect.WRITE or node.op.effect is Effect.IO:
                 effects.setdefault((node.op, node.attrs), []).append(node)
     params = [(p.attrs["name"], p.type) for p in first.params]
-    return Kept((params, [(n, r.type) for n, r in zip(first.result_names, first.results)]), effects)
+    return Contract(
+        (params, [(n, r.type) for n, r in zip(first.result_names, first.results)]), effects
+    )
 
 
-def check_kept(before: Kept, value: Stages) -> Kept:
+def check_contract(before: Contract, value: Stages) -> Contract:
     """What a stage has kept. Raises VerifyError for a port or an effect that it lost or changed."""
-    after = kept(value)
+    after = contract_of(value)
     first = graphs_of(value)[0]
     if after.ports != before.ports:
         raise broken(first, None, "parameters or results have other names or types than before")

@@ -19,7 +19,7 @@ from graphc.ir.graph import Graph, Node, node_effect
 from graphc.ir.op import Effect
 from graphc.ops.autodiff.region_gradients import apply, region_of, types_of
 from graphc.ops.autodiff.vjp import expand_grad, has_gradient, zeros
-from graphc.ops.batching.sweep import Lane, Sweep, batched_by, chosen, unmapped, widened
+from graphc.ops.batching.batch_region import Batcher, Lane, batched_by, chosen, unmapped, widened
 from graphc.ops.record.value import Trace, Value, emit, functions
 
 Lanes = list[Lane]
@@ -42,39 +42,39 @@ def merged(*several: Sequence[bool]) -> list[bool]:
 
 
 @batched_by("call")
-def called(sweep: Sweep, node: Node, inputs: Lanes) -> Lanes:
-    return sweep.run(node.regions[0], inputs)
+def batch_call(batcher: Batcher, node: Node, inputs: Lanes) -> Lanes:
+    return batcher.run(node.regions[0], inputs)
 
 
 @batched_by("checkpoint")
-def checkpointed(sweep: Sweep, node: Node, inputs: Lanes) -> Lanes:
-    region, mapped = sweep.region(node.regions[0], flags(inputs))
-    made = apply(sweep.trace, "checkpoint", values_of(inputs), [region], **node.attrs)
+def batch_checkpoint(batcher: Batcher, node: Node, inputs: Lanes) -> Lanes:
+    region, mapped = batcher.region(node.regions[0], flags(inputs))
+    made = apply(batcher.trace, "checkpoint", values_of(inputs), [region], **node.attrs)
     return list(map(Lane, made, mapped))
 
 
 @batched_by("host")
-def outside(sweep: Sweep, node: Node, inputs: Lanes) -> Lanes:
+def batch_outside(batcher: Batcher, node: Node, inputs: Lanes) -> Lanes:
     """Python is called for one lane after the other; the token goes from one to the next."""
     count = int(node.attrs["threaded"])
     split = len(inputs) - count
     for lane in inputs[split:]:
         unmapped(lane, f"{node.op.name} runs once for all")
-    return sweep.looped(node, inputs[:split], inputs[split:])
+    return batcher.looped(node, inputs[:split], inputs[split:])
 
 
 @batched_by("custom_grad")
-def customised(sweep: Sweep, node: Node, inputs: Lanes) -> Lanes:
+def batch_custom(batcher: Batcher, node: Node, inputs: Lanes) -> Lanes:
     """The gradient of what all lanes have in common is the sum of those of the lanes."""
     forward, backward = node.regions
     count = node.attrs["results"]
-    ahead, mapped = sweep.region(forward, flags(inputs), [True] * count)
+    ahead, mapped = batcher.region(forward, flags(inputs), [True] * count)
     saved = mapped[count:]
     own = [lane.mapped for lane in inputs if has_gradient(lane.value.node.type)]
     entering = [*saved, *(True,) * count]
 
     def write(trace: Trace, values: list[Value]) -> list[Value]:
-        inner = Sweep(trace, sweep.size, sweep.name)
+        inner = Batcher(trace, batcher.size, batcher.name)
         made = map(inner.spread, inner.run(backward, list(map(Lane, values, entering))))
         return [
             lane.value if keeps else emit("sum", lane.value, axes=(0,), keepdims=False)
@@ -82,14 +82,14 @@ def customised(sweep: Sweep, node: Node, inputs: Lanes) -> Lanes:
         ]
 
     pairs = zip(backward.params, entering, strict=True)
-    kinds = [widened(p.type, sweep.size) if m else p.type for p, m in pairs]
+    kinds = [widened(p.type, batcher.size) if m else p.type for p, m in pairs]
     back = region_of(backward.name, kinds, write)
-    made = apply(sweep.trace, "custom_grad", values_of(inputs), [ahead, back], results=count)
+    made = apply(batcher.trace, "custom_grad", values_of(inputs), [ahead, back], results=count)
     return [Lane(value, True) for value in made]
 
 
 @batched_by("grad")
-def differentiated(sweep: Sweep, node: Node, inputs: Lanes) -> Lanes:
+def batch_gradient(batcher: Batcher, node: Node, inputs: Lanes) -> Lanes:
     """The gradient graph of one lane, for all lanes.
 
     A loop of unknown length keeps what its backward loop reads on a stack, which lanes that stop at
@@ -100,11 +100,11 @@ def differentiated(sweep: Sweep, node: Node, inputs: Lanes) -> Lanes:
     if not has_open_loop(region):
         kinds = [source.type for source in node.inputs]
         write = lambda trace, values: expand_grad(trace, node, values)  # noqa: E731
-        return sweep.run(region_of(region.name, kinds, write), inputs)
-    given = [sweep.spread(x) if k in wrt else x for k, x in enumerate(inputs[:count])]
-    seeds = list(map(sweep.spread, inputs[count:]))
-    wide, mapped = sweep.region(region, flags(given), [True] * len(seeds))
-    made = apply(sweep.trace, "grad", values_of([*given, *seeds]), [wide], **node.attrs)
+        return batcher.run(region_of(region.name, kinds, write), inputs)
+    given = [batcher.spread(x) if k in wrt else x for k, x in enumerate(inputs[:count])]
+    seeds = list(map(batcher.spread, inputs[count:]))
+    wide, mapped = batcher.region(region, flags(given), [True] * len(seeds))
+    made = apply(batcher.trace, "grad", values_of([*given, *seeds]), [wide], **node.attrs)
     return list(map(Lane, made, [*mapped, *(True,) * len(wrt)]))
 
 
@@ -119,48 +119,48 @@ def has_open_loop(region: Graph) -> bool:
 
 
 @batched_by("cond")
-def branched(sweep: Sweep, node: Node, inputs: Lanes) -> Lanes:
+def batch_cond(batcher: Batcher, node: Node, inputs: Lanes) -> Lanes:
     first, *rest = inputs
     if not first.mapped:
-        found = merged(*(sweep.region(region, flags(rest))[1] for region in node.regions))
-        regions = [sweep.region(region, flags(rest), found)[0] for region in node.regions]
-        made = apply(sweep.trace, "cond", values_of(inputs), regions)
+        found = merged(*(batcher.region(region, flags(rest))[1] for region in node.regions))
+        regions = [batcher.region(region, flags(rest), found)[0] for region in node.regions]
+        made = apply(batcher.trace, "cond", values_of(inputs), regions)
         return list(map(Lane, made, found))
-    require_apart(node, sweep, "a branch that slices take differently")
+    require_apart(node, batcher, "a branch that slices take differently")
     masks = (first.value, functions.logical_not(first.value))
-    sides = [taken(sweep, region, rest, mask) for region, mask in zip(node.regions, masks)]
-    return [chosen(first.value, a, b, sweep.size) for a, b in zip(*sides, strict=True)]
+    sides = [take_branch(batcher, region, rest, mask) for region, mask in zip(node.regions, masks)]
+    return [chosen(first.value, a, b, batcher.size) for a, b in zip(*sides, strict=True)]
 
 
-def taken(sweep: Sweep, region: Graph, operands: Lanes, mask: Value) -> Lanes:
+def take_branch(batcher: Batcher, region: Graph, operands: Lanes, mask: Value) -> Lanes:
     """The results of a branch, of use in the lanes of the mask."""
-    ready = standing_in(sweep, operands, mask)
+    ready = stand_ins(batcher, operands, mask)
     if not may_stop(region):
-        return sweep.run(region, ready)
-    wide, mapped = sweep.region(region, flags(ready))
+        return batcher.run(region, ready)
+    wide, mapped = batcher.region(region, flags(ready))
     kinds = types_of(values_of(ready))
     nothing = region_of(
         "nobody", kinds, lambda trace, values: [zeros(trace, r.type) for r in wide.results]
     )
-    made = apply(sweep.trace, "cond", [some(mask), *values_of(ready)], [wide, nothing])
+    made = apply(batcher.trace, "cond", [any_lane(mask), *values_of(ready)], [wide, nothing])
     return list(map(Lane, made, mapped))
 
 
-def some(mask: Value) -> Value:
+def any_lane(mask: Value) -> Value:
     """Whether any lane is in the mask."""
     return emit("any", mask, axes=(0,), keepdims=False)  # type: ignore[no-any-return]
 
 
-def standing_in(sweep: Sweep, operands: Lanes, mask: Value) -> Lanes:
+def stand_ins(batcher: Batcher, operands: Lanes, mask: Value) -> Lanes:
     """Operands that are those of a lane in the mask where a lane is not in it itself."""
-    if sweep.size == 0 or not any(flags(operands)):
+    if batcher.size == 0 or not any(flags(operands)):
         return operands
     place = functions.argmax(mask)
     made = []
     for x in operands:
         if x.mapped:
             row = emit("gather", x.value, place, axes=(0,), position=0, mode="clip")
-            x = chosen(mask, x, Lane(row, False), sweep.size)
+            x = chosen(mask, x, Lane(row, False), batcher.size)
         made.append(x)
     return made
 
@@ -173,16 +173,16 @@ def may_stop(region: Graph) -> bool:
     )
 
 
-def require_apart(node: Node, sweep: Sweep, where: str) -> None:
+def require_apart(node: Node, batcher: Batcher, where: str) -> None:
     """Each lane on its own way can neither call Python nor meet the others."""
     if node_effect(node) > Effect.READ:
         raise GraphError(
             f"vmap: gc.print, gc.assert_ or gc.callback in {where}",
             hint="call it outside of the branch or loop, on a value that np.where has chosen",
         )
-    if sweep.is_of_lanes(node):
+    if batcher.is_of_lanes(node):
         raise GraphError(
-            f"vmap: the slices of {sweep.name!r} are combined in {where}",
+            f"vmap: the slices of {batcher.name!r} are combined in {where}",
             hint="not all of them come there: combine them before or behind it",
         )
 
@@ -191,7 +191,7 @@ def require_apart(node: Node, sweep: Sweep, where: str) -> None:
 
 
 @batched_by("scan")
-def scanned(sweep: Sweep, node: Node, inputs: Lanes) -> Lanes:
+def batch_scan(batcher: Batcher, node: Node, inputs: Lanes) -> Lanes:
     """A carry is mapped as soon as one step makes it so."""
     carries, walked = node.attrs["carries"], node.attrs["scanned"]
     body, end = node.regions[0], carries + walked
@@ -199,14 +199,14 @@ def scanned(sweep: Sweep, node: Node, inputs: Lanes) -> Lanes:
     rest = [*xs, *inputs[end:]]
     carried = flags(inputs[:carries])
     while True:
-        _, found = sweep.region(body, [*carried, *flags(rest)], carried)
+        _, found = batcher.region(body, [*carried, *flags(rest)], carried)
         more = merged(carried, found[:carries])
         if more == carried:
             break
         carried = more
-    region, found = sweep.region(body, [*carried, *flags(rest)], carried)
-    start = [sweep.spread(x) if m else x for x, m in zip(inputs, carried)]
-    made = apply(sweep.trace, "scan", values_of([*start, *rest]), [region], **node.attrs)
+    region, found = batcher.region(body, [*carried, *flags(rest)], carried)
+    start = [batcher.spread(x) if m else x for x, m in zip(inputs, carried)]
+    made = apply(batcher.trace, "scan", values_of([*start, *rest]), [region], **node.attrs)
     ends = list(map(Lane, made[:carries], carried))
     ys = zip(made[carries:], found[carries:], strict=True)
     return [*ends, *(Lane(_steps_first(y) if mapped else y, mapped) for y, mapped in ys)]
@@ -218,49 +218,52 @@ def _steps_first(x: Value) -> Value:
 
 
 @batched_by("while")
-def repeated_while(sweep: Sweep, node: Node, inputs: Lanes) -> Lanes:
+def batch_while(batcher: Batcher, node: Node, inputs: Lanes) -> Lanes:
     test, body = node.regions
     carries = node.attrs["carries"]
     fixed = flags(inputs[carries:])
     carried, differs = flags(inputs[:carries]), False
     while True:
-        differs = sweep.region(test, [*carried, *fixed])[1][0]
-        found = sweep.region(body, [*carried, *fixed], carried)[1]
+        differs = batcher.region(test, [*carried, *fixed])[1][0]
+        found = batcher.region(body, [*carried, *fixed], carried)[1]
         more = [True] * carries if differs else merged(carried, found)
         if more == carried:
             break
         carried = more
-    start = [sweep.spread(x) if m else x for x, m in zip(inputs, carried)]
+    start = [batcher.spread(x) if m else x for x, m in zip(inputs, carried)]
     ready = [*start, *inputs[carries:]]
     if differs:
-        require_apart(node, sweep, "a loop that slices leave at different times")
-        return _while_any(sweep, node, ready)
-    regions = [sweep.region(test, flags(ready))[0], sweep.region(body, flags(ready), carried)[0]]
-    made = apply(sweep.trace, "while", values_of(ready), regions, carries=carries)
+        require_apart(node, batcher, "a loop that slices leave at different times")
+        return _while_any(batcher, node, ready)
+    regions = [
+        batcher.region(test, flags(ready))[0],
+        batcher.region(body, flags(ready), carried)[0],
+    ]
+    made = apply(batcher.trace, "while", values_of(ready), regions, carries=carries)
     return list(map(Lane, made, carried))
 
 
-def _while_any(sweep: Sweep, node: Node, inputs: Lanes) -> Lanes:
+def _while_any(batcher: Batcher, node: Node, inputs: Lanes) -> Lanes:
     """The loop of all lanes; one more carry says which of them go on."""
     test, body = node.regions
     carries, mapped = node.attrs["carries"], flags(inputs)
     risky = may_stop(body)
 
     def step(trace: Trace, values: list[Value]) -> list[Value]:
-        inner = Sweep(trace, sweep.size, sweep.name)
+        inner = Batcher(trace, batcher.size, batcher.name)
         mask, *given = values
         lanes = list(map(Lane, given, mapped))
-        made = inner.run(body, standing_in(inner, lanes, mask) if risky else lanes)
-        kept = [chosen(mask, new, old, sweep.size) for new, old in zip(made, lanes)]
+        made = inner.run(body, stand_ins(inner, lanes, mask) if risky else lanes)
+        kept = [chosen(mask, new, old, batcher.size) for new, old in zip(made, lanes)]
         (verdict,) = inner.run(test, [*kept, *lanes[carries:]])
         return [functions.logical_and(mask, inner.spread(verdict).value), *values_of(kept)]
 
-    (going,) = sweep.run(test, inputs)
-    values = [sweep.spread(going).value, *values_of(inputs)]
+    (going,) = batcher.run(test, inputs)
+    values = [batcher.spread(going).value, *values_of(inputs)]
     kinds = types_of(values)
     regions = [
-        region_of(test.name, kinds, lambda trace, inner: [some(inner[0])]),
+        region_of(test.name, kinds, lambda trace, inner: [any_lane(inner[0])]),
         region_of(body.name, kinds, step),
     ]
-    made = apply(sweep.trace, "while", values, regions, carries=carries + 1)
+    made = apply(batcher.trace, "while", values, regions, carries=carries + 1)
     return [Lane(value, True) for value in made[1:]]

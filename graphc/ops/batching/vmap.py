@@ -18,7 +18,7 @@ from graphc.ir.graph import Builder, Graph
 from graphc.ir.op import EXTENT, MANY, Attr, Composite, Op
 from graphc.ir.traits import Traits
 from graphc.ir.types import I64, AnyType, Dimension, Type, tensor
-from graphc.ops.batching.sweep import Lane, Note, Sweep, names_axis, unmapped
+from graphc.ops.batching.batch_region import Batcher, Lane, Note, names_axis, unmapped
 from graphc.ops.control.control import param_node, results_of, results_type
 from graphc.ops.record.arguments import Array
 from graphc.ops.record.batching import Lanes, Same, moved, repeated
@@ -109,10 +109,10 @@ def batched(
     """
     if size == 0 and stacked == len(region.results):  # no lane computes anything
         return [_empty(r.type) for r in region.results]
-    sweep = Sweep(trace, size, axis_name, note)
-    made = sweep.run(region, [Lane(v, k in mapped) for k, v in enumerate(values)])
+    batcher = Batcher(trace, size, axis_name, note)
+    made = batcher.run(region, [Lane(v, k in mapped) for k, v in enumerate(values)])
     return [
-        sweep.spread(lane).value if k < stacked else unmapped(lane, _SHARED)
+        batcher.spread(lane).value if k < stacked else unmapped(lane, _SHARED)
         for k, lane in enumerate(made)
     ]
 

@@ -2,7 +2,7 @@
 
     vmap(x[8,3], w[3]) { mul(x[3], w[3]) }      ->      mul(x[8,3], w[3])
 
-What an op becomes stands in its record; the sweep over a region is `ops/batching/sweep.py`.  A
+What an op becomes stands in its record; the batcher over a region is `ops/batching/batch_region.py`.  A
 gradient inside is expanded by `gradient` before, unless a loop of unknown length is in it.
 """
 

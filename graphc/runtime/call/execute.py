@@ -23,7 +23,7 @@ from graphc.forks import fork_safe_lock
 from graphc.runtime.call import entry
 from graphc.runtime.call.array import Array
 from graphc.runtime.call.binding import Binding, Homes
-from graphc.runtime.call.failure import explain, kept
+from graphc.runtime.call.failure import explain, take_error
 from graphc.runtime.call.frame import Frame, Part, part_of
 from graphc.runtime.call.interrupt import stop_on_interrupt
 from graphc.runtime.call.memory import address_of, result_array
@@ -416,7 +416,7 @@ class Executable:
 
     def failure(self, status: int, row: int) -> BaseException:
         """The error of a row that ended with a nonzero status."""
-        return kept(status) or explain(self.image, status, row)
+        return take_error(status) or explain(self.image, status, row)
 
 
 def _own(array: Value, others: Sequence[Value]) -> Value:

@@ -55,13 +55,13 @@ def keep(error: BaseException) -> int:
 
 def in_words(status: int) -> tuple[int, str]:
     """A status that other processes know, and the reason, for one that stands for an error here."""
-    error = kept(status)
+    error = take_error(status)
     if error is None:
         return status, ""
     reason = error.message if isinstance(error, GraphError) else f"{type(error).__name__}: {error}"
     return ENDED if isinstance(error, EndOfData) else FAILED, reason
 
 
-def kept(status: int) -> BaseException | None:
+def take_error(status: int) -> BaseException | None:
     """The error that a status stands for, once; None for other statuses."""
     return _raised.pop(status, None)

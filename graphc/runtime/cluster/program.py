@@ -26,7 +26,7 @@ from graphc.runtime.call import pool
 from graphc.runtime.call.array import Array
 from graphc.runtime.call.binding import Binding
 from graphc.runtime.call.execute import Executable, Value, executables, fit, no_entry, stop_all
-from graphc.runtime.call.failure import CANCELLED, ENDED, FAILED, explain, kept
+from graphc.runtime.call.failure import CANCELLED, ENDED, FAILED, explain, take_error
 from graphc.runtime.call.frame import Frame
 from graphc.runtime.call.interrupt import stop_on_interrupt
 from graphc.runtime.call.memory import address_of
@@ -341,7 +341,7 @@ class ClusterExecutable(Executable):
         starts = [0, *itertools.accumulate(each.table.size for each in images)]
         number = min(bisect_right(starts, row), len(images)) - 1
         image = images[number]
-        error = kept(status) or explain(image, status, row - starts[number])
+        error = take_error(status) or explain(image, status, row - starts[number])
         if status in (ENDED, FAILED) and task != HERE and isinstance(error, GraphError):
             error.message = self.cluster.workers[task].why(self.support) or error.message
         if isinstance(error, GraphError):

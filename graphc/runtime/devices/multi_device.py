@@ -17,7 +17,7 @@ import numpy as np
 
 from graphc.errors import GraphError, RunError
 from graphc.runtime.call.execute import Executable, Value, executables
-from graphc.runtime.call.failure import CANCELLED, GONE, NO_WORKER, explain, kept
+from graphc.runtime.call.failure import CANCELLED, GONE, NO_WORKER, explain, take_error
 from graphc.runtime.call.frame import Frame, part_of
 from graphc.runtime.call.memory import address_of, aligned_bytes
 from graphc.runtime.devices.channel import Channels
@@ -140,7 +140,7 @@ class MultiDeviceExecutable(Executable):
                 f"no thread can be started for device {image.device}",
                 hint="the system limits the threads of a process",
             )
-        error = kept(status) or explain(image, status, row - self.first_rows[number])
+        error = take_error(status) or explain(image, status, row - self.first_rows[number])
         if isinstance(error, GraphError):
             error.message += f" (on {image.device})"
         return error

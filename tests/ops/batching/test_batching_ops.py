@@ -21,7 +21,7 @@ from graphc.ir.graph import Builder, Graph, Node
 from graphc.ir.op import OPS, Composite, Host, Op, Sample
 from graphc.ir.types import tensor
 from graphc.ir.verify import no_lanes, verify
-from graphc.ops.batching.sweep import RULES
+from graphc.ops.batching.batch_region import RULES
 from graphc.ops.control.control import param_node
 from graphc.ops.record.batching import by_the_sweep
 from graphc.ops.record.value import emit

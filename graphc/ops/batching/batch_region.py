@@ -3,7 +3,7 @@
     lane     x: f32[3]      ──> tanh ──> sum ──> y: f32[]         w (the same for all) ──> exp
     lanes    x: f32[8,3]    ──> tanh ──> sum ──> y: f32[8]        w                    ──> exp
 
-One sweep over the nodes; what depends on no mapped value is copied as it is and computed once. The
+One walk over the nodes; what depends on no mapped value is copied as it is, and computed once. The
 rule of each op says what becomes of the others (`ops/record/batching.py`); ops with regions have
 theirs in `regions.py`.  A mapped value has the lanes as its first axis, always.
 """
@@ -31,12 +31,12 @@ class Lane(NamedTuple):
     mapped: bool
 
 
-RegionRule = Callable[["Sweep", Node, list[Lane]], list[Lane]]
+RegionRule = Callable[["Batcher", Node, list[Lane]], list[Lane]]
 RULES: dict[str, RegionRule] = {}
 
 
 def batched_by(*names: str) -> Callable[[RegionRule], RegionRule]:
-    """Register how ops that the sweep itself treats are batched: rule(sweep, node, operands)."""
+    """Register how ops with regions are batched: rule(batcher, node, operands)."""
 
     def register(rule: RegionRule) -> RegionRule:
         RULES.update(dict.fromkeys(names, rule))
@@ -45,7 +45,7 @@ def batched_by(*names: str) -> Callable[[RegionRule], RegionRule]:
     return register
 
 
-class Sweep:
+class Batcher:
     """The batching of regions into a trace, for lanes of one `vmap`."""
 
     def __init__(
@@ -175,10 +175,10 @@ class Sweep:
         found: list[bool] = []
 
         def write(trace: Trace, values: list[Value]) -> list[Value]:
-            sweep = Sweep(trace, self.size, self.name)
-            made = sweep.run(region, list(map(Lane, values, mapped)))
+            batcher = Batcher(trace, self.size, self.name)
+            made = batcher.run(region, list(map(Lane, values, mapped)))
             for k, forced in enumerate(force):
-                made[k] = sweep.spread(made[k]) if forced else made[k]
+                made[k] = batcher.spread(made[k]) if forced else made[k]
             found[:] = [lane.mapped for lane in made]
             return [lane.value for lane in made]
 
