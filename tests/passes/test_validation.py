@@ -193,26 +193,6 @@ def test_right_stages_of_control_flow_pass(made):
     pipeline.run(made, Config(threads=1, verify=4))
 
 
-def test_what_kernels_of_constants_make_may_be_there_already():
-    """A loop of no steps gives what it began with, after constants were folded and merged."""
-    text = """gir 1
-graph @g(%0 x: f32[2,3]) {
-  %1 = const() {value=f32[2,3](1.0,2.0,3.0,4.0,5.0,6.0)} : f32[2,3]
-  %2 = const() {value=f32[0,3]()} : f32[0,3]
-  %3 = scan(%1, %2) {carries=1, scanned=1, length=0, reverse=false} : f32[2,3] {
-    graph @body(%0 c: f32[2,3], %1 r: f32[3]) {
-      return %0
-    }
-  }
-  %5 = neg(%3) : f32[2,3]
-  %6 = const() {value=f32[2,3](-1.0,-2.0,-3.0,-4.0,-5.0,-6.0)} : f32[2,3]
-  %7 = sort(%6) : f32[2,3]
-  return %5, %7
-}
-"""
-    pipeline.run(gc.parse(text), Config(threads=1))
-
-
 def test_what_cannot_be_sampled_is_let_pass():
     symbolic = gc.compile(lambda x: x + 1).graph(gc.spec(("N",), "f4"))
     assert Sample(symbolic, Config(verify=4)).trial is None

@@ -263,7 +263,7 @@ conv_windows_op = define(
         Attr("groups", "int", within=POSITIVE),
         Attr("low", "ints", within=EXTENT),
         Attr("out", "dims", within=EXTENT),
-        Attr("zero", "int", 0),
+        Attr("zero", "int", 0, within=(-128, 255)),
     ),
     dtypes=FLOATS,
     differentiable=False,

@@ -213,9 +213,11 @@ def _backward_workspace(node: Applied) -> Any:
     return tuple((compute, size) for size in (keys, keys * q[-1], keys * v[-1], q[-1]))
 
 
-def _infer_backward(*operands: AnyType, **attrs: Any) -> TupleType:
+def _infer_backward(
+    ct: AnyType, result: AnyType, q: AnyType, k: AnyType, v: AnyType, *mask: AnyType, **attrs: Any
+) -> TupleType:
     """Cotangents of keys and values that heads share are those of each head, to be added."""
-    q, k, v = infer_backward(*operands, **attrs).elements
+    q, k, v = infer_backward(ct, result, q, k, v, *mask, **attrs).elements
     made, lead = [q], q.shape[:-2]  # type: ignore[union-attr]
     for kind in (k, v):
         assert isinstance(kind, Type)
