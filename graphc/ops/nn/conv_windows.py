@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from graphc.ir.op import EXTENT, POSITIVE, Attr, Loops
+from graphc.ir.op import EXTENT, POSITIVE, Attr, Loops, Range
 from graphc.ir.sizes import greatest, least
 from graphc.ir.types import F32, I8, U8, AnyType, Type, tensor
 from graphc.loops.nest import Buffer, Expr, Scalars
@@ -263,7 +263,7 @@ conv_windows_op = define(
         Attr("groups", "int", within=POSITIVE),
         Attr("low", "ints", within=EXTENT),
         Attr("out", "dims", within=EXTENT),
-        Attr("zero", "int", 0, within=(-128, 255)),
+        Attr("zero", "int", 0, within=Range(-128, 255)),
     ),
     dtypes=FLOATS,
     differentiable=False,

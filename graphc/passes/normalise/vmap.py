@@ -2,7 +2,7 @@
 
     vmap(x[8,3], w[3]) { mul(x[3], w[3]) }      ->      mul(x[8,3], w[3])
 
-What an op becomes stands in its record; the batcher over a region is `ops/batching/batch_region.py`.  A
+What an op becomes stands in its record; `ops/batching/batch_region.py` walks a region.  A
 gradient inside is expanded by `gradient` before, unless a loop of unknown length is in it.
 """
 
