@@ -402,3 +402,16 @@ def test_kernels_do_not_differ_by_their_numbers_alone() -> None:
         return f.compiles[-1].compiled + f.compiles[-1].cached
 
     assert pieces(100) == pieces(50)
+
+
+@pytest.mark.parametrize("opt", [0, 2])
+def test_what_constants_make_that_is_not_finite_stops_the_run(opt: int, tmp_path: Path) -> None:
+    (tmp_path / "m.gir").write_text(
+        "gir 1\ngraph @f(%0 x: f32[2]) {\n"
+        "  %1 = const() {value=f32[2](0.0, 1.0)} : f32[2]\n"
+        "  %2 = log(%1) : f32[2]\n  %3 = add(%0, %2) : f32[2]\n  return %3\n}\n"
+    )
+    x = np.zeros(2, "f4")
+    assert np.isinf(gc.load(tmp_path / "m.gir", opt=opt)(x)[0])
+    with pytest.raises(gc.GraphError, match="non-finite"):
+        gc.load(tmp_path / "m.gir", opt=opt, check_finite=True)(x)

@@ -20,6 +20,7 @@ from graphc.ir.op import OPS
 from graphc.ir.sizes import is_open
 from graphc.ir.types import Type
 from graphc.ops.reference.interpreter import interpret
+from graphc.passes.normalise.fold import is_finite
 from graphc.passes.reasons import record
 from graphc.passes.tuning import tuned
 
@@ -32,7 +33,7 @@ def pack(graph: Graph, config: Config) -> Graph:
         if not node.op.traits.kernel:
             return None
         if is_of_constants(node):
-            return evaluated(node, r)
+            return evaluated(node, config, r)
         if config.backend != "llvm" or node.attrs["kind"] not in ("contract", "staged"):
             return None
         made = with_panels(node, config, r, packs)
@@ -57,11 +58,14 @@ def is_of_constants(kernel: Node) -> bool:
     return small and len(constants) == len(kernel.inputs)
 
 
-def evaluated(kernel: Node, r: Rewriter) -> Node | None:
+def evaluated(kernel: Node, config: Config, r: Rewriter) -> Node | None:
     """What a kernel of constants makes, as a constant; None where it fails, which is its run's."""
     try:
-        (value,) = interpret(kernel.regions[0], [n.attrs["value"].array for n in kernel.inputs])
+        operands = [n.attrs["value"].array for n in kernel.inputs]
+        (value,) = interpret(kernel.regions[0], operands)
     except GraphError:
+        return None
+    if config.check_finite and not is_finite([value]) and is_finite(operands):
         return None
     assert isinstance(kernel.type, Type)
     record(kernel.id, "of constants alone: it has run")

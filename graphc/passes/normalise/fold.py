@@ -6,6 +6,10 @@ computes it for free, and memory traffic would grow.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import numpy as np
+
 from graphc.config import Config
 from graphc.errors import GraphError
 from graphc.ir.graph import Graph, Node, Rewriter, rebuild
@@ -31,15 +35,22 @@ def fold(graph: Graph, config: Config) -> Graph:
         if spent + flops > config.fold_flops:
             return None
         try:
-            value = evaluate_node(node, [n.attrs["value"].array for n in node.inputs])
+            operands = [n.attrs["value"].array for n in node.inputs]
+            value = evaluate_node(node, operands)
         except GraphError:
             return None  # an index that is out of range stays a run-time error of its own line
+        if config.check_finite and not is_finite([value]) and is_finite(operands):
+            return None  # so does what is not finite
         spent += flops
         record(node.id, f"{node.op.name} of constants")
         assert isinstance(node.type, Type)
         return r.emit(OPS["const"], (), {"value": literal(value, node.type.dtype)})
 
     return rebuild(graph, rewrite)
+
+
+def is_finite(arrays: Sequence[np.ndarray]) -> bool:
+    return all(np.isfinite(a).all() for a in arrays if a.dtype.kind in "fc")
 
 
 def foldable(node: Node, config: Config) -> bool:
