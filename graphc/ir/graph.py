@@ -420,6 +420,26 @@ def map_regions(node: Node, function: Callable[[Graph], Graph]) -> Node:
     return node if unchanged else node.replace(regions=regions)
 
 
+Reads = tuple[tuple[Node, ...], tuple[Node, ...]]  # what a node reads, and what it waits for
+
+
+def map_nodes(graph: Graph, function: Callable[[Node, Reads], Node]) -> Graph:
+    """The graph with `function(node, reads)` in place of every parameter and node, in order.
+
+    `reads` are the nodes that stand for those that the node reads and waits for.
+    """
+    mapped: dict[Node, Node] = {}
+    for node in (*graph.params, *graph.nodes):
+        inputs = tuple([mapped[n] for n in node.inputs])
+        after = tuple([mapped[n] for n in node.after])
+        mapped[node] = function(node, (inputs, after))
+    return graph.replace(
+        params=tuple(mapped[p] for p in graph.params),
+        nodes=[mapped[n] for n in graph.nodes],
+        results=tuple(mapped[r] for r in graph.results),
+    )
+
+
 def unread(graph: Graph) -> list[Node]:
     """The nodes that neither results nor effects need, last ones first.
 

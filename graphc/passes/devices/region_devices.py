@@ -7,7 +7,7 @@ its region op computes elsewhere.
 from __future__ import annotations
 
 from graphc.errors import GraphError
-from graphc.ir.graph import Graph, Node, map_regions
+from graphc.ir.graph import Graph, Node, Reads, map_nodes, map_regions
 from graphc.ir.place import Device, device_of
 from graphc.ir.regions import operands_of
 from graphc.ir.types import StackType
@@ -136,19 +136,13 @@ def _number(owner: Node, param: Node) -> int:
 
 def on_device(graph: Graph, device: Device) -> Graph:
     """A region that moves to a device as a whole; the same graph if it is there."""
-    inside = [map_regions(n, lambda region: on_device(region, device)) for n in graph.nodes]
-    everything = (*graph.params, *inside)
-    if inside == graph.nodes and all(node.place == device for node in everything):
+    made = {
+        n: map_regions(n, lambda r: on_device(r, device)) for n in (*graph.params, *graph.nodes)
+    }
+    if all(node is new and node.place == device for node, new in made.items()):
         return graph
-    mapped: dict[Node, Node] = {}
-    for old, node in zip((*graph.params, *graph.nodes), everything, strict=True):
-        mapped[old] = node.replace(
-            inputs=tuple([mapped[n] for n in node.inputs]),
-            after=tuple([mapped[n] for n in node.after]),
-            place=device,
-        )
-    return graph.replace(
-        params=tuple(mapped[p] for p in graph.params),
-        nodes=[mapped[n] for n in graph.nodes],
-        results=tuple(mapped[r] for r in graph.results),
-    )
+
+    def moved(node: Node, reads: Reads) -> Node:
+        return made[node].replace(inputs=reads[0], after=reads[1], place=device)
+
+    return map_nodes(graph, moved)

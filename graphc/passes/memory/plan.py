@@ -34,7 +34,7 @@ from graphc.codegen.table.donation import (
     written_operand,
 )
 from graphc.config import Config
-from graphc.ir.graph import Graph, Node
+from graphc.ir.graph import Graph, Node, Reads, map_nodes
 from graphc.ir.liveness import last_reads, memory, root, roots
 from graphc.ir.op import Alias, Attrs, Effect
 from graphc.ir.place import Buffer, Device, Region, device_of
@@ -280,14 +280,7 @@ class _Planner:
         self.homes = with_updates(graph, self.homes)
         self.place_all()
         self.open_offsets()
-        mapped: dict[Node, Node] = {}
-        for node in (*graph.params, *graph.nodes):
-            mapped[node] = self.placed(node, mapped)
-        return graph.replace(
-            params=tuple(mapped[p] for p in graph.params),
-            nodes=[mapped[n] for n in graph.nodes],
-            results=tuple(mapped[r] for r in graph.results),
-        )
+        return map_nodes(graph, self.placed)
 
     def open_offsets(self) -> None:
         """Where blocks lie whose sizes are open: each begins where the last one below it ends.
@@ -394,16 +387,13 @@ class _Planner:
     def give(self, region: Region, needs: int) -> None:
         self.arena.give(region.offset, hint_of(aligned(region.nbytes)), needs & ~self.there)
 
-    def placed(self, node: Node, mapped: dict[Node, Node]) -> Node:
+    def placed(self, node: Node, reads: Reads) -> Node:
         device = device_of(node.place) or self.device
         if device is None:
             raise broken(self.graph, node, f"%{node.id} is on no device, and has memory nowhere")
         scratch = self.scratch.get(node)
         bare = node.type is UNIT and scratch is None
         place = device if bare else Buffer(device, self.regions[node], scratch)
-        return node.replace(
-            regions=self.inside.get(node, node.regions),
-            inputs=tuple(mapped[n] for n in node.inputs),
-            after=tuple(mapped[n] for n in node.after),
-            place=place,
-        )
+        regions = self.inside.get(node, node.regions)
+        inputs, after = reads
+        return node.replace(regions=regions, inputs=inputs, after=after, place=place)

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from graphc.errors import GraphError
-from graphc.ir.graph import Builder, Graph, Node, map_regions, node_effect
+from graphc.ir.graph import Builder, Graph, Node, Reads, map_nodes, map_regions, node_effect
 from graphc.ir.op import OPS, Effect
 from graphc.ir.types import Type
 from graphc.ops.autodiff.vjp import Sweep, has_gradient, prepared
@@ -77,26 +77,13 @@ def _without_places(region: Graph) -> Graph:
     """The regions inside a region run where their node does."""
 
     def bare(graph: Graph) -> Graph:
-        mapped: dict[Node, Node] = {}
-        for node in (*graph.params, *graph.nodes):
-            mapped[node] = map_regions(node, bare).replace(
-                inputs=tuple(mapped[n] for n in node.inputs),
-                after=tuple(mapped[n] for n in node.after),
-                place=None,
-            )
-        return graph.replace(
-            params=tuple(mapped[p] for p in graph.params),
-            nodes=[mapped[n] for n in graph.nodes],
-            results=tuple(mapped[r] for r in graph.results),
-        )
+        return map_nodes(graph, lambda node, reads: read(node, reads).replace(place=None))
 
-    mapped: dict[Node, Node] = {p: p for p in region.params}
-    for node in region.nodes:
-        inputs = tuple(mapped[n] for n in node.inputs)
-        after = tuple(mapped[n] for n in node.after)
-        mapped[node] = map_regions(node, bare).replace(inputs=inputs, after=after)
-    results = tuple(mapped[r] for r in region.results)
-    return region.replace(nodes=[mapped[n] for n in region.nodes], results=results)
+    def read(node: Node, reads: Reads) -> Node:
+        made = map_regions(node, bare)
+        return made.replace(inputs=reads[0], after=reads[1]) if any(reads) else made
+
+    return map_nodes(region, read)
 
 
 # ------------------------------------------------------------------------------------ stages

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 
 from graphc.config import Config
 from graphc.errors import GraphError
-from graphc.ir.graph import Graph, Node, map_regions
+from graphc.ir.graph import Graph, Node, Reads, map_nodes, map_regions
 from graphc.ir.place import Constraint, Device, Spec, parse_device
 from graphc.passes.reasons import record as explain
 from graphc.runtime.devices.registry import check_device, meant_type
@@ -38,28 +38,19 @@ def place(graph: Graph, config: Config) -> Graph:
 
 def placed(graph: Graph, device: Device, soft: bool = False) -> Graph:
     """The graph and its regions on one device."""
-    mapped: dict[Node, Node] = {}
-    for node in (*graph.params, *graph.nodes):
-        mapped[node] = _placed(node, device, mapped, soft)
-    return graph.replace(
-        params=tuple(mapped[p] for p in graph.params),
-        nodes=[mapped[n] for n in graph.nodes],
-        results=tuple(mapped[r] for r in graph.results),
-    )
+    return map_nodes(graph, lambda node, reads: _placed(node, reads, device, soft))
 
 
-def _placed(node: Node, device: Device, mapped: dict[Node, Node], soft: bool) -> Node:
+def _placed(node: Node, reads: Reads, device: Device, soft: bool) -> Node:
     constraint = node.place
     spec = constraint.spec if isinstance(constraint, Constraint) else None
     if spec is not None and not spec.matches(device):
         if not soft:
             raise unavailable(node, spec, (device,))
         explain(node.id, f"soft placement: on {device.short}, as no device matches {spec}")
-    return map_regions(node, lambda region: placed(region, device, soft)).replace(
-        inputs=tuple(mapped[n] for n in node.inputs),
-        after=tuple(mapped[n] for n in node.after),
-        place=device,
-    )
+    inputs, after = reads
+    made = map_regions(node, lambda region: placed(region, device, soft))
+    return made.replace(inputs=inputs, after=after, place=device)
 
 
 def unavailable(node: Node, spec: Spec, devices: Iterable[Device]) -> GraphError:
