@@ -154,6 +154,39 @@ def test_files_that_make_no_sense(tmp_path: Path) -> None:
         gc.load(path)
 
 
+def with_weights(path: Path, write: Any) -> Path:
+    """A dense layer whose file of weights `write` fills."""
+    held = io.BytesIO()
+    with h5py.File(held, "w") as file:
+        write(file)
+    told = {"name": "net", "layers": [given("x", 3), layer("Dense", "dense", units=2)]}
+    with zipfile.ZipFile(path, "w") as box:
+        box.writestr("config.json", json.dumps({"class_name": "Sequential", "config": told}))
+        box.writestr("model.weights.h5", held.getvalue())
+    return path
+
+
+def test_weights_lie_in_the_file_and_within_the_limits(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "other.h5", "w") as other:
+        other["vars/0"], other["vars/1"] = np.ones((3, 2), "f4"), np.ones(2, "f4")
+
+    def linked(file: Any) -> None:
+        file["layers/dense"] = h5py.ExternalLink(str(tmp_path / "other.h5"), "/")
+
+    def large(file: Any) -> None:
+        for k in range(3):  # each within the limit, of no bytes in the file
+            file.create_dataset(f"layers/dense/vars/{k}", (1 << 28,), "f4", chunks=(1 << 20,))
+
+    def circle(file: Any) -> None:
+        file["layers/dense/vars/0"], file["layers/dense/vars/1"] = np.ones((3, 2), "f4"), np.ones(2)
+        file["layers/dense/again"] = file["layers"]
+
+    for write, match in ((linked, "is a link"), (large, "bytes")):
+        with pytest.raises(gc.GraphError, match=match):
+            gc.load(with_weights(tmp_path / "m.keras", write))
+    assert gc.load(with_weights(tmp_path / "m.keras", circle))
+
+
 def test_mutated_files_raise_nothing_else(tmp_path: Path) -> None:
     entries = [given("x", 4), layer("Dense", "d", "x"), layer("LSTM", "l", "e"), given("e", 2, 4)]
     weights = {"dense": [normal(4, 2)], "lstm": [normal(4, 8), normal(2, 8), normal(8)]}

@@ -9,11 +9,13 @@ Layers are met in the order in which the model applies them.
 
 from __future__ import annotations
 
+import importlib.util
 import io
 import re
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -259,24 +261,44 @@ def _of_checkpoint(variables: dict[str, Array]) -> list[list[Array]]:
 
 def _of_h5(path: Path, leaves: Sequence[tuple[Layer, Part]]) -> list[list[Array]]:
     """Groups are called by kinds of layers, and numbered among those of one kind."""
-    try:
-        import h5py
-    except ImportError:
-        raise GraphError(
-            "reading weights of Keras needs h5py", hint="pip install 'graphc[keras]'"
-        ) from None
+    if importlib.util.find_spec("h5py") is None:
+        raise GraphError("reading weights of Keras needs h5py", hint="pip install 'graphc[keras]'")
     source = OpenFile(path)
     check_within("model_bytes", source.size, f"{path.name} has {source.size} bytes")
     data = source.read(0, source.size).tobytes()
     try:
         if path.suffix == ".keras":
             data = _member(data, path.name)
-        with h5py.File(io.BytesIO(data), "r") as file:
+        with opened_weights(data, path.name) as file:
             return _numbered(file["layers"], leaves)
     except MALFORMED as error:
         raise GraphError(
             f"{path.name} holds no weights of Keras 3", details=(str(error)[:200],)
         ) from None
+
+
+@contextmanager
+def opened_weights(data: bytes, name: str) -> Iterator[Any]:
+    """A file of weights that is in memory: it holds all its arrays itself, and they are no more
+    than the limits admit.  Raises ValueError and LimitError."""
+    import h5py
+
+    with h5py.File(io.BytesIO(data), "r") as file:
+        nbytes, pending, seen = 0, [file], set()
+        while pending:
+            group = pending.pop()
+            for key in group:
+                if not isinstance(group.get(key, getlink=True), h5py.HardLink):
+                    raise ValueError(f"{key} is a link")
+                held = group[key]
+                place = h5py.h5o.get_info(held.id).addr  # what is linked twice is one thing
+                if isinstance(held, h5py.Group) and place not in seen:
+                    pending.append(held)
+                elif isinstance(held, h5py.Dataset) and place not in seen:
+                    nbytes += held.nbytes
+                seen.add(place)
+        check_within("model_bytes", nbytes, f"the arrays of {name} have {nbytes} bytes")
+        yield file
 
 
 def _member(data: bytes, name: str) -> bytes:
@@ -309,11 +331,8 @@ def _arrays(group: Any) -> list[Array]:
     for each in groups:
         held = each.get("vars", {})
         for name in sorted(held, key=int):
-            if isinstance(held.get(name, getlink=True), h5py.ExternalLink | h5py.SoftLink):
-                raise ValueError(f"{name} is a link")
             data = held[name]
             if not isinstance(data, h5py.Dataset) or data.external or data.is_virtual:
                 raise ValueError(f"{name} lies in another file")
-            check_within("model_bytes", data.nbytes, f"{name} has {data.nbytes} bytes")
             made.append(np.asarray(data[...]))
     return made

@@ -11,6 +11,7 @@ imported, and layers that are not of the table below are refused by name, all of
 
 from __future__ import annotations
 
+import importlib.util
 import io
 import json
 import re
@@ -28,7 +29,7 @@ from graphc.errors import GraphError
 from graphc.formats.kinds import Kind
 from graphc.formats.model import ImportedModel
 from graphc.learn.nn.attention import MultiHeadAttention
-from graphc.learn.nn.keras import MALFORMED, PARTS, _arrays
+from graphc.learn.nn.keras import MALFORMED, PARTS, _arrays, opened_weights
 from graphc.learn.nn.layers import Conv, Dense, Embedding
 from graphc.learn.nn.norms import BatchNorm, LayerNorm, RMSNorm
 from graphc.learn.nn.recurrent import GRU, LSTM
@@ -411,12 +412,8 @@ def load(path: str | PathLike[str], **options: Any) -> KerasModel:
 
 def read(path: Path) -> KerasFile:
     """The layers and weights of a .keras file. Raises GraphError."""
-    try:
-        import h5py
-    except ImportError:
-        raise GraphError(
-            "reading models of Keras needs h5py", hint="pip install 'graphc[keras]'"
-        ) from None
+    if importlib.util.find_spec("h5py") is None:
+        raise GraphError("reading models of Keras needs h5py", hint="pip install 'graphc[keras]'")
     source = OpenFile(path)
     check_within("model_bytes", source.size, f"{path.name} has {source.size} bytes")
     try:
@@ -424,7 +421,7 @@ def read(path: Path) -> KerasFile:
         with zipfile.ZipFile(data) as archive:
             told = json.loads(_member(archive, "config.json"))
             weights = _member(archive, "model.weights.h5")
-        with h5py.File(io.BytesIO(weights), "r") as file:
+        with opened_weights(weights, path.name) as file:
             return _Model(path.name, told, file).file()
     except (*MALFORMED, RecursionError) as error:
         raise GraphError(
