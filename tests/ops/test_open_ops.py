@@ -43,6 +43,7 @@ REFUSED = (
     "winograd_weight",
 )
 GUARDS: dict[str, tuple[int, int]] = {
+    "all_to_all": (2, 3),  # rows are dealt to two devices
     "argmax": (0, 2),
     "argmin": (0, 2),
     "argsort": (0, 1),
@@ -66,6 +67,7 @@ GUARDS: dict[str, tuple[int, int]] = {
     "logsumexp": (0, 1),
     "matmul": (0, 1),
     "sparse_adjoint": (1, 0),
+    "sparse_matmul": (0, 1),
     "sparse_sampled": (2, 0),
     "max": (0, 1),
     "min": (0, 1),
@@ -80,6 +82,7 @@ GUARDS: dict[str, tuple[int, int]] = {
     "random_split": (1, 0),
     "random_uniform": (1, 0),
     "reshape": (1, 0),
+    "reduce_scatter": (1, 2),
     "searchsorted": (0, 1),
     "slice": (0, 2),
     "slice_update": (0, 3),

@@ -59,12 +59,19 @@ def route_collectives(graph: Graph, config: Config) -> Graph:
         with tracing(trace):
             given = [trace.wrap(n) for n in node.inputs]
             team = Team(node, r, devices, cost, config, node.id in whole)
-            made = _WRITTEN[node.op](team, given)
+            kinds = node.type.elements if isinstance(node.type, TupleType) else (node.type,)
+            made = map(_typed, _WRITTEN[node.op](team, given), kinds)
+            nodes = [value.node for value in made]
         r.place = node.place
-        nodes = [value.node for value in made]
         return r.emit(OPS["tuple"], nodes) if isinstance(node.type, TupleType) else nodes[0]
 
     return swept(rebuild(graph, rewrite, each=False))
+
+
+def _typed(value: Value, kind: AnyType) -> Value:
+    """A result as the collective's: two halves of n rows are n rows, whatever n is."""
+    assert isinstance(kind, Type)
+    return value if value.type == kind else functions.reshape(value, kind.dims)
 
 
 def _whole(graph: Graph) -> set[int]:
