@@ -2,6 +2,7 @@
 
 from graphc.formats.onnx.operators import (
     control,
+    convolutions,
     elementwise,
     images,
     indexing,
@@ -23,6 +24,7 @@ from graphc.formats.onnx.operators import (
 
 __all__ = [
     "control",
+    "convolutions",
     "elementwise",
     "images",
     "indexing",

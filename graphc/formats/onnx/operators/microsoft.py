@@ -9,7 +9,7 @@ import numpy as np
 
 from graphc.formats.deciding_values import refuse
 from graphc.formats.onnx.operators import layers
-from graphc.formats.onnx.operators.products import conv as plain_conv
+from graphc.formats.onnx.operators.convolutions import conv as plain_conv
 from graphc.formats.onnx.operators.quantised import dynamic_quantize, mat_mul_integer
 from graphc.formats.onnx.operators.recurrent import lstm_by
 from graphc.formats.onnx.table import MICROSOFT, operator
