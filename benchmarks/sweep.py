@@ -53,9 +53,14 @@ class Participant:
         command = [sys.executable, "-m", "benchmarks.sweep_worker", plain, str(self.threads)]
         pipe = subprocess.PIPE
         return subprocess.Popen(
-            command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True, cwd=ROOT,
+            command,
+            stdin=pipe,
+            stdout=pipe,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            cwd=ROOT,
             env=variables,
-        )  # fmt: skip
+        )
 
     def ask(self, **order: Any) -> dict[str, Any]:
         self.process = self.process or self.start()

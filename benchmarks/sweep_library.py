@@ -41,34 +41,62 @@ def products() -> Iterator[Swept]:
             options = {"function": function, "onnx": None}
             yield product(f"{name}-{n}", "f32", (n, n), (n, n), 2.0 * n**3, **options)
     for m, k, n in (
-        (1, 1024, 1024), (8, 1024, 1024), (32, 768, 3072), (512, 64, 512), (512, 512, 64),
-        (100_000, 4, 4), (100_000, 8, 8), (100_000, 3, 16), (4, 100_000, 4), (64, 10_000, 64),
-    ):  # fmt: skip
+        (1, 1024, 1024),
+        (8, 1024, 1024),
+        (32, 768, 3072),
+        (512, 64, 512),
+        (512, 512, 64),
+        (100_000, 4, 4),
+        (100_000, 8, 8),
+        (100_000, 3, 16),
+        (4, 100_000, 4),
+        (64, 10_000, 64),
+    ):
         yield product(f"{m}x{k}x{n}", "f32", (m, k), (k, n), 2.0 * m * k * n)
     for n in (64, 1024, 4096):
         yield product(f"gemv-{n}", "f32", (n, n), (n,), 2.0 * n * n)
         yield product(
-            f"gemv-transposed-{n}", "f32", (n, n), (n,), 2.0 * n * n,
-            function=lambda xp, x, y: x.T @ y, onnx=None,
-        )  # fmt: skip
+            f"gemv-transposed-{n}",
+            "f32",
+            (n, n),
+            (n,),
+            2.0 * n * n,
+            function=lambda xp, x, y: x.T @ y,
+            onnx=None,
+        )
     yield product("gemv-1024", "f64", (1024, 1024), (1024,), 2.0 * 1024**2)
     for n in (1000, 1_000_000):
         yield product(f"dot-{n}", "f32", (n,), (n,), 2.0 * n)
     yield product(
-        "outer-1024", "f32", (1024,), (1024,), 1024.0**2,
-        function=lambda xp, x, y: xp.outer(x, y), onnx=None,
-    )  # fmt: skip
+        "outer-1024",
+        "f32",
+        (1024,),
+        (1024,),
+        1024.0**2,
+        function=lambda xp, x, y: xp.outer(x, y),
+        onnx=None,
+    )
     for count, n in ((1000, 4), (1000, 8), (256, 32), (64, 128)):
         shape = (count, n, n)
         yield product(f"batch-{count}x{n}", "f32", shape, shape, 2.0 * count * n**3)
     yield product(
-        "batch-vector-1000x8", "f32", (1000, 8, 8), (1000, 8), 2.0 * 64_000,
-        function=lambda xp, x, y: (x @ y[..., None])[..., 0], onnx=None,
-    )  # fmt: skip
+        "batch-vector-1000x8",
+        "f32",
+        (1000, 8, 8),
+        (1000, 8),
+        2.0 * 64_000,
+        function=lambda xp, x, y: (x @ y[..., None])[..., 0],
+        onnx=None,
+    )
     yield product(
-        "einsum-bhqd-bhkd", "f32", (4, 8, 128, 64), (4, 8, 128, 64), 2.0 * 32 * 128 * 128 * 64,
-        function=lambda xp, x, y: xp.einsum("bhqd,bhkd->bhqk", x, y), onnx=None,
-    )  # fmt: skip
+        "einsum-bhqd-bhkd",
+        "f32",
+        (4, 8, 128, 64),
+        (4, 8, 128, 64),
+        2.0 * 32 * 128 * 128 * 64,
+        function=lambda xp, x, y: xp.einsum("bhqd,bhkd->bhqk", x, y),
+        onnx=None,
+    )
 
 
 def distances(xp: Any, x: Any, y: Any) -> Any:
@@ -379,27 +407,45 @@ def layers() -> Iterator[Swept]:
     for rows, width in ((32, 10), (128, 1000), (4096, 1024)):
         shape = f"{rows}x{width}-f32"
         yield swept(
-            f"layer/softmax-{shape}", softmax, arrays("f32", (rows, width)), onnx="Softmax",
-            torch=lambda torch: lambda x: torch.softmax(x, -1), fused=True,
-            jax=lambda jax: jax.nn.softmax, flops=8.0 * rows * width,
-        )  # fmt: skip
+            f"layer/softmax-{shape}",
+            softmax,
+            arrays("f32", (rows, width)),
+            onnx="Softmax",
+            torch=lambda torch: lambda x: torch.softmax(x, -1),
+            fused=True,
+            jax=lambda jax: jax.nn.softmax,
+            flops=8.0 * rows * width,
+        )
         yield swept(
-            f"layer/layer-norm-{shape}", layer_norm,
-            arrays("f32", (rows, width), (width,), (width,)), tolerance=1e-4,
+            f"layer/layer-norm-{shape}",
+            layer_norm,
+            arrays("f32", (rows, width), (width,), (width,)),
+            tolerance=1e-4,
             onnx=lambda net, x, s, t: net.op("LayerNormalization", x, s, t, axis=-1, epsilon=1e-5),
             torch=lambda torch: lambda x, s, t: torch.nn.functional.layer_norm(x, s.shape, s, t),
-            fused=True, flops=8.0 * rows * width,
-        )  # fmt: skip
+            fused=True,
+            flops=8.0 * rows * width,
+        )
         yield swept(
-            f"layer/rms-norm-{shape}", rms_norm, arrays("f32", (rows, width), (width,)),
+            f"layer/rms-norm-{shape}",
+            rms_norm,
+            arrays("f32", (rows, width), (width,)),
             torch=lambda torch: lambda x, s: torch.nn.functional.rms_norm(x, s.shape, s, 1e-5),
-            fused=True, flops=4.0 * rows * width, tolerance=1e-4,
-        )  # fmt: skip
+            fused=True,
+            flops=4.0 * rows * width,
+            tolerance=1e-4,
+        )
         yield swept(
-            f"layer/gelu-erf-{shape}", None, arrays("f32", (rows, width)), onnx="Gelu",
-            native=lambda gc: gc.gelu, jax=lambda jax: lambda x: jax.nn.gelu(x, approximate=False),
-            torch=lambda torch: torch.nn.functional.gelu, fused=True, flops=20.0 * rows * width,
-        )  # fmt: skip
+            f"layer/gelu-erf-{shape}",
+            None,
+            arrays("f32", (rows, width)),
+            onnx="Gelu",
+            native=lambda gc: gc.gelu,
+            jax=lambda jax: lambda x: jax.nn.gelu(x, approximate=False),
+            torch=lambda torch: torch.nn.functional.gelu,
+            fused=True,
+            flops=20.0 * rows * width,
+        )
     for count, heads, length, width in ((1, 4, 64, 32), (4, 8, 256, 64), (1, 8, 1024, 64)):
         yield swept(
             f"layer/attention-{count}x{heads}x{length}x{width}-f32",
@@ -432,6 +478,12 @@ def models() -> Iterator[Swept]:
     for name in ("call", "tree", "mlp-1", "mlp-128", "transformer", "lstm", "minilm"):
         case = cases.CASES[name]
         yield Swept(
-            f"model/{name}", case.function, case.arguments, case.flops, case.bytes,
-            max(case.tolerance, 1e-4), case.native, fused=True,
-        )  # fmt: skip
+            f"model/{name}",
+            case.function,
+            case.arguments,
+            case.flops,
+            case.bytes,
+            max(case.tolerance, 1e-4),
+            case.native,
+            fused=True,
+        )

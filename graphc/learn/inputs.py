@@ -124,9 +124,14 @@ class Queue(_Resource):
             )
         self.order, self.capacity = order, capacity
         self._describe(
-            "queue", specs, order=order, capacity=capacity, window=window, seed=seed,
+            "queue",
+            specs,
+            order=order,
+            capacity=capacity,
+            window=window,
+            seed=seed,
             boundaries=boundaries,
-        )  # fmt: skip
+        )
 
     def enqueue(self, item: Any, key: Any = None) -> None:
         """Add an item, when there is space.
@@ -257,9 +262,18 @@ class Reader(_Resource):
             raise _refuse(f"files are read once or more, not {epochs} times")
         self.batch = batch
         self._describe(
-            "reader", specs, files=paths, format=format, batch=batch, epochs=epochs or 0,
-            shuffle=bool(shuffle), seed=seed, ahead=ahead, part=k, parts=n,
-        )  # fmt: skip
+            "reader",
+            specs,
+            files=paths,
+            format=format,
+            batch=batch,
+            epochs=epochs or 0,
+            shuffle=bool(shuffle),
+            seed=seed,
+            ahead=ahead,
+            part=k,
+            parts=n,
+        )
         self.place = Variable(np.zeros(3, np.int64), name=name)
 
     def next(self) -> Any:

@@ -21,8 +21,22 @@ D = ("cpu:0", "cpu:1")
 ITEM = np.ones(2, "f4")
 SPEC = gc.spec((2,), "f32")
 WRONG: tuple[Any, ...] = (
-    None, 3, -1, 0, 1.5, np.nan, 10**30, True, "x", [], (), {}, [None], ["x"], object(),
-)  # fmt: skip
+    None,
+    3,
+    -1,
+    0,
+    1.5,
+    np.nan,
+    10**30,
+    True,
+    "x",
+    [],
+    (),
+    {},
+    [None],
+    ["x"],
+    object(),
+)
 
 
 def loss(params: Any, batch: Any) -> Any:
@@ -52,8 +66,15 @@ CASES = [
     given(parallel.join, parts=A),
     given(parallel.on, name="cpu:0", layer=gc.nn.relu),
     given(
-        parallel.pipeline, function=loss, devices=D, chunks=2, schedule="1f1b", checkpoint="never",
-        balance="time", stages=2, combine="mean",
+        parallel.pipeline,
+        function=loss,
+        devices=D,
+        chunks=2,
+        schedule="1f1b",
+        checkpoint="never",
+        balance="time",
+        stages=2,
+        combine="mean",
     ),
     given(parallel.pipeline, function=loss, devices=D, stages="auto", memory_limit=1e9),
     given(parallel.replicate, function=gradients, devices=D, replicas=2, combine="mean"),
@@ -66,10 +87,18 @@ CASES = [
     given(gc.Queue, specs=SPEC, capacity=4, order="bucket", boundaries=[2, 4]),
     given(gc.Queue(SPEC, order="priority").enqueue, item=ITEM, key=2),
     given(
-        gc.Reader, files="a.npz", specs={"x": SPEC}, batch=2, format="npz", epochs=1, shuffle=True,
-        seed=1, ahead=1, part=(0, 1),
+        gc.Reader,
+        files="a.npz",
+        specs={"x": SPEC},
+        batch=2,
+        format="npz",
+        epochs=1,
+        shuffle=True,
+        seed=1,
+        ahead=1,
+        part=(0, 1),
     ),
-]  # fmt: skip
+]
 LEFT_TO_THE_LOSS = {"params"}
 
 
@@ -100,7 +129,12 @@ CASES += [
     given(trained(optim.adamw), rate=0.1, beta1=0.9, beta2=0.9, epsilon=1e-8, **DECAY),
     given(trained(optim.adagrad), rate=0.1, initial=0.0, epsilon=1e-8, **DECAY),
     given(
-        trained(optim.rmsprop), rate=0.1, smoothing=0.9, epsilon=1e-8, momentum=0.9, centred=True,
+        trained(optim.rmsprop),
+        rate=0.1,
+        smoothing=0.9,
+        epsilon=1e-8,
+        momentum=0.9,
+        centred=True,
         **DECAY,
     ),
     given(trained(optim.sgd().clipped), max_norm=1.0),
@@ -116,11 +150,17 @@ CASES += [
     given(optim.clip_by_global_norm, gradients=P, max_norm=1.0),
     given(optim.global_norm, tree=P),
     given(
-        batches, source=[(B[0], 1)] * 4, batch=2, shuffle=True, seed=0, drop_last=True, prefetch=1,
+        batches,
+        source=[(B[0], 1)] * 4,
+        batch=2,
+        shuffle=True,
+        seed=0,
+        drop_last=True,
+        prefetch=1,
         transform=lambda rows: rows,
     ),
     given(lambda **a: list(gc.data.arrays(**a)), tree=(B, B), batch=2, prefetch=1),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(

@@ -61,44 +61,118 @@ class Writer:
 
     def index(self) -> str:
         return self.pick(
-            ["0", "-1", "1:", ":2", "::-1", "1", "..., 0", ":, 1", "0, 1", "None", "ids", "flags",
-             "[0, 2]", "ids[1]", "np.array([1, 0])", "np.arange(2)", "ids[:2], 1"]
-        )  # fmt: skip
+            [
+                "0",
+                "-1",
+                "1:",
+                ":2",
+                "::-1",
+                "1",
+                "..., 0",
+                ":, 1",
+                "0, 1",
+                "None",
+                "ids",
+                "flags",
+                "[0, 2]",
+                "ids[1]",
+                "np.array([1, 0])",
+                "np.arange(2)",
+                "ids[:2], 1",
+            ]
+        )
 
     def created(self) -> str:
         shape, dtype = self.pick(SHAPES), self.pick(DTYPES)
         return self.pick(
-            [f"np.zeros({shape})", f"np.ones({shape}, {dtype})", f"np.zeros({shape}, {dtype})",
-             f"np.full({shape}, 2, {dtype})", f"np.full({shape}, {self.scalar()})", "np.arange(4)",
-             "np.arange(1.0, 4.0)", "np.eye(3)", "np.array([1, 2, 3])", "np.linspace(0, 1, 4)",
-             f"np.zeros_like({self.name()})", f"np.ones_like({self.name()}, dtype={dtype})",
-             f"np.array([{self.scalar()}, 1.0, 2])", f"np.array([{self.name()}, {self.name()}])",
-             f"np.full_like({self.name()}, 1)", f"np.asarray({self.name()})",
-             f"np.ascontiguousarray({self.name()}.T)", f"np.array({self.name()})",
-             f"{self.name()}.copy()", f"{self.name()}.astype({dtype})", "np.identity(4)[:, :3]",
-             "np.tri(3)[0]", "np.meshgrid(np.arange(3), np.arange(4))[0]",
-             f"np.broadcast_to({self.name()}, (4, 3)).copy()"]
-        )  # fmt: skip
+            [
+                f"np.zeros({shape})",
+                f"np.ones({shape}, {dtype})",
+                f"np.zeros({shape}, {dtype})",
+                f"np.full({shape}, 2, {dtype})",
+                f"np.full({shape}, {self.scalar()})",
+                "np.arange(4)",
+                "np.arange(1.0, 4.0)",
+                "np.eye(3)",
+                "np.array([1, 2, 3])",
+                "np.linspace(0, 1, 4)",
+                f"np.zeros_like({self.name()})",
+                f"np.ones_like({self.name()}, dtype={dtype})",
+                f"np.array([{self.scalar()}, 1.0, 2])",
+                f"np.array([{self.name()}, {self.name()}])",
+                f"np.full_like({self.name()}, 1)",
+                f"np.asarray({self.name()})",
+                f"np.ascontiguousarray({self.name()}.T)",
+                f"np.array({self.name()})",
+                f"{self.name()}.copy()",
+                f"{self.name()}.astype({dtype})",
+                "np.identity(4)[:, :3]",
+                "np.tri(3)[0]",
+                "np.meshgrid(np.arange(3), np.arange(4))[0]",
+                f"np.broadcast_to({self.name()}, (4, 3)).copy()",
+            ]
+        )
 
     def scalar(self) -> str:
-        return self.pick(["x[0, 0]", "x.sum()", "v.max()", "ids[0]", "1.5", "2", "TABLE[1, 1]",
-                          "np.float32(2)", "len(v)", "flags.any()", "np.pi"])  # fmt: skip
+        return self.pick(
+            [
+                "x[0, 0]",
+                "x.sum()",
+                "v.max()",
+                "ids[0]",
+                "1.5",
+                "2",
+                "TABLE[1, 1]",
+                "np.float32(2)",
+                "len(v)",
+                "flags.any()",
+                "np.pi",
+            ]
+        )
 
     def expression(self) -> str:
         a, b = self.name(), self.name()
         return self.pick(
-            [f"{a} + {b}", f"{a} * {b}", f"{a} - {self.scalar()}", f"np.maximum({a}, {b})",
-             f"np.where({a} > 1, {a}, {b})", f"{a}[{self.index()}]", f"{a}.T", f"-{a}",
-             f"{a}.reshape(-1)", f"{a}.sum(axis=0)", f"np.sqrt(np.abs({a}))", f"{a} > {b}",
-             f"{a}.mean()", f"np.stack([{a}, {a}])", f"np.concatenate([{a}, {b}])", f"{a} @ {b}",
-             f"np.cumsum({a})", f"{a}.clip(0, 2)", f"{a}.ravel()", f"np.outer({a}, {b})",
-             f"np.dot({a}, {b})", f"{a}.any()", f"{a} == {b}", f"scaled({a})", f"{a}.astype(float)",
-             f"np.sum([{self.scalar()}, {self.scalar()}])", f"{a}[{a} > 1].sum()",
-             f"{a}[{a} > 1].mean()", f"{a}.max(0)",
-             f"Counter({a}.shape).add({b}).total", f"[q * 2 for q in {a}][0]",
-             f"add_rows(np.zeros(3), {a})", f"(lambda q: q + {a})({b})", f"np.round({a}, 1)",
-             "np.bincount(ids, minlength=5)", f"np.take({a}, ids, axis=0)", f"{a}.size + {b}"]
-        )  # fmt: skip
+            [
+                f"{a} + {b}",
+                f"{a} * {b}",
+                f"{a} - {self.scalar()}",
+                f"np.maximum({a}, {b})",
+                f"np.where({a} > 1, {a}, {b})",
+                f"{a}[{self.index()}]",
+                f"{a}.T",
+                f"-{a}",
+                f"{a}.reshape(-1)",
+                f"{a}.sum(axis=0)",
+                f"np.sqrt(np.abs({a}))",
+                f"{a} > {b}",
+                f"{a}.mean()",
+                f"np.stack([{a}, {a}])",
+                f"np.concatenate([{a}, {b}])",
+                f"{a} @ {b}",
+                f"np.cumsum({a})",
+                f"{a}.clip(0, 2)",
+                f"{a}.ravel()",
+                f"np.outer({a}, {b})",
+                f"np.dot({a}, {b})",
+                f"{a}.any()",
+                f"{a} == {b}",
+                f"scaled({a})",
+                f"{a}.astype(float)",
+                f"np.sum([{self.scalar()}, {self.scalar()}])",
+                f"{a}[{a} > 1].sum()",
+                f"{a}[{a} > 1].mean()",
+                f"{a}.max(0)",
+                f"Counter({a}.shape).add({b}).total",
+                f"[q * 2 for q in {a}][0]",
+                f"add_rows(np.zeros(3), {a})",
+                f"(lambda q: q + {a})({b})",
+                f"np.round({a}, 1)",
+                "np.bincount(ids, minlength=5)",
+                f"np.take({a}, ids, axis=0)",
+                f"{a}.size + {b}",
+            ]
+        )
 
     def statement(self) -> list[str]:
         kind = self.random.random()

@@ -270,9 +270,7 @@ def sort_kernels(key: str, bits: int, threads: int, rounds: int) -> tuple[Kernel
         source, to = (out, work) if level % 2 else (work, out)
         if first:
             source = keys
-        move(
-            source, counts, False, to, counts, True, counts, totals, shift, extent, tiles, rows
-        )  # fmt: skip
+        move(source, counts, False, to, counts, True, counts, totals, shift, extent, tiles, rows)
 
     return count_digits, run_counts, move_keys
 
@@ -348,7 +346,7 @@ def argsort_kernels(
             source = keys
         move(
             source, listed, first == 0, to, named, True, counts, totals, shift, extent, tiles, rows
-        )  # fmt: skip
+        )
 
     def move_last(
         keys: Array,
@@ -366,8 +364,6 @@ def argsort_kernels(
         status: Array,
         row: int,
     ) -> None:
-        move(
-            odd, odd_places, True, odd, out, False, counts, totals, shift, extent, tiles, rows
-        )  # fmt: skip
+        move(odd, odd_places, True, odd, out, False, counts, totals, shift, extent, tiles, rows)
 
     return count_digits, run_counts, move_places, move_last
