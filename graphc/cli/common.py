@@ -82,23 +82,28 @@ def seconds_limited(seconds: float | None) -> Iterator[None]:
         if runs is not None:
             runs.stop_all()
         _thread.interrupt_main()
+        sent.set()
         if not ended.wait(GRACE_SECONDS):
             click.echo(f"error: {error}", err=True)
             os._exit(1)
 
-    ended = threading.Event()
+    sent, ended = threading.Event(), threading.Event()
     timer = threading.Timer(seconds, stop)
     timer.daemon = True
     timer.start()
     try:
-        yield
+        try:
+            yield
+        finally:  # a stopped run may end before Python is interrupted, which must happen in here
+            ended.set()
+            timer.cancel()
+            if over.is_set():
+                sent.wait(GRACE_SECONDS)
     except (KeyboardInterrupt, RunError):
+        ended.set()
         if over.is_set():
             raise error from None
         raise
-    finally:
-        ended.set()
-        timer.cancel()
 
 
 seconds_option = click.option(
