@@ -19,6 +19,7 @@ from graphc.ir.channels import no_deadlock, spanning
 from graphc.ir.graph import Graph, Node, Program, Rewriter, node_effect, rebuild
 from graphc.ir.op import Effect
 from graphc.ir.place import device_of
+from graphc.ir.rewrites import permitted
 from graphc.ir.sizes import hint_of
 from graphc.passes import reasons
 from graphc.passes.devices.slack import Hold, holds, windows
@@ -100,7 +101,10 @@ def scheduled(program: Program, cost: Costs, links: str = "pair") -> Plan:
         after = simulate(held, cost, links=links, in_order=True)
         saves = sum(after.peak.values()) < sum(base.peak.values())
         if saves and after.makespan <= base.makespan * NEARLY:
-            return Plan(held, before, after, found, taken, inside)
+            kept = [hold for hold in taken if permitted(hold.window.recv)]
+            if len(kept) < len(taken):
+                held = held_back(ordered, kept)
+            return Plan(held, before, after, found, kept, inside)
     return Plan(ordered, before, base, found, [], inside)
 
 
@@ -131,7 +135,7 @@ def changed(
     """The program with `put(node, what was found for it)` in place of some of its nodes.
 
     What a node reads may be one of them, and then the node that `put` gets is a new one: in a graph
-    nodes are known by their ids.
+    nodes are known by their ids.  All of it is one rewrite: what may happen is decided before.
     """
 
     def map(graph: Graph) -> Graph:
@@ -143,7 +147,7 @@ def changed(
             r.nodes.append(put(node, by_id[node.id], r))
             return r.nodes[-1]
 
-        return rebuild(graph, rewrite)
+        return rebuild(graph, rewrite, each=False)
 
     return program.map(map)
 
@@ -197,7 +201,8 @@ def by_start(graph: Graph, timeline: Timeline) -> Graph:
         for source in (*node.inputs, *node.after):
             soonest[source] = min(soonest.get(source, inf), start[node])
     nodes = sorted(graph.nodes, key=start.__getitem__)
-    return graph if nodes == graph.nodes else graph.replace(nodes=nodes)
+    moved = next((new for new, old in zip(nodes, graph.nodes, strict=True) if new is not old), None)
+    return graph.replace(nodes=nodes) if moved is not None and permitted(moved) else graph
 
 
 def _waits(node: Node, timeline: Timeline) -> bool:

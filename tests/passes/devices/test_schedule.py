@@ -18,6 +18,8 @@ import graphc as gc
 from graphc.ir.channels import spanning
 from graphc.ir.graph import Graph, Node, Program, Rewriter, rebuild
 from graphc.ir.parse import parse
+from graphc.ir.rewrites import counting
+from graphc.ir.text import show
 from graphc.passes import pipeline
 from graphc.passes.devices.schedule import explanation, scheduled
 from graphc.passes.devices.slack import holds, windows
@@ -45,6 +47,24 @@ def test_eight_transfers_to_a_chain(links: str, buffers: int) -> None:
     checked(plan.program)
     state = {("main", f"v{k}"): np.full(1024, k, np.float32) for k in range(8)}
     same(program, plan.program, [], state=state)
+
+
+def test_a_schedule_can_be_stopped_at_any_rewrite() -> None:
+    """Devices reordered first, then recvs held back: each is a rewrite with an ordinal."""
+    program, cost = eight_transfers(), Fixed(add=10)
+    state = {("main", f"v{k}"): np.full(1024, k, np.float32) for k in range(8)}
+    with counting() as rewrites:
+        whole = scheduled(program, cost)
+    assert [n.op.name for n in rewrites.nodes if n.op.name == "recv"] == ["recv"] * 6
+    moved = len(rewrites.nodes) - 6
+    for limit in range(len(rewrites.nodes) + 1):
+        with counting(limit):
+            plan = scheduled(program, cost)
+        kept = rewrites.nodes[moved:limit]
+        assert [hold.window.recv.id for hold in plan.taken] == [recv.id for recv in kept]
+        checked(plan.program)
+        same(program, plan.program, [], state=state)
+    assert show(plan.program) == show(whole.program)
 
 
 def test_no_kernel_holds_what_a_recv_waits_for_and_what_reads_it() -> None:
