@@ -236,6 +236,15 @@ def unsigned(found: Affine, r: Rewriter) -> Affine:
     return Affine(numbers, zero, found.scale)
 
 
+def signed(found: Affine, r: Rewriter) -> Affine:
+    """Constants of u8 that have a zero as i8, which what is multiplied with them takes as it is."""
+    numbers, zero = constant(found.numbers), constant(found.zero) if found.zero else None
+    if numbers is None or zero is None or typed(found.numbers).dtype is not U8:
+        return found
+    moved, less = (v.astype(np.int32) - 128 for v in (numbers, zero))
+    return Affine(made_of(moved, I8, r), made_of(less, I32, r), found.scale)
+
+
 def transposed(part: Node, view: Node, r: Rewriter) -> Node:
     """A part of an operand with its axes as in a transpose of it."""
     if is_single(part):
@@ -372,38 +381,65 @@ def whole(node: Node, a: Affine, b: Affine, r: Rewriter) -> Node | None:
 
 
 def windows(node: Node, a: Affine, b: Affine, r: Rewriter) -> Node | None:
-    """A convolution: images have one zero and one scale, weights a scale for each channel.
+    """A convolution: images have one zero and one scale, weights a zero and a scale for each
+    channel.
 
     Windows of few channels are summed in f32, exactly.
     """
-    if b.zero is not None or not all(is_single(p) for p in (a.zero, a.scale) if p is not None):
+    if not all(is_single(p) for p in (a.zero, a.scale) if p is not None):
         return None
-    if b.scale is not None and not is_single(b.scale):
-        dims = typed(b.scale).dims
-        if len(dims) != len(typed(node).dims) or dims[0] == 1:
-            return None
+    if not all(is_by_output(p, node) for p in (b.zero, b.scale) if p is not None):
+        return None
     made = of_few_channels(node, a, b, r)
     if made is not None:
         return made
+    b = signed(b, r)
     made = byte_sums(node, a, b, r)
+    sums = total(b.numbers, tuple(range(1, len(typed(node).dims))), r)
+    if b.zero is not None:
+        if node.attrs["groups"] > 1 or terms(node) > LONGEST:
+            return None
+        below = r.emit(OPS["mul"], (along(node, b.zero, r), window_sums(node, a.numbers, r)))
+        made = r.emit(OPS["sub"], (made, below))
+        all_zeros = r.emit(OPS["mul"], (b.zero, made_of(np.asarray(terms(node)), I32, r)))
+        sums = r.emit(OPS["sub"], (sums, all_zeros))
     if a.zero is None:
         return made
-    rank = len(typed(node).dims)
-    sums = along_channels(node, total(b.numbers, tuple(range(1, rank)), r), r)
-    assert sums is not None
     zero = r.emit(OPS["reshape"], (a.zero,), {"dims": ()})
-    return r.emit(OPS["sub"], (made, r.emit(OPS["mul"], (zero, sums))))
+    return r.emit(OPS["sub"], (made, r.emit(OPS["mul"], (zero, along(node, sums, r)))))
+
+
+def is_by_output(part: Node, node: Node) -> bool:
+    """One number, or one for each output channel of a convolution."""
+    dims = typed(part).dims
+    return is_single(part) or (len(dims) == len(typed(node).dims) and dims[0] != 1)
+
+
+def window_sums(node: Node, numbers: Node, r: Rewriter) -> Node:
+    """The sums of the bytes that each window of a convolution reads, exact in f32."""
+    window = typed(node.inputs[1]).dims[2:]
+    sums = total(numbers, (1,), r)
+    if prod(window) == 1 and all(step == 1 for step in node.attrs["stride"]):
+        return sums
+    ones = made_of(np.ones((1, 1, *window)), F32, r)
+    made = r.emit(node.op, (r.emit(OPS["cast"], (sums,), {"dtype": F32}), ones), node.attrs)
+    return r.emit(OPS["cast"], (made,), {"dtype": I32})
 
 
 def of_few_channels(node: Node, a: Affine, b: Affine, r: Rewriter) -> Node | None:
     """A convolution as loops over windows of bytes, where that is how to do it."""
-    zero = np.zeros((), np.int64) if a.zero is None else constant(a.zero)
-    if zero is None or terms(node) > LONGEST_IN_F32 or not has_few_channels(node):
+    zero, below = (np.zeros((), np.int64) if z is None else constant(z) for z in (a.zero, b.zero))
+    if zero is None or below is None or not (has_byte_zero(a) and has_byte_zero(b)):
+        return None
+    if terms(node) > LONGEST_IN_F32 or not has_few_channels(node):
         return None
     x, low = without_padding(a.numbers, int(zero.item()))
     known = constant(b.numbers)
-    wide = r.emit(OPS["cast"], (b.numbers,), {"dtype": F32}) if known is None else None
-    w = wide or made_of(known, F32, r)  # type: ignore[arg-type]
+    if known is None:
+        wide = r.emit(OPS["cast"], (b.numbers,), {"dtype": F32})
+        w = r.emit(OPS["sub"], (wide, made_of(below, F32, r))) if below.any() else wide
+    else:
+        w = made_of(known.astype(np.int64) - below, F32, r)
     made = over_windows(node, x, low, w, r, int(zero.item()))
     exact = typed(node).dtype is F32 or made is None
     return made if exact else r.emit(OPS["cast"], (made,), {"dtype": I32})  # type: ignore[arg-type]
@@ -411,8 +447,11 @@ def of_few_channels(node: Node, a: Affine, b: Affine, r: Rewriter) -> Node | Non
 
 def along_channels(node: Node, part: Node | None, r: Rewriter) -> Node | None:
     """What differs from output channel to output channel, as the result of a product has it."""
-    if part is None or node.op.traits.matrix_product:
-        return part
+    return part if part is None or node.op.traits.matrix_product else along(node, part, r)
+
+
+def along(node: Node, part: Node, r: Rewriter) -> Node:
+    """One number for each output channel of a convolution, or for all."""
     if is_single(part):
         return r.emit(OPS["reshape"], (part,), {"dims": ()})
     dims = typed(part).dims

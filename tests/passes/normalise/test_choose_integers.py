@@ -88,6 +88,31 @@ def test_convolutions_are_padded_with_their_zero(groups: int) -> None:
     assert made_integers(compiled, x, w, zero) == 1
 
 
+@pytest.mark.parametrize("kind", ["i4", "f4"])
+@pytest.mark.parametrize("window", [1, 3])
+@pytest.mark.parametrize("shape", [(), (9, 1, 1, 1)])
+@pytest.mark.parametrize("sign", ["u1", "i1"])
+def test_weights_of_convolutions_have_zeros(
+    sign: str, shape: tuple[int, ...], window: int, kind: str
+) -> None:
+    """What a window reads, times the zero, is taken off its sum."""
+    x, w = drawn((2, 6, 9, 8), "u1", 1), drawn((9, 6, window, window), sign, 2)
+    zeros = drawn(shape, sign, 3)
+
+    def layer(x: Any, zero: Any, w: Any = w, zeros: Any = zeros) -> Any:
+        image = x.astype(I4) - zero.astype(I4)
+        weights = gc.reshape(w, w.shape).astype(I4) - zeros.astype(I4)
+        padding, step = window // 2, 3 - window // 2
+        return gc.conv(image.astype(kind), weights.astype(kind), padding=padding, stride=step)
+
+    zero = np.uint8(131)
+    for given in ((x, zero), (x, zero, w, zeros)):
+        compiled = gc.compile(layer)
+        (expected,) = interpret(compiled.graph(*given), given)
+        np.testing.assert_array_equal(compiled(*given), expected)
+        assert made_integers(compiled, *given) == 1
+
+
 @pytest.mark.parametrize("zero", [0, -7])
 @pytest.mark.parametrize("padding", [0, 1])
 def test_what_is_rounded_to_i8_is_rounded_to_u8(zero: int, padding: int) -> None:
