@@ -20,12 +20,12 @@ from graphc.hints import missing
 from graphc.ir.types import definitely_different
 from graphc.ops.linalg import sparse as _ops  # noqa: F401  (registers what products call)
 from graphc.ops.record.dims import rank_of, shape_of
-from graphc.ops.record.value import Value, common_element, emit, functions
+from graphc.ops.record.value import Factor, Value, common_element, emit, functions
 
 __all__ = ["Sparse", "bsr", "csr"]
 
 
-class Sparse:
+class Sparse(Factor):
     """A matrix in blocks of p x q elements: data[k] in block column indices[k] of the block row r
     for which indptr[r] <= k < indptr[r + 1]. CSR has blocks of one element, and data of one axis.
 
@@ -34,7 +34,7 @@ class Sparse:
     """
 
     __slots__ = ("data", "indices", "indptr", "shape", "turned")
-    __array_ufunc__ = None  # x @ a of an array asks a
+    _takes_part = "it takes part in a @ x and x @ a; a.todense() is the matrix"
 
     def __init__(
         self, data: Any, indices: Any, indptr: Any, shape: tuple[int, int], turned: bool = False
@@ -59,12 +59,6 @@ class Sparse:
 
     def __repr__(self) -> str:
         return f"Sparse{list(self.shape)}"
-
-    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
-        raise GraphError(
-            f"{self!r} is not an array",
-            hint="it takes part in a @ x and x @ a; a.todense() is the matrix",
-        )
 
     def __matmul__(self, x: Any) -> Any:
         """a @ x for x[columns] or x[columns, width], of the dtype that data and x share."""

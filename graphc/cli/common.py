@@ -22,6 +22,7 @@ from graphc.record import replace
 if TYPE_CHECKING:
     import numpy as np
 
+    from graphc.config import Config
     from graphc.frontend.files.loaded_graph import LoadedGraph
     from graphc.ir.types import Type
 
@@ -210,11 +211,11 @@ def load_graph(
 ) -> LoadedGraph:
     """A .gir, .onnx, .pt2 or .keras file, or the graph inside a .gcx file, as a LoadedGraph.
 
-    The latter is for the devices that the file was compiled for, where none are given.  With a key
-    it must be a .gcx file that was signed with it.
+    The latter is for the devices that the file was compiled for, and with the precision and other
+    options that decide values, where none are given.  With a key it must be a .gcx file that was
+    signed with it.
     """
-    from graphc.config import Config
-    from graphc.frontend.files.gir_files import graph_of_text, read_text
+    from graphc.frontend.files.gir_files import graph_of_text, options_of, read_text
     from graphc.frontend.files.loaded_graph import LoadedGraph
     from graphc.runtime.files.artifact import devices_of, text_of
 
@@ -238,16 +239,22 @@ def load_graph(
         return TorchModel(read_torch(path), config)
     text = text_of(path, key) if compiled else read_text(path)
     read = graph_of_text(path, text, weights=weights)
-    unnamed = config is not None and config.devices == Config().devices and not _named_devices()
-    if compiled and unnamed:
-        config = replace(config, devices=devices_of(path))
+    if compiled and config is not None:
+        found = {**options_of(path.name, text), "devices": devices_of(path)}
+        left = {name: value for name, value in found.items() if not _is_given(config, name)}
+        config = replace(config, **left)
     return LoadedGraph(read.value, config, read.stage)
 
 
-def _named_devices() -> bool:
-    """Whether the command line says --devices."""
+def _is_given(config: Config, option: str) -> bool:
+    """Whether the command line, or who calls, says something about an option."""
+    from graphc.config import Config
+
     context = click.get_current_context(silent=True)
-    return context is not None and context.params.get("devices") is not None
+    said = context.params if context is not None else {}
+    names = (option, "compress_mode") if option == "compress" else (option,)
+    is_default = getattr(config, option) == getattr(Config(), option)
+    return not is_default or any(said.get(name) is not None for name in names)
 
 
 @contextmanager

@@ -73,7 +73,7 @@ def compile_command(
     shapes = bound_shapes(loaded, parse_bindings(bindings))
     with progress("compiling", loaded.node_count):
         built = loaded.build_exactly(*shapes) if shapes else loaded.build()
-    text = embedded_text(model, built.stages[0].value)
+    text = embedded_text(model, built.stages[0].value, loaded.config)
     save(replace(built.image, text=text), output, key=key)
     record = {
         "output": str(output),

@@ -17,13 +17,13 @@ from graphc.frontend.trace.tree import register_pytree
 from graphc.learn.calibrate import calibrated
 from graphc.learn.trees import tree_map
 from graphc.ops.record.dims import shape_of
-from graphc.ops.record.value import functions
+from graphc.ops.record.value import Factor, functions
 
 MOST = 127  # the largest integer: -128 is left out, so that both signs reach as far
 FEW_ROWS = 2  # as many are multiplied while the integers are read once
 
 
-class Quantized:
+class Quantized(Factor):
     """A matrix of f32 as i8 numbers[M, K], times f32 scales[M]: row m is numbers[m] * scales[m].
 
     x @ q, q[rows], q.T and q.shape are what they are of the matrix; `dense()` is the matrix.  It is
@@ -32,7 +32,7 @@ class Quantized:
     """
 
     __slots__ = ("numbers", "scales", "turned")
-    __array_ufunc__ = None  # x @ q of an array asks q
+    _takes_part = "it takes part in x @ q, q[rows] and q.T; q.dense() is the matrix in f32"
 
     def __init__(self, numbers: Any, scales: Any, turned: bool = False) -> None:
         self.numbers = numbers
@@ -54,12 +54,6 @@ class Quantized:
 
     def __repr__(self) -> str:
         return f"Quantized{list(self.shape)}"
-
-    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
-        raise GraphError(
-            f"{self!r} is not an array",
-            hint="it takes part in x @ q, q[rows] and q.T; q.dense() is the matrix in f32",
-        )
 
     def dense(self) -> Any:
         """The matrix, f32."""

@@ -13,6 +13,7 @@ import pytest
 
 import graphc as gc
 from graphc.cli.commands import main
+from graphc.frontend.files.gir_files import options_of
 from graphc.runtime.files import artifact
 
 rng = np.random.default_rng(1)
@@ -472,6 +473,17 @@ def test_a_check_tells_what_narrow_products_cost(tmp_path, run):
     assert run("compile", path, "-o", tmp_path / "l.gcx", "--precision", "bf16")[0] == 0
     status, out, _ = run("run", tmp_path / "l.gcx", "--seed", "1", "--json")
     assert status == 0 and json.loads(out)["results"]
+    status, out, _ = run("run", tmp_path / "l.gcx", "--seed", "1", "--json", "--check")
+    assert json.loads(out).get("compression", []) == rows  # the file knows its precision
+    more = ("--precision", "f32", "--seed", "1", "--json", "--check")
+    assert "compression" not in json.loads(run("run", tmp_path / "l.gcx", *more)[1])
+
+
+@pytest.mark.parametrize("told", ['{"precision": []}', '{"dump": "/"}', "[", '{"compress": 3}'])
+def test_options_in_a_file_are_options(tmp_path, run, told):
+    text = f"# options {told}\n"
+    with pytest.raises(gc.GraphError):
+        gc.config.Config.create(**options_of("m.gcx", text))
 
 
 @pytest.mark.parametrize("rows", [0, 7])

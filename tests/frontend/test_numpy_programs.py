@@ -246,6 +246,59 @@ def test_masks_in_place_and_what_they_select():
     np.testing.assert_allclose(gradient, np.where(X > 0, 2 * X, 0))
 
 
+def written_where(x):
+    y = x[x > 0.2]
+    y[y > 1] = 7
+    y[y < 0.5] += 3
+    y[y > 2] = y[y > 2] * 2
+    return y
+
+
+def written_rows(x):
+    y = x[x[:, 0] > 0]
+    y[y[:, 1] > 0] *= 2
+    return y[y[:, 1] > -1, 1:]
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        written_where,
+        written_rows,
+        lambda x: x[x > 0][x[x > 0] > 0.5],
+        lambda x: (lambda y: y[(y > 0.5) & (y < 2)])(x[x > 0]),
+        lambda x: (lambda y: y[np.argmax(y)])(x[x > 0]),
+        lambda x: x.ravel()[x[x > 0].astype(int)],
+        lambda x: np.arange(50.0)[x[x > 0].astype(int)],
+    ],
+)
+def test_masks_and_places_made_of_selected_elements(function):
+    np.testing.assert_array_equal(gc.compile(function)(X), function(X.copy()))
+
+
+def test_a_mask_of_selected_elements_needs_no_number_in_a_loop():
+    def of_row(r):
+        y = r[r > 0]
+        return y[y > 0.5].sum()
+
+    want = [of_row(r) for r in X]
+    np.testing.assert_allclose(gc.compile(lambda x: gc.map(of_row, x))(X), want)
+
+
+def test_places_of_known_arrays_that_are_not_there():
+    table = np.arange(5.0)
+
+    def written(x):
+        known = np.zeros(3)
+        known[len(x)] = 1
+        return known + x
+
+    for function in (lambda x: table[len(x)], lambda x: np.take(table, len(x)), written):
+        with pytest.raises(IndexError, match="out of bounds") as caught:
+            gc.compile(function)(np.ones(9))
+        assert isinstance(caught.value, GraphError)
+
+
 @pytest.mark.parametrize(
     "function",
     [

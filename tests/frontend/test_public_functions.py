@@ -172,3 +172,14 @@ def test_a_traced_quantile_beyond_its_range_stops_the_run(function: Any, method:
     for q in (-0.01, top * 1.001, -1e300, 1e300, np.inf, np.nan):
         with pytest.raises(gc.RunError, match="out of range"):
             model(X, np.array(q))
+
+
+@pytest.mark.parametrize("shape", [(3, 0), (0, 3), (1, 0), (2, 0, 3), (0, 0)])
+@pytest.mark.parametrize("axis", [0, -1])
+def test_unique_parts_of_no_elements(shape: tuple[int, ...], axis: int) -> None:
+    def unique(x: Any) -> Any:
+        return np.unique(x, True, True, True, axis=axis)
+
+    for one, other in zip(gc.compile(unique)(np.ones(shape)), unique(np.ones(shape)), strict=True):
+        np.testing.assert_array_equal(one, other)
+        assert one.shape == other.shape

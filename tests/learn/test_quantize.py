@@ -102,3 +102,17 @@ def test_other_functions_say_what_a_quantized_matrix_takes_part_in(function):
         with pytest.raises(gc.GraphError, match="is not an array") as caught:
             call(np.ones((2, 256), np.float32), held)
         assert "q.dense()" in str(caught.value)
+
+
+def test_what_takes_part_in_products_does_so_under_their_names_and_is_no_array():
+    x = normal(3, 64)
+    q = gc.quantize(normal(64, 32), least=0)
+    a = gc.sparse.csr(np.ones(1, "f4"), np.array([1]), np.array([0, 1] + [1] * 63), (64, 5))
+    for factor in (q, a):
+        product = gc.compile(lambda x, w: (np.matmul(x, w), x @ w))
+        for given in (np.matmul(x, factor), *product(x, factor)):
+            np.testing.assert_allclose(given, x @ factor, rtol=1e-3)
+        for refused in (np.add, np.minimum, lambda x, w: x + w):
+            for call in (refused, gc.compile(refused)):
+                with pytest.raises(GraphError, match="is not an array"):
+                    call(x, factor)

@@ -9,12 +9,14 @@ which also holds the values of its variables (see `stored`).
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Mapping
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from graphc.config import Config
 from graphc.errors import GraphError, ParseError
 from graphc.frontend.files.saved_variables import (
     comment,
@@ -42,6 +44,8 @@ if TYPE_CHECKING:
 _WEIGHTS_LINE = re.compile(r"# weights (.*)")
 _FILE_NAME = re.compile(r"[^/\\\0]{1,100}")
 _STAGE_LINE = re.compile(r"# stage (\w+)")
+_OPTIONS_LINE = "# options "
+_DECIDING = ("precision", "compress", "error_budget", "fast_math", "parity", "check_finite")
 
 
 def show(value: Any, *, locations: bool = True) -> str:
@@ -258,13 +262,34 @@ def graph_of_text(
     return Read(value, stage_of(text), names)
 
 
-def embedded_text(path: Path, value: Graph | Program) -> str:
+def _deciding(config: Config) -> dict[str, Any]:
+    return {name: getattr(config, name) for name in _DECIDING}
+
+
+def options_of(file: str, text: str) -> dict[str, Any]:
+    """The options that decide values, as an embedded text says it was compiled with.
+
+    Raises GraphError where it says so in other words.
+    """
+    lines = [line for line in head_comments(text) if line.startswith(_OPTIONS_LINE)]
+    try:
+        found = json.loads(lines[0][len(_OPTIONS_LINE) :]) if lines else {}
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict) or not found.keys() <= set(_DECIDING):
+        raise GraphError(f"{file} is damaged: the options that it was compiled with")
+    return found
+
+
+def embedded_text(path: Path, value: Graph | Program, config: Config) -> str:
     """The text of a graph from a file as a .gcx file embeds it: it still names the weights file
-    and the values of variables in it.
+    and the values of variables in it, and says which options decide its values.
     """
     text = read_text(path) if path.suffix == ".gir" else ""
     beside = weights_beside(path, text) if text else None
     lines = [f"# weights {beside.name}"] if beside is not None else []
+    if (told := _deciding(config)) != _deciding(Config()):
+        lines.append(_OPTIONS_LINE + json.dumps(told))
     lines += [line for line in head_comments(text) if line.startswith("# variables ")]
     return "".join(f"{line}\n" for line in lines) + show(value)
 
@@ -297,7 +322,6 @@ def load(
 
     Raises GraphError for a file that is missing, damaged, or asks for more than it may have.
     """
-    from graphc.config import Config
     from graphc.frontend.files.loaded_graph import LoadedGraph
 
     config = Config.create(**options)

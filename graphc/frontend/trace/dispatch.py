@@ -26,7 +26,7 @@ from graphc.ops.record.families import (
     require_options,
     signature_of,
 )
-from graphc.ops.record.value import NUMPY, PUBLIC, Value, element_of, is_python_number
+from graphc.ops.record.value import NUMPY, PUBLIC, Factor, Value, element_of, is_python_number
 
 # Folding, scanning and outer forms of a ufunc are functions of their own here.
 _REDUCE = {
@@ -118,7 +118,9 @@ def store(value: Any, out: Any, name: str) -> Any:
 
 
 def ufunc(ufunc: Any, method: str, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """np.add(...) and its methods reduce, accumulate, outer and at."""
+    """np.add(...) and its methods reduce, accumulate, outer and at; a factor is asked itself."""
+    if isinstance(inputs[-1], Factor):
+        return NotImplemented
     try:
         return _ufunc(ufunc, method, inputs, kwargs)
     except FAILURES as error:

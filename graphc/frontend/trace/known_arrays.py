@@ -19,6 +19,7 @@ import numpy as np
 
 from graphc.errors import GraphError, TraceError
 from graphc.frontend.trace import dispatch, views
+from graphc.frontend.trace.numpy_errors import as_raised
 from graphc.frontend.trace.operands import any_unknown, leaves, mapped, plain
 from graphc.frontend.trace.tracer import Tracer
 from graphc.frontend.trace.views import Link, Storage
@@ -120,7 +121,10 @@ class KnownArray(Tracer):
         if array is None or any_unknown(index) or has_open_size(index):
             return super().__getitem__(index)
         given, index = index, plain(index)
-        made = array[index]
+        try:
+            made = array[index]
+        except IndexError as raised:
+            raise self._refused(raised) from None
         if not isinstance(made, np.ndarray):
             return made
         if not np.may_share_memory(made, array):
@@ -135,7 +139,14 @@ class KnownArray(Tracer):
             self.promoted()
             super().__setitem__(index, value)
         else:
-            self.writable()[plain(index)] = plain(value)
+            try:
+                self.writable()[plain(index)] = plain(value)
+            except IndexError as raised:
+                raise self._refused(raised) from None
+
+    def _refused(self, raised: IndexError) -> GraphError:
+        location = self.owner.locate() if self.owner.locate else None
+        return as_raised(TraceError(str(raised), location=location), raised)
 
     def writable(self) -> Array:
         """The array inside, to be written to at once. Raises TraceError where another trace is."""
@@ -157,7 +168,12 @@ def evaluate(function: Callable[..., Any], args: Any, kwargs: dict[str, Any]) ->
     for target in targets if isinstance(targets, tuple) else (targets,):
         if isinstance(target, KnownArray):
             target.writable()
-    made = function(*plain(args), **plain(kwargs))
+    try:
+        made = function(*plain(args), **plain(kwargs))
+    except (IndexError, ValueError, TypeError) as raised:
+        if isinstance(raised, GraphError) or any(map(callable, leaves((args, kwargs)))):
+            raise
+        raise as_raised(TraceError(str(raised)), raised) from None
     name = getattr(function, "__name__", "")
     view = name if name in views.LINKED else None
     return presented(made, list(leaves((args, kwargs))), view, args, kwargs)

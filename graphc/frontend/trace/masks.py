@@ -15,12 +15,22 @@ from typing import Any
 import numpy as np
 
 from graphc.errors import TraceError
-from graphc.frontend.trace.operands import mapped, plain
+from graphc.frontend.trace.operands import is_basic, mapped, plain
 from graphc.ir.graph import is_same
 from graphc.ir.types import BOOL, DType, Type
 from graphc.ops.index.indexing import MASK_HINT
 from graphc.ops.index.traced_slices import is_whole
-from graphc.ops.record.value import NUMPY, PUBLIC, Stateful, Trace, Value, cast_value, current
+from graphc.ops.record.families import require_real
+from graphc.ops.record.value import (
+    NUMPY,
+    PUBLIC,
+    Stateful,
+    Trace,
+    Value,
+    as_value,
+    cast_value,
+    current,
+)
 
 _REDUCTIONS = {
     np.sum: "sum",
@@ -106,7 +116,32 @@ class SelectedElements(Stateful):
         raise self._refused("their number")
 
     def __getitem__(self, index: Any) -> Any:
-        return self.counted()[index]
+        if isinstance(index, SelectedElements) and self._is_narrowed_by(index):
+            return SelectedElements(self.whole, self.mask & index.whole)
+        if isinstance(index, tuple) and index and is_whole(index[0]) and is_basic(index):
+            every = (slice(None),) * self.mask.ndim
+            return SelectedElements(self.whole[(*every, *index[1:])], self.mask)
+        return self.counted()[mapped(index, counted_elements)]
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        """y[y > 5] = 0 and y[y > 5] += 1. Raises TraceError for other writes."""
+        if isinstance(index, SelectedElements) and self._is_narrowed_by(index):
+            part = self[index]
+            if isinstance(value, SelectedElements) or not np.ndim(value):
+                value = as_value(part._whole_of(value))
+                require_real("x[mask][...] = y", value, self.whole)
+                value = cast_value(value, self.element)
+                self.whole = PUBLIC["where"](part._wide_mask(), value, self.whole)
+                return
+        raise TraceError(
+            "elements at a traced mask take one number, at a mask of their own: y[y > 5] = 0",
+            hint="y = x[np.nonzero(mask)] is an array of them, and is written to like any",
+        )
+
+    def _is_narrowed_by(self, index: SelectedElements) -> bool:
+        """Whether an index says of each element here that it stays or goes: y[y > 5]."""
+        alike = index.element is BOOL and index.whole.ndim == self.mask.ndim
+        return alike and is_same(self.mask.node, index.mask.node)
 
     def __iter__(self) -> Any:
         if _can_count():
@@ -129,7 +164,7 @@ class SelectedElements(Stateful):
         if method != "__call__" or kwargs.get("out") is not None:
             raise self._refused(f"what np.{ufunc.__name__}.{method} makes of them")
         if ufunc.signature is not None:  # a product: the elements alone
-            return ufunc(*mapped(plain(inputs), _counted), **kwargs)
+            return ufunc(*mapped(plain(inputs), counted_elements), **kwargs)
         return self._apply(ufunc, inputs, kwargs)
 
     def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
@@ -137,7 +172,7 @@ class SelectedElements(Stateful):
             return args[0]._reduced(_REDUCTIONS[function], *args[1:], **kwargs)
         if function in _ELEMENTWISE:
             return self._apply(function, args, kwargs)
-        args, kwargs = mapped((args, kwargs), _counted)
+        args, kwargs = mapped((args, kwargs), counted_elements)
         return function(*args, **kwargs)
 
     def _apply(self, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
@@ -147,7 +182,7 @@ class SelectedElements(Stateful):
         except TraceError:  # it stands beside the elements alone
             if not _can_count():
                 raise
-            args, kwargs = mapped((args, kwargs), _counted)
+            args, kwargs = mapped((args, kwargs), counted_elements)
             return function(*args, **kwargs)
         made = (NUMPY.get(function) or function)(*args, **kwargs)
         return mapped(made, lambda part: SelectedElements(part, self.mask))
@@ -215,7 +250,8 @@ def _can_count() -> bool:
     return trace is not None and trace.counts_sizes
 
 
-def _counted(operand: Any) -> Any:
+def counted_elements(operand: Any) -> Any:
+    """Elements at a mask as an array whose length the run decides; all else as it is."""
     return operand.counted() if isinstance(operand, SelectedElements) else operand
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from graphc.ir.sizes import Size
 from graphc.ops.record.value import Stateful, Value
 
 # Functions that write to their first argument.
@@ -52,6 +53,19 @@ def is_unknown(leaf: Any) -> bool:
 def any_unknown(*given: Any) -> bool:
     """Whether the elements of some operand are not known while tracing."""
     return any(map(is_unknown, leaves(given)))
+
+
+def is_basic(index: Any) -> bool:
+    """Whether NumPy answers this index with a view (0-d results of full integer indices aside)."""
+    parts = index if type(index) is tuple else (index,)
+    return all(
+        part is None
+        or part is Ellipsis
+        or isinstance(part, slice)
+        or (isinstance(part, int | np.integer | Size) and not isinstance(part, bool))
+        or (isinstance(part, Value) and part.ndim == 0 and part.element.is_integer)
+        for part in parts
+    )
 
 
 def plain(given: Any) -> Any:

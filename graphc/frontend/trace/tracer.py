@@ -15,9 +15,9 @@ import numpy as np
 
 from graphc.errors import GraphError, TraceError
 from graphc.frontend.trace import dispatch, views
-from graphc.frontend.trace.masks import SelectedElements, put_back
+from graphc.frontend.trace.masks import SelectedElements, counted_elements, put_back
 from graphc.frontend.trace.numpy_errors import as_numpy_raises
-from graphc.frontend.trace.operands import PLAIN_TYPES, plain
+from graphc.frontend.trace.operands import PLAIN_TYPES, mapped, plain
 from graphc.frontend.trace.views import Link, Storage
 from graphc.ir.graph import Node
 from graphc.ir.types import Dim, Dimension
@@ -239,7 +239,7 @@ class Tracer(Value):
     def _write(self, index: Any, value: Any) -> None:
         if isinstance(value, Tracer) and views.is_own_view(self, index, value):
             return  # the second half of `x[i] += v`: the view has written through already
-        index = plain(index)
+        index = mapped(plain(index), counted_elements)
         if isinstance(index, bool | np.bool_):
             if not index:
                 return

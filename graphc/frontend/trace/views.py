@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from graphc.errors import TraceError
-from graphc.frontend.trace.masks import selected
-from graphc.frontend.trace.operands import plain
+from graphc.frontend.trace.masks import counted_elements, selected
+from graphc.frontend.trace.operands import is_basic, mapped, plain
 from graphc.ir.sizes import Size, alike, by_example, hint_of, is_open
 from graphc.ops.record.dims import row_major_strides
 from graphc.ops.record.value import METHODS, PUBLIC, Value, cast_value, current, tracing
@@ -154,19 +154,6 @@ def fitted(value: Value, target: Tracer, name: str) -> Value:
 # ------------------------------------------------------------------------------------ indexing
 
 
-def _is_basic(index: Any) -> bool:
-    """Whether NumPy answers this index with a view (0-d results of full integer indices aside)."""
-    parts = index if type(index) is tuple else (index,)
-    return all(
-        part is None
-        or part is Ellipsis
-        or isinstance(part, slice)
-        or (isinstance(part, int | np.integer | Size) and not isinstance(part, bool))
-        or (isinstance(part, Value) and part.ndim == 0 and part.element.is_integer)
-        for part in parts
-    )
-
-
 def _ghost_index(index: Any) -> Any:
     """A traced position has no number; any other gives a view of the same strides."""
     if type(index) is tuple:
@@ -185,8 +172,8 @@ def getitem(tracer: Tracer, index: Any) -> Any:
     chosen = selected(tracer, index)
     if chosen is not None:
         return chosen
-    made = METHODS["getitem"](tracer, index)
-    if not isinstance(made, Value) or not _is_basic(index):
+    made = METHODS["getitem"](tracer, mapped(index, counted_elements))
+    if not isinstance(made, Value) or not is_basic(index):
         return made
     if made.ndim == 0 and index is not Ellipsis and not _has_ellipsis(index):
         return made if made is not tracer else tracer.copy()

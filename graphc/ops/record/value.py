@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from graphc.errors import LimitError, TraceError, TypeRuleError
+from graphc.errors import GraphError, LimitError, TraceError, TypeRuleError
 from graphc.ir.graph import Builder, Location, Node
 from graphc.ir.literal import literal
 from graphc.ir.op import OPS, Effect, Op
@@ -186,11 +186,14 @@ def tracing(trace: Trace) -> Iterator[Trace]:
 
 
 def _operator(name: str) -> Callable[[Value, Any], Value]:
-    """x <op> y; a class that says `__array_ufunc__ = None` does it itself, as NumPy has it."""
+    """x <op> y; a class that says `__array_ufunc__ = None` does it itself, as NumPy has it, and a
+    factor multiplies."""
 
     def apply(x: Value, y: Any) -> Any:
         left_to_it = getattr(type(y), "__array_ufunc__", True) is None
-        return NotImplemented if left_to_it else PUBLIC[name](x, y)
+        if left_to_it or (name == "matmul" and isinstance(y, Factor)):
+            return NotImplemented
+        return PUBLIC[name](x, y)
 
     return apply
 
@@ -314,6 +317,33 @@ class Stateful:
     def read(self, trace: Trace) -> Value:
         """Its value at this point of the trace."""
         raise NotImplementedError
+
+
+class Factor:
+    """A matrix that is no array: it takes part in products, and all else of NumPy is refused."""
+
+    __slots__ = ()
+    _takes_part = ""  # in what: a hint
+
+    def _no_array(self) -> GraphError:
+        return GraphError(f"{self!r} is not an array", hint=self._takes_part)
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+        raise self._no_array()
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        if ufunc is not np.matmul or method != "__call__" or kwargs:
+            raise self._no_array()
+        left, right = inputs
+        if isinstance(right, Factor):
+            return right.__rmatmul__(left)
+        return left.__matmul__(right)
+
+    def __matmul__(self, x: Any) -> Any:
+        raise self._no_array()
+
+    def __rmatmul__(self, x: Any) -> Any:
+        raise self._no_array()
 
 
 # ------------------------------------------------------------------------------------ emitting

@@ -216,11 +216,12 @@ def _unique_parts(x: Value, axis: int, asked: tuple[bool, bool, bool], size: int
     front = functions.moveaxis(x, axis, 0)
     rows = reshape(front, (shape_of(front)[0], -1))
     width = shape_of(rows)[1]
-    if not isinstance(width, int) or width == 0 or _is_empty(x):
-        raise TypeRuleError(f"unique along axis {axis} of {x.type}: of parts of a known size")
-    order = functions.lexsort([rows[:, k] for k in reversed(range(width))])
-    ordered = functions.take(rows, order, axis=0, mode="clip")
     extent = shape_of(rows)[0]
+    if not isinstance(width, int) or extent == 0:
+        raise TypeRuleError(f"unique along axis {axis} of {x.type}: of parts of a known size")
+    columns = [rows[:, k] for k in reversed(range(width))]
+    order = functions.lexsort(columns) if columns else iota(extent)
+    ordered = functions.take(rows, order, axis=0, mode="clip")
     left, right = slice_axis(ordered, 0, 0, extent - 1), slice_axis(ordered, 0, 1, extent)
     changes = functions.any(functions.not_equal(left, right), axis=1)
     starts = concatenate([functions.ones((1,), BOOL), changes])
