@@ -72,8 +72,10 @@ def _infer_scatter(x: AnyType, index: AnyType, updates: AnyType, *, mode: str, d
     return x
 
 
-def _scatter_kernel(kind: int) -> Callable[..., int]:
-    """The kernel of UPDATES[kind]; Numba drops the branches that the constant rules out."""
+def _scatter_kernel(kind: int, is_narrow: bool) -> Callable[..., int]:
+    """The kernel of UPDATES[kind], for rows of one element or of any number; Numba drops what the
+    constants rule out, and a loop of one turn, too.
+    """
 
     def kernel(
         x: Array,
@@ -89,10 +91,18 @@ def _scatter_kernel(kind: int) -> Callable[..., int]:
         # Unsigned places cannot count from the end, which would keep the loops from vectorising.
         # Out may be x itself, a variable updated where it lies: a bad index changes nothing.
         rows, width, drop = params[0], params[1], params[2]
-        for k in range(len(index)):
-            if not drop and (np.int64(index[k]) < -rows or np.int64(index[k]) >= rows):
-                return 1
-        for row in range(rows if x.ctypes.data != out.ctypes.data else 0):
+        if is_narrow:
+            width, lo, hi = 1, 0, 1
+        is_wrong = False  # an exit from the loop would keep it from vectorising
+        for k in range(0 if drop else len(index)):
+            is_wrong |= np.int64(index[k]) < -rows or np.int64(index[k]) >= rows
+        if is_wrong:
+            return 1
+        is_elsewhere = x.ctypes.data != out.ctypes.data
+        is_whole = is_narrow or hi - lo == width
+        for at in range(len(out) if is_elsewhere and is_whole else 0):
+            out[at] = x[at]
+        for row in range(rows if is_elsewhere and not is_whole else 0):
             start = np.uint64(row * width)
             for column in range(lo, hi):
                 out[start + np.uint64(column)] = x[start + np.uint64(column)]
@@ -124,7 +134,15 @@ def _scatter_kernel(kind: int) -> Callable[..., int]:
     return kernel
 
 
-_KERNELS = {mode: _scatter_kernel(kind) for kind, mode in enumerate(UPDATES)}
+_KERNELS = {
+    (mode, is_narrow): _scatter_kernel(kind, is_narrow)
+    for kind, mode in enumerate(UPDATES)
+    for is_narrow in (False, True)
+}
+
+
+def _kernel_of(node: Applied) -> Callable[..., int]:
+    return _KERNELS[node.attrs["mode"], math.prod(node.inputs[0].type.dims[1:]) == 1]
 
 
 def _scatter_params(node: Applied) -> tuple[int, ...]:
@@ -194,7 +212,7 @@ scatter_op = define(
     gradient=rules.scatter_gradient,
     reference=_scatter_reference,
     lower=Library(
-        lambda node: _KERNELS[node.attrs["mode"]],
+        _kernel_of,
         _scatter_params,
         units=lambda node: math.prod(node.inputs[0].type.dims[1:]),
         cuda=device_code("index.scatter_launches", "scatter_code"),

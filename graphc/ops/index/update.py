@@ -307,11 +307,20 @@ def _write_rows(x: Value, chosen: Selection, value: ArrayLike, mode: str) -> Any
     lead, rest = dims[:split], dims[split:]
     total = size_of(lead)
     known = isinstance(total, int) and not any(isinstance(a, Value) for _, a in chosen.arrays)
-    numbers = np.arange(total) if known else functions.arange(total)  # type: ignore[arg-type]
-    rows = select(reshape(numbers, lead), chosen.leading(split), "raise")
+    if not known and _is_row_list(chosen.leading(split), lead):
+        ((_, rows),) = chosen.arrays
+    else:
+        numbers = np.arange(total) if known else functions.arange(total)  # type: ignore[arg-type]
+        rows = select(reshape(numbers, lead), chosen.leading(split), "raise")
     updates = broadcast_to(value, (*shape_of(rows), *rest))
     made = scatter_rows(reshape(x, (total, *rest)), rows, updates, mode)
     return reshape(made, dims)
+
+
+def _is_row_list(chosen: Selection, lead: tuple[Dimension, ...]) -> bool:
+    """Is the index one array of numbers of the first axis, as they are?"""
+    whole = (chosen.starts, chosen.stops, chosen.steps) == ([0], list(lead), [1])
+    return whole and chosen.layout == ["keep"] and len(chosen.arrays) == 1
 
 
 def _whole_mask(index: tuple[Any, ...]) -> Any:
