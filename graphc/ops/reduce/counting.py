@@ -206,7 +206,7 @@ def unique(
         return _unique_parts(as_value(x), axis, asked, size)
     if size is None and _is_empty(x):
         return _nothing(reshape(x, -1), shape_of(x), asked)
-    order, ordered, starts = _runs("unique", x, equal_nan)
+    order, ordered, starts = _runs("unique", x, equal_nan, return_index or return_inverse)
     return _gathered(order, ordered, starts, asked, size, fill_value, shape_of(x))
 
 
@@ -278,13 +278,18 @@ def _nothing(x: Any, inverse: tuple[Dimension, ...], asked: tuple[bool, bool, bo
     return made[0] if len(made) == 1 else tuple(made)
 
 
-def _runs(name: str, x: ArrayLike, equal_nan: bool = True) -> tuple[Any, Any, Any]:
-    """(the order that sorts the elements, the elements sorted, where runs of equal ones begin)."""
+def _runs(
+    name: str, x: ArrayLike, equal_nan: bool = True, is_ordered: bool = True
+) -> tuple[Any, Any, Any]:
+    """(the order that sorts the elements, the elements sorted, where runs of equal ones begin).
+
+    The order is left out where it is not needed: it takes longer than the elements in order.
+    """
     flat = reshape(as_value(x), -1)
     total = shape_of(flat)[0]
     require(isinstance(total, int | Size) and total > 0, f"{name} of {total} elements")
-    order = argsort(flat)
-    ordered = functions.take(flat, order, mode="clip")
+    order = argsort(flat) if is_ordered else None
+    ordered = functions.sort(flat) if order is None else functions.take(flat, order, mode="clip")
     changes = _changes(ordered, equal_nan)
     return order, ordered, concatenate([functions.ones((1,), BOOL), changes])
 

@@ -210,12 +210,14 @@ def _infer_nonzero(mask: AnyType, *, size: int) -> TupleType:
 
 
 def _nonzero_kernel(mask: Array, places: Array, count: Array, params: Array) -> None:
-    size, found = params[0], 0
-    for k in range(len(mask)):
-        if mask[k]:
-            if found < size:
-                places[found] = k
-            found += 1
+    # Every place is written down and stays if its element is true: nothing to predict.
+    size, found, k = params[0], 0, 0
+    while k < len(mask) and found < size:
+        places[found] = k
+        found += mask[k]
+        k += 1
+    for rest in range(k, len(mask)):
+        found += mask[rest]
     count[0] = found
     for k in range(min(found, size), size):
         places[k] = 0
@@ -318,10 +320,12 @@ def unravel_index(indices: Tensor, shape: Any, order: str = "C") -> tuple[Any, .
     """Positions in an array as one position per axis; they are not checked."""
     require(order in ("C", "F"), f"unravel_index: the order must be 'C' or 'F', got {order!r}")
     extents = tuple(shape) if np.ndim(shape) else (shape,)
+    inwards = extents if order == "F" else extents[::-1]
     made, rest = [], functions.astype(indices, I64)
-    for extent in extents if order == "F" else reversed(extents):
+    for extent in inwards[:-1]:
         made.append(functions.remainder(rest, max(extent, 1)))
         rest = functions.floor_divide(rest, max(extent, 1))
+    made += [rest] * bool(extents)
     return tuple(made if order == "F" else reversed(made))
 
 
