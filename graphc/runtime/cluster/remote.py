@@ -38,6 +38,7 @@ from graphc.runtime.devices.device import default_threads
 
 PULSE = b"/pulse"
 _LOOK = 20  # milliseconds
+_AWAY_SECONDS = 0.2  # without a look: this process did something else
 _LAST_WORD_MILLISECONDS = 1000  # for what was sent before the end
 CLOCK_LOOKS = 7  # at the clock of a worker
 
@@ -59,6 +60,7 @@ class MessageRouter:
         self.heard: dict[int, float] = {}
         self.came: dict[int, deque[Message]] = defaultdict(deque)
         self.alarm = np.zeros(1, np.int64)  # set when a step has failed somewhere
+        self.listens_since = self.listened = 0.0
 
     def post(self, name: bytes, kind: Kind, fields: dict[str, Any], payload: Any = ()) -> None:
         """Send to a process that has joined; what it is too late for is dropped. Raises GraphError
@@ -71,6 +73,7 @@ class MessageRouter:
     def take(self, task: int, ends: Callable[[], object]) -> Message | None:
         """The next message of a worker; None if the wait ends before."""
         while True:
+            self.note_listening()
             with self.lock:
                 while self.connection.poll(0):
                     self.sort(self.connection.recv_multipart())
@@ -80,6 +83,12 @@ class MessageRouter:
                     return None
                 if self.connection.poll(_LOOK):
                     self.sort(self.connection.recv_multipart())
+
+    def note_listening(self) -> None:
+        now = time.monotonic()
+        if now - self.listened > _AWAY_SECONDS:
+            self.listens_since = now
+        self.listened = now
 
     def sort(self, parts: list[bytes]) -> None:
         """Note what has come; what an earlier process of a task says is dropped."""
@@ -168,18 +177,15 @@ class RemoteWorker:
         return require_good(answer, self)
 
     def _take(self, stop: np.ndarray) -> Message | None:
-        since, task = time.monotonic(), self.task
         alarm = stop if stop is self.gone else self.router.alarm
 
         def ends() -> bool:
-            silent = time.monotonic() - max(since, self.router.heard.get(task, 0.0))
-            if silent > self.cluster.patience:
-                self.lose(f"nothing was heard of it for {silent:.2f} s")
+            self.cluster.miss_silent()
             return bool(stop[0] or alarm[0] or self.gone[0])
 
-        message = self.router.take(task, ends)
+        message = self.router.take(self.task, ends)
         if message is not None and message.kind == Kind.HELLO:
-            self.router.came[task].appendleft(message)  # for the one who takes its place
+            self.router.came[self.task].appendleft(message)  # for the one who takes its place
             self._look()
             return None
         return message
@@ -287,6 +293,11 @@ class RemoteWorker:
         if name is not None:
             self.router.post(name, Kind.CLOSE, {})
 
+    def dismiss(self) -> None:
+        """Have a process that was lost end: it may be there again, and not know that it was."""
+        if self.joined:
+            self.router.post(self.joined + PULSE, Kind.CLOSE, {})
+
 
 class _There:
     """The value of a variable that a worker has."""
@@ -327,6 +338,17 @@ class RemoteCluster(LocalCluster):
     def _look_after(self) -> None:
         """Who is silent turns out in the next step."""
 
+    def miss_silent(self) -> None:
+        """Lose who has said nothing for too long: who is asked may wait for what comes from there.
+
+        Only while this process listened: what had come before may not have been read yet.
+        """
+        for worker in self.workers:
+            heard = self.router.heard.get(worker.task, 0.0)
+            silent = time.monotonic() - max(heard, self.router.listens_since)
+            if worker.joined and silent > self.patience:
+                worker.lose(f"nothing was heard of it for {silent:.2f} s")
+
     def restart(self) -> None:
         """Wait for workers that were lost to join again; who has started them does so again.
 
@@ -335,6 +357,7 @@ class RemoteCluster(LocalCluster):
         with self.lock:
             for place, worker in enumerate(self.workers):
                 if worker.lost:
+                    worker.dismiss()
                     self.workers[place] = made = RemoteWorker(self.router, self, worker.task)
                     self.restarts += 1
                     made.join()

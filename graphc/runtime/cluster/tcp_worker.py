@@ -90,6 +90,8 @@ class TcpWorker(Worker):
                 message = unframed(self.pulse.recv_multipart())
                 if message.kind == Kind.CANCEL:
                     self.cancel(message.get("step", int))
+                elif message.kind == Kind.CLOSE:  # it was given up, and another takes its place
+                    os._exit(LOST_STATUS)
             with suppress(zmq.Again):  # a connection that was refused is not tried again
                 self.pulse.send_multipart(framed(Kind.BEAT, {}), zmq.NOBLOCK)
 

@@ -209,6 +209,30 @@ def test_a_lost_worker_is_seen_and_its_successor_goes_on() -> None:
         np.testing.assert_array_equal(total.value, X + X)
 
 
+def test_a_worker_that_was_given_up_and_is_there_again_ends() -> None:
+    """It has stood still for so short a time that its connection is as it was."""
+    with ranks(pytest.MonkeyPatch(), patience=0.4) as (found, processes, address):
+        run = gc.compile(lambda x: loop(x)[0], devices=found.devices)
+        wanted = run(X)
+        processes[0].send_signal(signal.SIGSTOP)
+        with pytest.raises(RunError, match="nothing was heard of it"):
+            run(X)
+        processes[0].send_signal(signal.SIGCONT)
+        starter = threading.Thread(target=lambda: succeed(processes, address))
+        starter.start()
+        found.patience = 30.0
+        found.restart()
+        starter.join()
+        np.testing.assert_array_equal(run(X), wanted)
+
+
+def succeed(processes: list[Any], address: str) -> None:
+    """Start the first rank again once it has ended."""
+    assert processes[0].wait(timeout=50) == 17
+    processes[0].communicate()
+    processes[0] = started(address, 1)
+
+
 PATIENT = "import graphc.runtime.cluster.tcp_worker as server; server.SILENCE = 0.3; "
 
 
