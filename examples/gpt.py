@@ -1,4 +1,4 @@
-"""A language model in GPT-2's shape writes one token at a time, its weights in 32, 16 or 8 bits.
+"""A language model in GPT-2's shape writes one token at a time, its weights in 32 to 4 bits.
 
 What has been written so far stays in a cache of keys and values that each step is given and gives
 back, in the same memory.  A step reads every weight once, so it takes as long as that: the table
@@ -146,9 +146,9 @@ def in_bits(params, bits):
     if bits == 32:
         return params
     tables = {name: params[name] for name in ("words", "places")}
-    if bits == 8:
-        return gc.quantize(params) | gc.quantize(tables, axis=1)
-    return short(params)
+    if bits == 16:
+        return short(params)
+    return gc.quantize(params, bits=bits) | gc.quantize(tables, axis=1, bits=bits)
 
 
 def short(tree):
@@ -163,7 +163,7 @@ def short(tree):
 def bytes_of(tree):
     if isinstance(tree, dict | list):
         return sum(map(bytes_of, tree.values() if isinstance(tree, dict) else tree))
-    return tree.nbytes if isinstance(tree, np.ndarray) else tree.numbers.nbytes + tree.scales.nbytes
+    return tree.nbytes
 
 
 # -- writing --------------------------------------------------------------------------------------
@@ -202,8 +202,8 @@ def reading_seconds(count):
     return sorted(times)[2]
 
 
-@click.command(help="A language model in GPT-2's shape writes, its weights in 32, 16 and 8 bits.")
-@click.option("--bits", type=click.Choice(["32", "16", "8", "all"]), default="all")
+@click.command(help="A language model in GPT-2's shape writes, its weights in 32 to 4 bits.")
+@click.option("--bits", type=click.Choice(["32", "16", "8", "4", "all"]), default="all")
 @click.option("--tokens", "count", type=click.IntRange(2), default=40, help="How many to write.")
 @click.option("--prompt", default="464 3290 318 257", help="Numbers of tokens (modulo all words).")
 @click.option("--weights", type=FILE, help="GPT-2's as safetensors; random ones otherwise.")
@@ -225,7 +225,7 @@ def main(bits, count, prompt, weights, temperature, seed, quick, as_json):
     except KeyError as missing:
         raise click.ClickException(f"{weights} has no array {missing}") from missing
     rows = []
-    for each in (32, 16, 8) if bits == "all" else (int(bits),):
+    for each in (32, 16, 8, 4) if bits == "all" else (int(bits),):
         params = in_bits(exact, each)
         step = writer(shape["heads"], "bf16" if each == 16 else "f32")
         write(step, params, shape, tokens, 2, seed, temperature)  # compiles

@@ -34,6 +34,7 @@ from graphc.ops.linalg import (
     einsum,  # noqa: F401
     exponential,  # noqa: F401
     factor,  # noqa: F401
+    few_bits,  # noqa: F401
     fourier,  # noqa: F401
     packing,  # noqa: F401
     polynomials,  # noqa: F401

@@ -1,7 +1,8 @@
-"""Weights in 8 bits: products, looked-up rows and trees of them, compiled or not."""
+"""Weights in few bits: products, looked-up rows and trees of them, compiled or not."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,29 +24,46 @@ def close(made: Any, wanted: Any) -> bool:
     )
 
 
+# Bits, how many numbers share a scale, and the part of the largest of them that may be lost.
+FORMS = [(8, None, 1 / 253), (8, 20, 1 / 253), (4, None, 1 / 8), (4, 8, 1 / 8)]
+
+
 @pytest.mark.parametrize("axis", [0, 1])
-@pytest.mark.parametrize("lead", [(), (1,), (2,), (3,), (64,), (2, 1), (0,)])
+@pytest.mark.parametrize("lead", [(), (1,), (2,), (3,), (64,), (300,), (2, 1), (0,)])
 def test_products_are_those_of_the_matrix_it_stands_for(axis: int, lead: tuple[int, ...]) -> None:
     w, x = normal(150, 130), normal(*lead, 150)
-    q = gc.quantize(w, axis=axis)
-    assert q.shape == (150, 130) and q.T.shape == (130, 150) and q.numbers.dtype == np.int8
-    dense = np.asarray(q.dense())
-    line = np.abs(w).max(axis=axis, keepdims=True)
-    assert (np.abs(dense - w) <= line / 253).all()
-    for run in (lambda x, q: x @ q, gc.compile(lambda x, q: x @ q)):
-        assert close(run(x, q), x @ dense)
     back = normal(*lead, 130)
-    assert close(gc.compile(lambda x, q: x @ q.T)(back, q), back @ dense.T)
+    for bits, group, most in FORMS[axis :: 1 if lead == (3,) else 2]:
+        q = gc.quantize(w, axis=axis, bits=bits, group=group)
+        assert q.shape == (150, 130) and q.T.shape == (130, 150) and q.bits == bits
+        dense = np.asarray(q.dense())
+        line = np.abs(w).max(axis=axis, keepdims=True)
+        assert (np.abs(dense - w) <= line * most).all()
+        for run in (lambda x, q: x @ q, gc.compile(lambda x, q: x @ q)):
+            assert close(run(x, q), x @ dense)
+        assert close(gc.compile(lambda x, q: x @ q.T)(back, q), back @ dense.T)
 
 
-def test_rows_of_a_table() -> None:
-    q = gc.quantize(normal(200, 96), axis=1)
+@pytest.mark.parametrize(("bits", "group"), [(8, None), (4, 32)])
+def test_rows_of_a_table(bits: int, group: int | None) -> None:
+    q = gc.quantize(normal(200, 96), axis=1, bits=bits, group=group)
     ids = np.array([[0, 7], [199, -1]])
     dense = np.asarray(q.dense())
     assert close(gc.compile(lambda q, ids: q[ids])(q, ids), dense[ids])
-    assert close(q[ids], dense[ids])
+    assert close(q[ids], dense[ids]) and close(q[3], dense[3])
     with pytest.raises(GraphError, match="axis=1"):
         q.T[ids]
+
+
+def test_a_matrix_of_few_bits_is_few_bytes_and_is_saved(tmp_path: Path) -> None:
+    w, x = normal(256, 160), normal(2, 256)
+    eight, four = (gc.quantize(w, bits=bits) for bits in (8, 4))
+    assert (eight.nbytes, four.nbytes) == (w.size + 4 * 160, w.size // 2 + 4 * w.size // 32)
+    model = gc.compile(lambda x: np.tanh(x @ four) @ eight.T)
+    model.save(str(tmp_path / "m.gir"), x)
+    assert (tmp_path / "m.safetensors").stat().st_size < 1.05 * (eight.nbytes + four.nbytes)
+    loaded = gc.load(str(tmp_path / "m.gir"))
+    assert close(loaded(x), np.tanh(x @ np.asarray(four.dense())) @ np.asarray(eight.dense()).T)
 
 
 def test_trees_keep_what_is_no_large_matrix() -> None:
@@ -64,8 +82,9 @@ def test_trees_keep_what_is_no_large_matrix() -> None:
     assert len(layer.compiles) == 1
 
 
-def test_gradients_by_what_it_multiplies() -> None:
-    q, x = gc.quantize(normal(140, 130)), normal(3, 140)
+@pytest.mark.parametrize("bits", [8, 4])
+def test_gradients_by_what_it_multiplies(bits: int) -> None:
+    q, x = gc.quantize(normal(140, 130), bits=bits), normal(3, 140)
     slope = gc.compile(gc.grad(lambda x, q: ((x @ q) ** 2).sum()))(x, q)
     dense = np.asarray(q.dense())
     assert close(slope, 2 * (x @ dense) @ dense.T)
@@ -78,6 +97,10 @@ def test_odd_matrices() -> None:
         gc.quantize(np.full((128, 128), np.nan, "f4"))
     with pytest.raises(GraphError, match="axis must be 0 or 1"):
         gc.quantize(normal(128, 128), axis=2)
+    with pytest.raises(GraphError, match="bits must be 8 or 4"):
+        gc.quantize(normal(128, 128), bits=3)
+    with pytest.raises(GraphError, match="a multiple of 8"):
+        gc.quantize(normal(128, 128), bits=4, group=12)
     huge = gc.quantize(np.full((128, 128), 3e38, "f4"))
     assert np.isfinite(np.asarray(huge.dense())).all()
     assert gc.quantize(np.empty((0, 9), "f4"), least=0).shape == (0, 9)

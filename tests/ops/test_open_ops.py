@@ -35,6 +35,7 @@ REFUSED = (
     "irfft",
     "lu",
     "lu_solve",
+    "packed_matmul",
     "rfft",
     "solve",
     "std",

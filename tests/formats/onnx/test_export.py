@@ -36,7 +36,7 @@ INEXPRESSIBLE = {
     *("sort_keys", "argsort_keys", "topk_keys", "fft", "rfft", "irfft", "qr", "svd", "svdvals"),
     *("eigh", "eigvalsh", "eig", "eigvals", "pinv", "least_squares", "expm"),
     *("all_reduce", "all_gather", "all_to_all", "reduce_scatter", "reduce_to", "to_all"),
-    *("sparse_matmul", "sparse_adjoint", "sparse_sampled"),
+    *("sparse_matmul", "sparse_adjoint", "sparse_sampled", "packed_matmul"),
 }
 
 

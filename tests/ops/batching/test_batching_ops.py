@@ -42,7 +42,7 @@ LOOPED = {
     "winograd_weight",
 }
 PARTLY = {"dynamic_update_slice", "fft", "irfft", "rfft", "searchsorted"}  # with some operands
-PARTLY |= {"sparse_adjoint", "sparse_matmul"}
+PARTLY |= {"packed_matmul", "sparse_adjoint", "sparse_matmul"}
 # Operands that stay in order.
 ORDERED = {"searchsorted": 0, "sparse_adjoint": 2, "sparse_matmul": 2, "sparse_sampled": 3}
 
