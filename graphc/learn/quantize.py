@@ -19,7 +19,7 @@ from graphc.learn.calibrate import calibrated
 from graphc.learn.trees import tree_map
 from graphc.ops.linalg.few_bits import LANES, WORD, packed, unpacked
 from graphc.ops.record.dims import shape_of
-from graphc.ops.record.value import Factor, common_element, emit, functions
+from graphc.ops.record.value import Factor, Value, common_element, emit, functions
 
 MANY_ROWS = 256  # a matrix that so many rows are multiplied with is widened first
 GROUP = 32  # weights of 4 bits that share a scale
@@ -80,14 +80,22 @@ class Quantized(Factor):
                 "a matrix quantized by columns has no rows to take",
                 hint="quantize it with axis=1, where rows are looked up",
             )
-        places = functions.where(rows < 0, rows + self.rows, rows)
+        places = self._places(rows)
         block, lane = functions.floor_divide(places, LANES), functions.remainder(places, LANES)
         lines, scales = (
             functions.reshape(part[block, :, lane], (-1, shape_of(part)[1], 1))
             for part in (self.words, self.scales)
         )
         made = unpacked(lines, scales, self.bits)[: self.width].T
-        return functions.reshape(made, (*shape_of(rows), self.width))
+        return functions.reshape(made, (*shape_of(places), self.width))
+
+    def _places(self, rows: Any) -> Any:
+        """Rows counted from the first one; those that are none are sent beyond the last block."""
+        if not isinstance(rows, Value):
+            return np.arange(self.rows)[rows]
+        places = functions.where(rows < 0, rows + self.rows, rows)
+        beyond = LANES * shape_of(self.words)[0]
+        return functions.where((places < 0) | (places >= self.rows), beyond, places)
 
     def __rmatmul__(self, x: Any) -> Any:
         """x @ q for x[..., K], f32[..., M]. Raises GraphError for an x of another depth."""

@@ -50,7 +50,13 @@ def test_rows_of_a_table(bits: int, group: int | None) -> None:
     ids = np.array([[0, 7], [199, -1]])
     dense = np.asarray(q.dense())
     assert close(gc.compile(lambda q, ids: q[ids])(q, ids), dense[ids])
-    assert close(q[ids], dense[ids]) and close(q[3], dense[3])
+    for rows in (ids, 3, [5, 6], slice(180, None, 3), dense[:, 0] > 0):
+        assert close(q[rows], dense[rows])
+    for row in (200, -201):
+        with pytest.raises(IndexError):
+            gc.compile(lambda q, ids: q[ids])(q, np.array([0, row]))
+        with pytest.raises(IndexError):
+            q[[row]]
     with pytest.raises(GraphError, match="axis=1"):
         q.T[ids]
 
