@@ -94,6 +94,8 @@ class Cutter:
         for node, demands in self.demands.items():
             if isinstance(node.op.lower, Contraction) and len(demands) > 1:
                 raise Uncuttable("a product is needed whole and in blocks")
+            if isinstance(node.op.lower, Reduction) and not all(blocks for blocks, _ in demands):
+                raise Uncuttable("a fold of whole rows is no part of a block of their columns")
         for param in self.blocks:
             if len(self.demands.get(param, ())) != 1 or not self.cut_of(param)[0]:
                 raise Uncuttable("a block is read as a whole")

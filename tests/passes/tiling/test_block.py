@@ -181,6 +181,20 @@ def test_complex_windows_lie_where_real_ones_do(small_cache: None) -> None:
         np.testing.assert_array_equal(gc.compile(counts)(c), counts(c))
 
 
+@pytest.mark.parametrize("sizes", ["exact", {"x": ("m", "n")}])
+def test_columns_of_rows_that_are_folded_whole_are_no_block(small_cache: None, sizes: Any) -> None:
+    """What was stored of a block of columns was its first one alone."""
+
+    def centred(x: Any) -> Any:
+        return (x / x.sum(1, keepdims=True)).mean(0), (x - x.max()).mean(0)
+
+    made = gc.compile(centred, sizes=sizes, threads=1)
+    for shape in ((65, 70), (3, 7), (40, 333)):
+        x = np.random.default_rng(0).uniform(1, 2, shape).astype("f4")
+        for got, expected in zip(made(x), centred(x), strict=True):
+            np.testing.assert_allclose(got, expected, rtol=1e-4)
+
+
 def test_what_is_read_backwards_is_read_whole(small_cache: None) -> None:
     def function(q: Any, k: Any) -> Any:
         return np.exp(q[::-1] @ k).sum(1)
