@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
 from graphc.codegen.llvm import scalar as llvm_scalar
+from graphc.codegen.llvm.loops import mask_of
 from graphc.codegen.llvm.module import FunctionWriter, Slot, neutral, widened
 from graphc.codegen.llvm.scalar import INSTRUCTIONS, MEMORY, TYPES, literal
-from graphc.codegen.llvm.vector_facts import Shape, Term, VectorFacts, split
+from graphc.codegen.llvm.vector_facts import Comb, Shape, Term, VectorFacts, split
 from graphc.ir.types import DType
-from graphc.loops.nest import Buffer, Expr, Register
+from graphc.loops.nest import Buffer, Expr, Register, Store
 
 if TYPE_CHECKING:
     from graphc.codegen.llvm.kernel import KernelWriter
@@ -137,7 +138,7 @@ class VectorWriter(FunctionWriter):
 
     def pointer(self, buffer: Buffer, index: Expr) -> str:
         """Where the elements of this vector begin; accesses a constant apart share an address."""
-        k, known = self.kernel, self.facts.known(index)
+        k, known, step = self.kernel, self.facts.known(index), self.facts.stride(index) or 1
         terms, constant = split(index)
         key = (buffer.index, frozenset(terms.items()))
         found = self.pointers.get(key)
@@ -146,22 +147,28 @@ class VectorWriter(FunctionWriter):
             with self.ahead() if known else nullcontext():
                 base = k.address(buffer, first)
             if not self.at.isdigit():
-                base = self.offset(buffer, base, self.at)
+                base = self.offset(buffer, base, self.times(self.at, step))
             found = base, constant
             if known:
                 self.pointers[key] = found
         base, origin = found
-        away = constant - origin + self.copy * self.lanes
-        away += int(self.at) if self.at.isdigit() else 0
+        away = constant - origin + self.copy * self.lanes * step
+        away += int(self.at) * step if self.at.isdigit() else 0
         return self.offset(buffer, base, str(away)) if away else base
 
     def offset(self, buffer: Buffer, base: str, count: str) -> str:
         kind = MEMORY[buffer.dtype.name]
         return self.kernel.emit(f"getelementptr inbounds {kind}, ptr {base}, i64 {count}")
 
+    def times(self, number: str, step: int) -> str:
+        return number if step == 1 else self.kernel.emit(f"mul nsw i64 {number}, {step}")
+
     def load(self, expr: Expr) -> str:
         k = self.kernel
         buffer = k.kernel.buffers[expr.data[0]]
+        if self.facts.stride(expr.args[0]) != 1:
+            self.comb(buffer, self.facts.comb(expr))
+            return self.values[expr]
         where, kind = self.pointer(buffer, expr.args[0]), self.kind(buffer.dtype, MEMORY)
         size, note = buffer.dtype.itemsize, k.access(buffer)
         if self.mask and not buffer.loose:
@@ -184,6 +191,101 @@ class VectorWriter(FunctionWriter):
             k.lines.append(f"  call void {name}({given}, {rest}){note}")
         else:
             k.lines.append(f"  store {given}, ptr {where}, align {size}{note}")
+
+    # -- memory of which iterations take what lies a few elements apart: rows of it, in vectors that
+    #    are shuffled
+    #
+    #    a0 a1 a2 a3  a4 a5 a6 a7      <->      a0 a2 a4 a6  a1 a3 a5 a7
+
+    def comb(self, buffer: Buffer, comb: Comb) -> None:
+        """Load all that is taken of a row."""
+        step, kind = comb.step, MEMORY[buffer.dtype.name]
+        where = self.pointer(buffer, comb.first.args[0])
+        masks = self.row_masks(step, comb.reach)
+        row = self.joined(kind, [self.part_of(buffer, where, n, m) for n, m in enumerate(masks)])
+        width = self.lanes << (step - 1).bit_length()
+        for tooth, expr in comb.teeth:
+            made = self.shuffled(kind, row, width, [tooth + step * n for n in range(self.lanes)])
+            if buffer.dtype.kind == "b":
+                made = self.emit(f"icmp ne i8 {made}, 0")
+            self.remember(expr, made)
+
+    def part_of(self, buffer: Buffer, where: str, number: int, mask: str) -> str:
+        """A vector of a row, if it is not cut off as a whole."""
+        k, kind = self.kernel, self.kind(buffer.dtype, MEMORY)
+        size, note = buffer.dtype.itemsize, k.access(buffer)
+        at = self.offset(buffer, where, str(number * self.lanes)) if number else where
+        if not mask:
+            return k.emit(f"load {kind}, ptr {at}, align {size}{note}")
+        name = f"@llvm.masked.load.{self.suffix(MEMORY[buffer.dtype.name])}.p0"
+        return k.emit(
+            f"call {kind} {name}(ptr {at}, i32 {size}, <{self.lanes} x i1> {mask},"
+            f" {kind} poison){note}"
+        )
+
+    def weave(self, stores: Sequence[Store], values: Sequence[str]) -> None:
+        """Store a row of which every element is given."""
+        k, buffer, lanes = self.kernel, stores[0].buffer, self.lanes
+        kind, size, step = MEMORY[buffer.dtype.name], buffer.dtype.itemsize, len(stores)
+        if buffer.dtype.kind == "b":
+            values = [self.emit(f"zext i1 {value} to i8") for value in values]
+        where, row = self.pointer(buffer, stores[0].index), self.joined(kind, values)
+        width = lanes << (step - 1).bit_length()
+        for number, mask in enumerate(self.row_masks(step, step)):
+            places = range(number * lanes, (number + 1) * lanes)
+            part = self.shuffled(kind, row, width, [p % step * lanes + p // step for p in places])
+            at = self.offset(buffer, where, str(number * lanes)) if number else where
+            given, note = f"{widened(kind, lanes)} {part}", k.access(buffer)
+            if mask:
+                name = f"@llvm.masked.store.{self.suffix(kind)}.p0"
+                rest = f"ptr {at}, i32 {size}, <{lanes} x i1> {mask}"
+                k.lines.append(f"  call void {name}({given}, {rest}){note}")
+            else:
+                k.lines.append(f"  store {given}, ptr {at}, align {size}{note}")
+
+    def joined(self, kind: str, parts: Sequence[str]) -> str:
+        """Vectors as one, of a power of two of elements."""
+        width, names = self.lanes, list(parts)
+        while len(names) > 1:
+            names += ["poison"] * (len(names) % 2)
+            places = ", ".join(f"i32 {n}" for n in range(2 * width))
+            pairs = zip(names[::2], names[1::2], strict=True)
+            given = (", ".join(widened(f"{kind} {x}", width) for x in pair) for pair in pairs)
+            names = [
+                self.kernel.emit(f"shufflevector {two}, <{2 * width} x i32> <{places}>")
+                for two in given
+            ]
+            width *= 2
+        return names[0]
+
+    def shuffled(self, kind: str, row: str, width: int, places: Sequence[int]) -> str:
+        """These elements of a vector that is so wide."""
+        wide, chosen = widened(kind, width), ", ".join(f"i32 {n}" for n in places)
+        return self.kernel.emit(
+            f"shufflevector {wide} {row}, {wide} poison, <{len(places)} x i32> <{chosen}>"
+        )
+
+    def row_masks(self, step: int, reach: int) -> list[str]:
+        """Which elements of each vector of a row there certainly are: up to the `reach` of the last
+        iteration."""
+        k, lanes = self.kernel, self.lanes
+        most, known = (lanes - 1) * step + reach, self.at.isdigit() and self.total.isdigit()
+        if self.mask and not known:
+            done = int(self.at) + self.copy * lanes if self.at.isdigit() else self.at
+            left = k.emit(f"sub nsw i64 {self.total}, {done}")
+            left = k.emit(f"add nsw i64 {self.times(left, step)}, {reach - step}")
+            left = k.emit(f"call i64 @llvm.smin.i64(i64 {left}, i64 {most})")
+            bits = k.emit(f"lshr i64 -1, {k.emit(f'sub nsw i64 64, {left}')}")
+            parts = [k.emit(f"lshr i64 {bits}, {n * lanes}") for n in range(step)]
+            parts = [k.emit(f"and i64 {part}, {(1 << lanes) - 1}") for part in parts]
+            return [mask_of(k, part, lanes) for part in parts]
+        count = most
+        if self.mask:
+            trips = int(self.total) - int(self.at) - self.copy * lanes
+            count = min(count, (trips - 1) * step + reach)
+        whole = count // lanes
+        known_bits = [str((1 << max(0, min(lanes, count - n * lanes))) - 1) for n in range(step)]
+        return ["" if n < whole else mask_of(k, b, lanes) for n, b in enumerate(known_bits)]
 
     # -- registers
 

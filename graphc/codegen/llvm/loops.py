@@ -71,18 +71,23 @@ def advanced(name: str, step: int, final: bool) -> list[str]:
 
 def lane_mask(w: FunctionWriter, total: str, at: str, lanes: int) -> str:
     """Which of so many lanes are iterations: those from `at`, of which there is one, to `total`."""
-    # The bits above the lanes are zero, too, in a register of which LLVM knows nothing: it widens
-    # the mask of a vector of less than 128 bits, and where mask registers run out it stores and
-    # loads sixteen bits for eight, with what lies above them.
     if at.isdigit() and total.isdigit():
-        bits = str((1 << min(lanes, int(total) - int(at))) - 1)
-        if lanes < 16:
-            bits = w.emit(f'call i64 asm "", "=r,0"(i64 {bits})')
-            bits = w.emit(f"trunc i64 {bits} to i{lanes}")
-        return w.emit(f"bitcast i{lanes} {bits} to <{lanes} x i1>")
+        return mask_of(w, str((1 << min(lanes, int(total) - int(at))) - 1), lanes)
     left = w.emit(f"sub nsw i64 {total}, {at}")
     left = w.emit(f"call i64 @llvm.smin.i64(i64 {left}, i64 {lanes})")
     bits = w.emit(f"lshr i64 -1, {w.emit(f'sub nsw i64 64, {left}')}")
+    if lanes < 64:
+        bits = w.emit(f"trunc i64 {bits} to i{lanes}")
+    return w.emit(f"bitcast i{lanes} {bits} to <{lanes} x i1>")
+
+
+def mask_of(w: FunctionWriter, bits: str, lanes: int) -> str:
+    """The mask of the lowest bits; those above are zero."""
+    # They stay zero in a register of which LLVM knows nothing: it widens the mask of a vector of
+    # less than 128 bits, and where mask registers run out it stores and loads sixteen bits for
+    # eight, with what lies above them.
+    if lanes < 16:
+        bits = w.emit(f'call i64 asm "", "=r,0"(i64 {bits})')
     if lanes < 64:
         bits = w.emit(f"trunc i64 {bits} to i{lanes}")
     return w.emit(f"bitcast i{lanes} {bits} to <{lanes} x i1>")

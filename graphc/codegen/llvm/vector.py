@@ -174,7 +174,11 @@ class VectorLoop(VectorWriter):
     def block(self, body: Sequence[Statement]) -> None:
         """Write statements, each for all copies, in a scope of their own."""
         outer = [set(values) for values in self.known]
+        runs = (self.facts.woven.get(id(s), ()) for s in body)
+        woven = {id(store) for run in runs for store in run[1:]}  # written with the first
         for statement in body:
+            if id(statement) in woven:
+                continue
             self.statement(statement)
             written = self.kernel.changes.writes(statement)
             for values in self.known:
@@ -191,6 +195,10 @@ class VectorLoop(VectorWriter):
             value = self.fixed(statement.condition)
             with self.ahead():
                 self.kernel.fail(value, statement.code)
+        elif run := self.facts.woven.get(id(statement)):
+            rows = [[self.value(store.value) for store in run] for _ in self.turns()]
+            for row, _ in zip(rows, self.turns(), strict=True):
+                self.weave(run, row)
         else:
             root = expressions(statement)[-1]
             values = [self.value(root) for _ in self.turns()]

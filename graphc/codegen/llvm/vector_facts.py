@@ -1,7 +1,8 @@
 """Which loops are written as vector instructions, and in what shape.
 
 A `vector` loop qualifies when every value it loads or stores lies side by side from one iteration
-to the next or in one place, and what it combines across iterations may be combined in any order.
+to the next, a few elements apart or in one place, and what it combines across iterations may be
+combined in any order.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ from graphc.record import record
 
 Term = Expr | Monomial  # what an index is a sum of
 _MASKS = 512  # vector bits from which on every instruction takes a mask
+_MOST_APART = 4  # elements from one iteration to the next
+_MOST_BITS = 64  # elements that are masked together
 
 
 @record(frozen=True)
@@ -43,6 +46,23 @@ class Shape:
     apart: bool = True
 
 
+@record(frozen=True)
+class Comb:
+    """Loads that take what lies `step` elements apart, out of one row of elements.
+
+    a[4*i + 1], a[4*i + 3]:     first a[4*i + 1], step 4, teeth at 0 and 2
+    """
+
+    first: Expr
+    step: int
+    teeth: tuple[tuple[int, Expr], ...]
+
+    @property
+    def reach(self) -> int:
+        """Elements of an iteration, up to the last one that is taken."""
+        return self.teeth[-1][0] + 1
+
+
 class VectorFacts:
     """What a vector loop looks like from one iteration to the next."""
 
@@ -55,6 +75,10 @@ class VectorFacts:
         self.carried: dict[int, str] = {}  # registers of outside, how they are combined
         self.weight = 0
         self.itemsize = 1
+        self.widest = 1  # elements from one iteration to the next
+        self.woven: dict[int, list[Store]] = {}  # stores that fill what lies between, by the first
+        self._combs: dict[Expr, Comb] = {}
+        self._apart: dict[object, list[tuple[int, Expr]]] = {}  # loads of the same but a constant
         self._variables = {s.variable for s in _inside(loop.body) if isinstance(s, For)}
         self._strides: dict[Expr, int | None] = {}
         self._known: dict[Expr, bool] = {}
@@ -115,7 +139,52 @@ class VectorFacts:
 
     def possible(self) -> bool:
         """Whether vector instructions can do all of the loop; counts them on the way."""
+        for loop in (self.loop, *_inside(self.loop.body)):
+            if isinstance(loop, For):
+                self._weave(loop.body)
         return all(self._allowed(s) for s in _inside(self.loop.body))
+
+    def _weave(self, body: list[Statement]) -> None:
+        """Find stores that follow one another in memory and fill what lies between iterations."""
+        start = 0
+        while start < len(body):
+            run = self._run(body[start:])
+            if len(run) > 1:
+                self.woven[id(run[0])] = run
+                self.widest = max(self.widest, len(run))
+            start += len(run)
+
+    def _run(self, body: list[Statement]) -> list[Store]:
+        first = body[0]
+        step = self.stride(first.index) if isinstance(first, Store) else None
+        run = [s for s in body[: step or 0] if isinstance(s, Store)]
+        if step is None or not 1 < step <= _MOST_APART or len(run) < step:
+            return [first]  # type: ignore[list-item]
+        assert isinstance(first, Store)
+        terms, constant = split(first.index)
+        fits = all(
+            s.buffer is first.buffer
+            and split(s.index) == (terms, constant + k)
+            and self.changes.writes(first).isdisjoint(self.changes.needs(s.value))
+            for k, s in enumerate(run)
+        )
+        return run if fits else [first]
+
+    def comb(self, load: Expr) -> Comb:
+        """The loads that are taken together with one whose elements lie apart."""
+        if load not in self._combs:
+            step = self.stride(load.args[0])
+            assert step is not None
+            others = sorted(self._apart[self._row(load)], key=lambda other: other[0])
+            while others:
+                start, first = others[0]
+                teeth = tuple((c - start, e) for c, e in others if c < start + step)
+                self._combs |= dict.fromkeys((e for _, e in teeth), Comb(first, step, teeth))
+                others = others[len(teeth) :]
+        return self._combs[load]
+
+    def _row(self, load: Expr) -> object:
+        return load.data, frozenset(split(load.args[0])[0].items())
 
     def _allowed(self, statement: Statement) -> bool:
         match statement:
@@ -129,7 +198,8 @@ class VectorFacts:
                 return self._combines(statement) and self._value(value)
             case Store(buffer=buffer, index=index, value=value):
                 self._counts(buffer.dtype.itemsize)
-                return self.stride(index) == 1 and self._value(value)
+                woven = any(statement in run for run in self.woven.values())
+                return (woven or self.stride(index) == 1) and self._value(value)
             case Fail(condition=condition):
                 return self._value(condition)
         return False
@@ -160,13 +230,24 @@ class VectorFacts:
         self._counts(1 if expr.op == "var" else expr.dtype.itemsize)
         match expr.op:
             case "load":
-                return self.stride(expr.args[0]) == 1
+                return self._loads(expr)
             case "reg":
                 return expr.data[0] in self.inner
             case "idiv" | "irem":  # no vector instruction: one division for each lane
                 return False
             case "call":
                 self.weight += tuned.call_weight
+        return True
+
+    def _loads(self, expr: Expr) -> bool:
+        step = self.stride(expr.args[0])
+        if step is None or not 1 <= step <= _MOST_APART:
+            return False
+        if step > 1:
+            constant = split(expr.args[0])[1]
+            self._apart.setdefault(self._row(expr), []).append((constant, expr))
+            self.widest = max(self.widest, step)
+            self.weight += 2 * step  # loads, their masks and what shuffles them
         return True
 
     def _counts(self, itemsize: int) -> None:
@@ -233,8 +314,11 @@ def shape_of(facts: VectorFacts, target: Target, count: int | None) -> Shape | N
     """How a loop that is `possible` is written; None if it is better left alone."""
     if count == 0:
         return None
-    lanes = min(target.lanes(facts.itemsize), tuned.most_lanes)
+    lanes = min(target.lanes(facts.itemsize), tuned.most_lanes, _MOST_BITS // facts.widest)
+    lanes = 1 << lanes.bit_length() - 1
     masks = target.vector_bits >= _MASKS
+    if facts.widest > 1 and not masks:
+        return None
     if count is not None and count < lanes:
         lanes = 1 << max(1, (count - 1).bit_length())
     if (

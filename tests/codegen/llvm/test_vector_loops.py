@@ -149,13 +149,57 @@ def test_the_number_of_an_iteration_is_a_value(target: targets.Target) -> None:
     same(Kernel("k0", (sink,), 0, b.body), [np.zeros(90, np.float32)], target)
 
 
-def test_loops_of_other_strides_are_left_to_llvm() -> None:
-    b = Scalars()
-    source, sink = Buffer(0, F32, 96, "in"), Buffer(1, F32, 32, "out")
-    with b.loop(32, "vector") as i:
-        b.store(sink, i, b.load(source, b.mul(i, b.integer(3))))
-    text = llvm.emit(Kernel("k0", (source, sink), 0, b.body), HOST)
-    assert targets.LEFT in text
+@pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS)
+@pytest.mark.parametrize("dtype", [F32, F64, F16, I8, BOOL])
+def test_elements_that_lie_a_few_apart(dtype: DType, target: targets.Target) -> None:
+    """Rows of them, of which some are taken and all are stored; nothing behind is touched."""
+    some = np.random.default_rng(0)
+    for step, known in ((2, True), (3, True), (4, True), (2, False), (3, False), (4, False)):
+        count = int(some.integers(1, 70))
+        teeth = sorted(some.choice(np.arange(step + 2), 3, replace=False).tolist())
+        b = Scalars()
+        length = Buffer(0, I64, 1, "in")
+        source = Buffer(1, dtype, (count - 1) * step + teeth[-1] + 1, "in")
+        sink = Buffer(2, dtype, count * step + 8, "out")
+        stop = b.integer(count) if known else b.load(length, 0)
+        with b.loop(stop, "vector") as i:
+            taken = [b.load(source, b.affine([(i, step)], tooth)) for tooth in teeth]
+            for k in range(step):
+                value = taken[k % 3]
+                b.store(sink, b.affine([(i, step)], k + 3), value)
+        kernel = Kernel("k0", (length, source, sink), 0, b.body)
+        data = some.integers(0, 2, source.size).astype(dtype.numpy)
+        arrays = [np.array([count]), data, np.ones(sink.size, dtype.numpy)]
+        if target is HOST and target.vector_bits == 512:
+            same(kernel, arrays, target)
+        else:  # without masks they are left to LLVM
+            got = fresh(arrays)
+            assert by_llvm(kernel, target=target)(got, 0, 1) == 0
+            expected = fresh(arrays)
+            Evaluator(kernel, expected, ()).run(0, 1)
+            assert same_numbers(expected[2], got[2], dtype)
+
+
+def test_loops_of_wide_strides_and_of_stores_with_gaps_are_left_to_llvm() -> None:
+    for step, apart in ((5, 1), (1, 2)):
+        b = Scalars()
+        source, sink = Buffer(0, F32, 160, "in"), Buffer(1, F32, 64, "out")
+        with b.loop(32, "vector") as i:
+            b.store(sink, i * apart, b.load(source, i * step))
+        text = llvm.emit(Kernel("k0", (source, sink), 0, b.body), HOST)
+        assert targets.LEFT in text
+
+
+def test_rows_are_read_up_to_the_last_element_that_is_taken() -> None:
+    """The page behind the array is closed."""
+    area = mmap.mmap(-1, 2 * mmap.PAGESIZE)
+    start = ctypes.addressof(ctypes.c_char.from_buffer(area))
+    closed = ctypes.c_void_p(start + mmap.PAGESIZE)
+    assert ctypes.CDLL(None).mprotect(closed, mmap.PAGESIZE, 0) == 0
+    for dtype, step, count in ((np.float32, 2, 16), (np.float32, 4, 33), (np.float64, 3, 9)):
+        size = np.dtype(dtype).itemsize * ((count - 1) * step + 1)
+        x = np.frombuffer(area, dtype, (count - 1) * step + 1, mmap.PAGESIZE - size)
+        assert not np.any(gc.compile(lambda x, step=step: x[::step] + 0)(x))
 
 
 def test_registers_that_are_read_on_the_way_keep_their_order() -> None:
