@@ -5,8 +5,13 @@ back, in the same memory.  A step reads every weight once, so it takes as long a
 compares it with reading as many bytes.  Weights are random unless a file has some: the text is
 numbers of tokens.
 
+With `--draft` the same weights in fewer bits guess what comes next, and the model looks at several
+guesses at once, which takes as long as at one.  The noise that draws a token is that of its place,
+so that the text is the same as without: a guess is right where both models draw the same.
+
     python examples/gpt.py                                # 124 million weights
-    python examples/gpt.py --bits 8 --tokens 100
+    python examples/gpt.py --bits 8 --tokens 100 --batch 8
+    python examples/gpt.py --bits 32 --draft 4
     python examples/gpt.py --weights model.safetensors --prompt "464 3290 318"
 """
 
@@ -43,39 +48,73 @@ def dense(x, p):
 
 
 def attend(x, p, memory, start, heads):
-    """Attention of the new rows x[t, width] to all so far; the keys and values join the memory."""
-    count, width = x.shape
+    """Attention of the new rows x[batch, t, width] to all so far; keys and values join memory."""
+    batch, count, width = x.shape
     parts = np.split(dense(x, p["qkv"]), 3, axis=-1)
-    q, k, v = (part.reshape(count, heads, width // heads).swapaxes(0, 1) for part in parts)
-    keys = gc.dynamic_update_slice(memory["keys"], k, (0, start, 0))
-    values = gc.dynamic_update_slice(memory["values"], v, (0, start, 0))
-    seen = np.arange(keys.shape[1]) <= (start + np.arange(count))[:, None]
-    made = gc.attention(q, keys, values, mask=seen).swapaxes(0, 1).reshape(count, width)
+    q, k, v = (part.reshape(batch, count, heads, -1).swapaxes(1, 2) for part in parts)
+    keys = gc.dynamic_update_slice(memory["keys"], k, (0, 0, start, 0))
+    values = gc.dynamic_update_slice(memory["values"], v, (0, 0, start, 0))
+    seen = np.arange(keys.shape[2]) <= (start + np.arange(count))[:, None]
+    made = gc.attention(q, keys, values, mask=seen).swapaxes(1, 2).reshape(batch, count, width)
     return dense(made, p["out"]), {"keys": keys, "values": values}
 
 
-def scores(params, cache, tokens, start, heads):
-    """Scores of the token after tokens[t], which begin at position `start`; and the new cache."""
-    x = params["words"][tokens] + params["places"][start + np.arange(tokens.shape[0])]
+def scores(params, cache, tokens, start, heads, last=1):
+    """Scores of what follows each of the last of tokens[batch, t], which begin at position `start`;
+    and the new cache."""
+    x = params["words"][tokens] + params["places"][start + np.arange(tokens.shape[1])]
     made = []
     for p, memory in zip(params["layers"], cache):
         attended, memory = attend(layer_norm(x, p["norm1"]), p, memory, start, heads)
         x = x + attended
         x = x + dense(gelu(dense(layer_norm(x, p["norm2"]), p["up"])), p["down"])
         made.append(memory)
-    return layer_norm(x[-1:], params["norm"]) @ params["words"].T, made
+    return layer_norm(x[:, -last:], params["norm"]) @ params["words"].T, made
+
+
+def draw(made, key, start, temperature):
+    """A token for each of the scores made[batch, t, words], out of the likeliest ones.  The noise
+    of a token depends on nothing but the text it is in, its position and its number."""
+    best, places = gc.topk(made, 40)
+    batch, count, kept = best.shape
+    row, column = np.divmod(np.arange(batch * count * kept) // kept, count)
+
+    def noise(row, position, token):
+        mixed = gc.random.fold_in(gc.random.fold_in(key, row), position)
+        mixed = gc.random.fold_in(mixed, token)
+        return gc.random.gumbel(mixed, ())
+
+    drawn = gc.vmap(noise)(row, start + column, places.reshape(-1)).reshape(best.shape)
+    first = np.argmax(best / temperature + drawn, axis=-1)[..., None]
+    return np.take_along_axis(places, first, axis=-1)[..., 0].astype(np.int32)
 
 
 def writer(heads, precision):
-    """The compiled step: the next token, drawn from the likeliest ones, and the cache."""
+    """The compiled step: the next token of each text, and the cache."""
 
     def step(params, cache, tokens, start, key, temperature):
         made, cache = scores(params, cache, tokens, start, heads)
-        best, places = gc.topk(made[0], 40)
-        drawn = gc.random.categorical(key, best / temperature)
-        return places[drawn].astype(np.int32)[None], cache
+        return draw(made, key, start + tokens.shape[1] - 1, temperature), cache
 
     return gc.compile(step, donate="cache", precision=precision, sizes="exact")
+
+
+def guesser(heads, ahead):
+    """The compiled step with a draft: tokens[1, ahead + 1], how many of them hold, the caches."""
+
+    def step(params, draft, caches, tokens, start, key, temperature):
+        cache, drafted = caches
+        given = [tokens]
+        for k in range(ahead + 1):  # the last one is not drawn: it joins the cache of the draft
+            made, drafted = scores(draft, drafted, given[k], start + k, heads)
+            given.append(draw(made, key, start + k, temperature))
+        tokens = np.concatenate(given[:-1], axis=1)
+        made, cache = scores(params, cache, tokens, start, heads, last=ahead + 1)
+        drawn = draw(made, key, start, temperature)
+        right = np.cumprod((drawn[0, :-1] == tokens[0, 1:]).astype(np.int32))
+        return drawn, right.sum() + 1, (cache, drafted)
+
+    return gc.compile(step, donate="caches", sizes="exact")
 
 
 # -- its weights ----------------------------------------------------------------------------------
@@ -169,26 +208,60 @@ def bytes_of(tree):
 # -- writing --------------------------------------------------------------------------------------
 
 
-def empty_cache(shape):
-    half = (shape["heads"], shape["length"], shape["width"] // shape["heads"])
+def empty_cache(shape, length, batch=1):
+    half = (batch, shape["heads"], length, shape["width"] // shape["heads"])
     return [
         {"keys": np.zeros(half, np.float32), "values": np.zeros(half, np.float32)}
         for _ in range(shape["layers"])
     ]
 
 
+def room(prompt, count):
+    """Positions of a cache that a text fits into, in whole blocks."""
+    return -(-(prompt.shape[1] + count) // 64) * 64
+
+
 def write(step, params, shape, prompt, count, seed, temperature):
-    """The tokens after a prompt, seconds of the prompt and of each token after it."""
-    cache = empty_cache(shape)
+    """The tokens after prompt[batch, t], seconds of the prompt and of each token after it."""
+    cache = empty_cache(shape, room(prompt, count), len(prompt))
+    key, heat = gc.random.key(seed), np.float32(temperature)
     tokens, position, text, seconds = prompt, 0, [], []
-    for number in range(count):
+    for _ in range(count):
         began = time.perf_counter()
-        key = gc.random.key(seed + number)
-        position, given = position + len(tokens), (np.int32(position), key, np.float32(temperature))
-        tokens, cache = step(params, cache, tokens, *given)
+        given, position = np.int32(position), position + tokens.shape[1]
+        tokens, cache = step(params, cache, tokens, given, key, heat)
         seconds.append(time.perf_counter() - began)
-        text.append(int(tokens[0]))
-    return text, seconds
+        text.append(np.asarray(tokens)[:, 0])
+    return np.stack(text, axis=1), seconds
+
+
+def write_ahead(steps, models, shape, prompt, count, seed, temperature, ahead):
+    """The same text, by a model and the draft of it: tokens, seconds of all, and of how many steps.
+
+    `steps` are those of `writer` and `guesser`."""
+    first, guess = steps
+    key, heat = gc.random.key(seed), np.float32(temperature)
+    starts = [
+        first(
+            each,
+            empty_cache(shape, room(prompt, count + ahead + 1)),
+            prompt,
+            np.int32(0),
+            key,
+            heat,
+        )
+        for each in models
+    ]
+    tokens, caches = starts[0][0], tuple(cache for _, cache in starts)
+    text, seconds = [int(tokens[0, 0])], []
+    while len(text) < count:
+        began = time.perf_counter()
+        place = np.int32(prompt.shape[1] + len(text) - 1)
+        drawn, right, caches = guess(*models, caches, tokens, place, key, heat)
+        seconds.append(time.perf_counter() - began)
+        text += np.asarray(drawn)[0, : int(right)].tolist()
+        tokens = np.array([text[-1:]], np.int32)
+    return text[:count], sum(seconds) * (count - 1) / (len(text) - 1), len(seconds)
 
 
 def reading_seconds(count):
@@ -202,47 +275,91 @@ def reading_seconds(count):
     return sorted(times)[2]
 
 
+def measured(exact, bits, shape, prompt, options):
+    """What the table says of a model, its weights in so many bits."""
+    params = in_bits(exact, bits)
+    step = writer(shape["heads"], "bf16" if bits == 16 else "f32")
+    write(step, params, shape, prompt, 2, *options[1:])  # compiles
+    text, seconds = write(step, params, shape, prompt, *options)
+    token = sorted(seconds[1:])[len(seconds) // 2 - 1]
+    return {
+        "bits": bits,
+        "megabytes": bytes_of(params) / 1e6,
+        "prompt_ms": seconds[0] * 1e3,
+        "token_ms": token * 1e3,
+        "share_of_reading_rate": reading_seconds(bytes_of(params)) / token,
+        "text": text[0].tolist(),
+    }
+
+
+def with_draft(exact, bits, draft, ahead, shape, prompt, options):
+    """What the table says of a model whose tokens the same weights in fewer bits guess."""
+    models = in_bits(exact, bits), in_bits(exact, draft)
+    steps = writer(shape["heads"], "f32"), guesser(shape["heads"], ahead)
+    write_ahead(steps, models, shape, prompt, ahead + 2, *options[1:], ahead)  # compiles
+    text, seconds, calls = write_ahead(steps, models, shape, prompt, *options, ahead)
+    token = seconds / (len(text) - 1)
+    return {"token_ms": token * 1e3, "tokens_per_step": (len(text) - 1) / calls, "text": text}
+
+
+def shown(rows, batch):
+    click.echo("bits      MB   prompt ms   step ms   tokens/s   share of the reading rate")
+    for row in rows:
+        token = row["token_ms"]
+        click.echo(
+            f"{row['bits']:4} {row['megabytes']:7.0f} {row['prompt_ms']:11.1f} {token:9.2f}"
+            f" {1e3 * batch / token:10.1f} {row['share_of_reading_rate']:15.0%}"
+        )
+        if guessed := row.get("draft"):
+            click.echo(
+                f"     with a draft: {guessed['token_ms']:.2f} ms a token,"
+                f" {guessed['tokens_per_step']:.1f} tokens a step"
+            )
+    click.echo(f"text: {' '.join(map(str, rows[0]['text'][:12]))} ...")
+
+
+def prompt_of(text, shape, count, batch):
+    """The numbers of tokens in a text, once for each of the texts to be written."""
+    try:
+        tokens = [int(word) % shape["words"] for word in text.split()]
+    except ValueError as error:
+        raise click.BadParameter("a prompt is numbers of tokens", param_hint="--prompt") from error
+    if not 1 <= len(tokens) <= shape["length"] - count:
+        raise click.ClickException(f"prompt and text must fit into {shape['length']} tokens")
+    return np.array([tokens] * batch, np.int32)
+
+
 @click.command(help="A language model in GPT-2's shape writes, its weights in 32 to 4 bits.")
 @click.option("--bits", type=click.Choice(["32", "16", "8", "4", "all"]), default="all")
 @click.option("--tokens", "count", type=click.IntRange(2), default=40, help="How many to write.")
+@click.option("--batch", type=click.IntRange(1, 64), default=1, help="Texts at a time.")
+@click.option("--draft", type=click.Choice(["8", "4"]), help="Guess with so many bits.")
+@click.option("--ahead", type=click.IntRange(1, 8), default=3, help="Guesses at a time.")
 @click.option("--prompt", default="464 3290 318 257", help="Numbers of tokens (modulo all words).")
 @click.option("--weights", type=FILE, help="GPT-2's as safetensors; random ones otherwise.")
 @click.option("--temperature", type=click.FloatRange(1e-3), default=0.8)
 @click.option("--seed", type=int, default=0)
 @click.option("--quick", is_flag=True, help="A small model.")
 @click.option("--json", "as_json", is_flag=True)
-def main(bits, count, prompt, weights, temperature, seed, quick, as_json):
+def main(bits, count, batch, draft, ahead, prompt, weights, temperature, seed, quick, as_json):
     shape = QUICK if quick else FULL
-    try:
-        tokens = np.array([int(word) % shape["words"] for word in prompt.split()], np.int32)
-    except ValueError as error:
-        raise click.BadParameter("a prompt is numbers of tokens", param_hint="--prompt") from error
-    if not 1 <= len(tokens) <= shape["length"] - count:
-        raise click.ClickException(f"prompt and text must fit into {shape['length']} tokens")
+    if draft and batch > 1:
+        raise click.ClickException("a draft guesses for one text: leave out --batch")
+    tokens = prompt_of(prompt, shape, count + ahead, batch)
     rng = np.random.default_rng(seed)
     try:
         exact = stored_weights(weights, shape) if weights else random_weights(shape, rng)
     except KeyError as missing:
         raise click.ClickException(f"{weights} has no array {missing}") from missing
-    rows = []
+    rows, options = [], (count, seed, temperature)
     for each in (32, 16, 8, 4) if bits == "all" else (int(bits),):
-        params = in_bits(exact, each)
-        step = writer(shape["heads"], "bf16" if each == 16 else "f32")
-        write(step, params, shape, tokens, 2, seed, temperature)  # compiles
-        text, seconds = write(step, params, shape, tokens, count, seed, temperature)
-        token = sorted(seconds[1:])[len(seconds) // 2 - 1]
-        share = reading_seconds(bytes_of(params)) / token
-        rows.append((each, bytes_of(params) / 1e6, seconds[0] * 1e3, token * 1e3, share, text))
+        rows.append(measured(exact, each, shape, tokens, options))
+        if draft and each in (32, 8) and each > int(draft):
+            rows[-1]["draft"] = with_draft(exact, each, int(draft), ahead, shape, tokens, options)
     if as_json:
-        names = ("bits", "megabytes", "prompt_ms", "token_ms", "share_of_reading_rate", "text")
-        click.echo(json.dumps([dict(zip(names, row)) for row in rows]))
-        return
-    click.echo("bits      MB   prompt ms   token ms   tokens/s   share of the reading rate")
-    for each, size, first, token, share, _ in rows:
-        click.echo(
-            f"{each:4} {size:7.0f} {first:11.1f} {token:10.2f} {1e3 / token:10.1f} {share:15.0%}"
-        )
-    click.echo(f"text: {' '.join(map(str, rows[0][-1][:12]))} ...")
+        click.echo(json.dumps(rows))
+    else:
+        shown(rows, batch)
 
 
 if __name__ == "__main__":

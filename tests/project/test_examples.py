@@ -175,15 +175,27 @@ def test_a_cache_gives_the_scores_of_the_whole_text(monkeypatch: pytest.MonkeyPa
     monkeypatch.syspath_prepend(str(ROOT / "examples"))
     gpt = importlib.import_module("gpt")
     shape, rng = gpt.QUICK, np.random.default_rng(0)
-    exact, text = gpt.random_weights(shape, rng), rng.integers(0, 600, 9).astype(np.int32)
+    exact, text = gpt.random_weights(shape, rng), rng.integers(0, 600, (2, 9)).astype(np.int32)
     step = gc.compile(gpt.scores, static="heads", sizes="exact")
-    (whole, _) = step(exact, gpt.empty_cache(shape), text, np.int32(0), shape["heads"])
+    (whole, _) = step(exact, gpt.empty_cache(shape, 9, 2), text, np.int32(0), shape["heads"])
     for bits, most in ((32, 1e-5), (16, 0.02), (8, 0.03), (4, 0.4)):
-        params, cache = gpt.in_bits(exact, bits), gpt.empty_cache(shape)
+        params, cache = gpt.in_bits(exact, bits), gpt.empty_cache(shape, 9, 2)
         for first, stop in ((0, 4), *((k, k + 1) for k in range(4, 9))):
             position = np.int32(first)
-            made, cache = step(params, cache, text[first:stop], position, shape["heads"])
+            made, cache = step(params, cache, text[:, first:stop], position, shape["heads"])
         assert np.abs(made - whole).max() < most * np.abs(whole).max()
+
+
+def test_a_draft_changes_no_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "examples"))
+    gpt = importlib.import_module("gpt")
+    shape, prompt = gpt.QUICK, np.array([[3, 1, 4]], np.int32)
+    exact = gpt.random_weights(shape, np.random.default_rng(2))
+    steps = gpt.writer(shape["heads"], "f32"), gpt.guesser(shape["heads"], 2)
+    plain, _ = gpt.write(steps[0], exact, shape, prompt, 12, 5, 0.8)
+    models = exact, gpt.in_bits(exact, 8)
+    text, _, calls = gpt.write_ahead(steps, models, shape, prompt, 12, 5, 0.8, 2)
+    assert text == plain[0].tolist() and 4 <= calls < 11
 
 
 # ------------------------------------------------------------------------------------ learning
