@@ -32,6 +32,8 @@ DEFAULTS = {
     "dimension_factors": 64,
     # nodes that the gradient pass may make in place of one: nested gradients grow exponentially
     "gradient_growth": 100,
+    # nodes of a pipeline's region times its chunks, each of which becomes a few nodes
+    "pipelined_nodes": 250_000,
     # kernels that one compilation makes: each costs about 10 ms
     "kernels": 2_000,
     # scratch memory of a kernel on each thread, beside 16 times its operands and results
@@ -53,6 +55,7 @@ MEANING = {
     "dimension_terms": "terms of a dimension",
     "dimension_factors": "symbols multiplied in a dimension",
     "gradient_growth": "nodes made by gradients for each node of the graph",
+    "pipelined_nodes": "nodes of all chunks of a pipeline together",
     "kernels": "different kernels of one compilation",
     "scratch_bytes": "bytes of scratch memory beside 16 times the operands and results of a kernel",
     "stack_bytes": "bytes of the stacks of loops in `graphc run`",

@@ -40,6 +40,7 @@ class Traits:
     asks_gradient    stands for derivatives of its region
     custom_gradient  its second region is the derivative of the first
     lanes            runs its region once for each slice of some operands, all at once
+    in_stages        runs its regions on chunks of a batch, cut into stages on several devices
 
     Messages and stacks:
     send, recv       the two ends of a channel
@@ -84,6 +85,7 @@ class Traits:
     asks_gradient: bool = False
     custom_gradient: bool = False
     lanes: bool = False
+    in_stages: bool = False
     send: bool = False
     recv: bool = False
     collective: bool = False

@@ -155,6 +155,12 @@ def no_gradients(value: Graph | Program) -> None:
     )
 
 
+def no_pipelines(value: Graph | Program) -> None:
+    every_node(
+        graphs_of(value), "%{node.id} is still in stages", lambda n: not n.op.traits.in_stages
+    )
+
+
 def no_lanes(value: Graph | Program) -> None:
     every_node(graphs_of(value), "%{node.id} still runs lanes", lambda n: not n.op.traits.lanes)
 

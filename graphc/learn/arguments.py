@@ -51,6 +51,12 @@ def optimiser_of(optimizer: Any, who: str) -> Optimiser:
     return optimizer
 
 
+def one_of(chosen: Any, known: Sequence[str], what: str) -> None:
+    """Refuse what is none of the known words. Raises GraphError."""
+    if chosen not in known:
+        raise refuse(f"{what} {', '.join(known)}, not {chosen!r:.80}")
+
+
 def ways_of(combine: Any, known: Sequence[str]) -> tuple[str, ...]:
     """How results are combined: one way, or several. Raises GraphError for another."""
     ways = (combine,) if isinstance(combine, str) else combine

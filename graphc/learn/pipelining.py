@@ -19,12 +19,22 @@ from graphc.config import Config
 from graphc.errors import GraphError
 from graphc.frontend.compile.decorator import CompiledFunction
 from graphc.frontend.compile.signature import Literals
-from graphc.frontend.trace.placement import device
 from graphc.frontend.trace.tree import flatten, unflatten
 from graphc.frontend.transforms.on_arrays import NUMBERS
-from graphc.frontend.transforms.piped import Options, Piece, Piped, Planned, Schedule, chosen, piped
+from graphc.frontend.transforms.piped import (
+    BALANCES,
+    CHECKPOINTS,
+    Options,
+    Piece,
+    Piped,
+    Planned,
+    Schedule,
+    chosen,
+    piped,
+    planned,
+)
 from graphc.frontend.transforms.piped import schedule as schedule
-from graphc.learn.arguments import team, ways_of
+from graphc.learn.arguments import one_of, team, ways_of
 from graphc.learn.batches import combined, cut_rows, rows_of, sizes
 from graphc.ops.random.random import fold_in
 from graphc.ops.record.value import current
@@ -41,17 +51,32 @@ class Pipeline:
     `planned` is what the last trace has decided, and its timeline by the cost model.
     """
 
-    planned: Planned | None = None
-
     def __init__(
-        self, function: Callable[..., Any], chunks: int, ways: tuple[str, ...], options: Options
+        self,
+        function: Callable[..., Any],
+        chunks: int,
+        ways: tuple[str, ...],
+        options: Options,
+        has_aux: bool,
     ) -> None:
         self.function = function
         self.chunks = chunks
         self.ways = ways
         self.options = options
+        self.has_aux = has_aux
         self.__name__ = f"piped_{getattr(function, '__name__', 'function')}"
         self._compiled: Any = None
+        self._last: tuple[Piped, Sequence[Any]] | None = None
+        self._planned: Planned | None = None
+
+    @property
+    def planned(self) -> Planned | None:
+        """Made when it is asked for: tracing need not wait for it."""
+        if self._planned is None and self._last is not None:
+            made, found = self._last
+            config = Config.create(devices=self.options.groups[0])
+            self._planned = replace(planned(made.region, made.attrs, config), choices=found)
+        return self._planned
 
     def __call__(self, params: Any, batch: Any, *rest: Any, **named: Any) -> Any:
         if current() is None:
@@ -78,8 +103,8 @@ class Pipeline:
                 weight = length / rows if rows and self.ways[0] == "mean" else 1.0
                 pieces.append(Piece(call(start, length, len(pieces)), length, weight, group))
                 start += length
-        made = piped(self.function, pieces, options)
-        self.planned = replace(made.planned, choices=found)
+        made = piped(self.function, pieces, options, self.has_aux)
+        self._last, self._planned = (made, found), None
         value = self._combined(made, [piece.rows / rows if rows else 1.0 for piece in pieces])
         return (value, made.gradients) if self.options.trains else value
 
@@ -93,7 +118,7 @@ class Pipeline:
         length = sizes(whole, self.chunks)[0]
         share = length / whole if whole else 1.0
         first = call(0, length, 0)
-        found = chosen(self.function, first, share, max(whole, 1), self.options)
+        found = chosen(self.function, first, share, max(whole, 1), self.options, self.has_aux)
         best = found[0]
         options = replace(
             self.options,
@@ -112,16 +137,15 @@ class Pipeline:
         return {**named, "key": fold_in(named["key"], number)}
 
     def _combined(self, made: Piped, shares: Sequence[float]) -> Any:
-        """The results of the batch, out of those of all chunks, on the device of the last stage."""
-        with device(made.last):
-            if not self.options.trains:
-                return _over_chunks(made.results, self.ways[0], shares)
-            values, extras = zip(*made.results)
-            value = _over_chunks(values, self.ways[0], shares)
-            if not self.options.has_aux:
-                return value
-            leaves, tree = flatten(_over_chunks(extras, self.ways[-1], shares))
-            return value, unflatten(tree, [made.whole.get(k, x) for k, x in enumerate(leaves)])
+        """The results of the batch, out of those of all chunks."""
+        if not self.options.trains:
+            return _over_chunks(made.results, self.ways[0], shares)
+        values, extras = zip(*made.results)
+        value = _over_chunks(values, self.ways[0], shares)
+        if not self.has_aux:
+            return value
+        leaves, tree = flatten(_over_chunks(extras, self.ways[-1], shares))
+        return value, unflatten(tree, [made.whole.get(k, x) for k, x in enumerate(leaves)])
 
 
 def _left_alone(argument: str) -> tuple[type, ...]:
@@ -186,13 +210,16 @@ def pipeline(
         raise GraphError("pipeline takes one device or more, and one chunk or more")
     if gradients and (len(ways) > 2 or ways[0] == "concatenate"):
         raise GraphError("a value with gradients is combined by mean or sum, and aux by one way")
+    one_of(checkpoint, CHECKPOINTS, "checkpoint is")
+    one_of(balance, BALANCES, "stages are balanced by")
     names = _stages(stages)
     if not isinstance(memory_limit, int | float | np.number | None) or not (memory_limit or 1) > 0:
         raise GraphError(f"memory_limit is a number of bytes, not {memory_limit!r:.80}")
     if memory_limit is not None and not gradients:
         raise GraphError("memory_limit is for pipelines with gradients")
-    options = Options(groups, schedule, checkpoint, balance, names, has_aux, gradients)
-    return Pipeline(function, chunks, ways, replace(options, memory_limit=memory_limit))
+    options = Options(groups, schedule, checkpoint, balance, names, gradients)
+    options = replace(options, memory_limit=memory_limit)
+    return Pipeline(function, chunks, ways, options, has_aux)
 
 
 def _is_count(number: Any) -> bool:

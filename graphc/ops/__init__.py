@@ -18,6 +18,7 @@ from graphc.ops.control import (
     control,  # noqa: F401
     custom,  # noqa: F401
     outside,  # noqa: F401
+    pipelined,  # noqa: F401
     resource,  # noqa: F401
     stacks,  # noqa: F401
     state,  # noqa: F401

@@ -3,8 +3,8 @@
 `STAGES` lists every rewrite in order, what it runs on and what holds from there on; those
 predicates are checked again after every later stage, so an error names the pass that broke it.
 
-A stage is named by what it does, in a verb or in the field's own word (`cse`, `remat`); the first
-three by what they settle: `trace`, `state`, `gradient`.
+A stage is named by what it does, in a verb or in the field's own word (`cse`, `remat`); three of
+the first by what they settle: `trace`, `state`, `gradient`.
 """
 
 from __future__ import annotations
@@ -68,6 +68,7 @@ from graphc.passes.normalise.trace import trace
 from graphc.passes.normalise.trim import trim
 from graphc.passes.normalise.vmap import vmap
 from graphc.passes.normalise.write_through import write_through
+from graphc.passes.pipelining.expand_pipelines import expand_pipelines
 from graphc.passes.placement.constrain import constrain
 from graphc.passes.placement.place import place
 from graphc.passes.reasons import collecting
@@ -128,6 +129,7 @@ def cycle(*stages: Stage) -> Iterator[Stage]:
 
 STAGES = (
     Stage(trace),
+    Stage(expand_pipelines, Over.REGIONS, ensures=(verify.no_pipelines,)),
     Stage(state, ensures=(state_is_threaded,)),
     *cycle(
         Stage(gradient, ensures=(verify.no_gradients,)), Stage(vmap, ensures=(verify.no_lanes,))

@@ -30,6 +30,7 @@ from graphc.ops.autodiff.vjp import tupled
 from graphc.passes.normalise.gradient import gradient
 from graphc.passes.normalise.state import state
 from graphc.passes.normalise.vmap import vmap
+from graphc.passes.pipelining.expand_pipelines import expand_pipelines
 from graphc.record import replace
 from graphc.runtime.call.execute import Executable
 from graphc.runtime.call.open import Shapes
@@ -112,7 +113,8 @@ def counts_of(so_far: Traced, config: Config, arrays: Sequence[Any]) -> dict[str
 def flat(traced: Traced, config: Config) -> Graph:
     """The graph without regions that run once, and with what it counts as its last results."""
     results = (*traced.graph.results, *traced.counts.values())
-    graph = state(traced.graph.replace(results=results, result_names=()), config)
+    graph = traced.graph.replace(results=results, result_names=())
+    graph = state(expand_pipelines(graph, config), config)
     while True:
         made = _inlined(vmap(gradient(graph, config), config))
         if made is graph:

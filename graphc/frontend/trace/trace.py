@@ -63,7 +63,6 @@ class FunctionTrace(Trace):
         self.names: dict[str, int] = {}  # of values and parameters
         self._parameters: set[str] = set()
         self.groups = 0  # colocation groups so far
-        self.copies = 1  # that are made of a line on purpose
         self.ties: dict[tuple[str, str], list[str]] = {}  # those that variables are in
         self.scope = scope  # of sizes that stay open
         self.counts_sizes = scope is not None
@@ -235,7 +234,7 @@ def trace_function(
         raise
     finally:
         trace.close()
-    hint_unrolled(trace.builder.nodes, trace.copies)
+    hint_unrolled(trace.builder.nodes)
     return traced(results, tree)
 
 
@@ -252,14 +251,13 @@ def _result(trace: Trace, leaf: Any, number: int) -> Node:
     )
 
 
-def hint_unrolled(nodes: Sequence[Node], intended: int) -> None:
-    """Warn where one line of a Python loop became more than `MOST_COPIES` copies, times those that
-    are made on purpose."""
+def hint_unrolled(nodes: Sequence[Node]) -> None:
+    """Warn where one line of a Python loop became more than `MOST_COPIES` copies."""
     if len(nodes) <= MOST_COPIES:
         return
     copies = Counter((node.loc, node.op) for node in nodes if not node.op.traits.constant)
     (location, op), count = copies.most_common(1)[0]
-    if count > MOST_COPIES * intended and location is not None:
+    if count > MOST_COPIES and location is not None:
         warnings.warn_explicit(
             f"{op.name} was traced {count} times here: a Python loop is copied out; gc.scan or "
             "gc.fori would compile its body once",

@@ -55,13 +55,15 @@ def assemble(
     chunks: Sequence[Chunk],
     places: Sequence[Any],
     fenced: bool = True,
+    after: tuple[Node, ...] = (),
 ) -> tuple[list[list[Node]], dict[int, Node]]:
     """Emit everything into a trace; returns the results of the region for every chunk, and the
     gradients of the parameters, summed over chunks, by name.
 
-    `places` has the place of every row; `fenced` is False for no order but that of data.
+    `places` has the place of every row; `fenced` is False for no order but that of data.  What has
+    effects waits for `after`.
     """
-    made = _Assembly(trace, table, chunks, places, fenced)
+    made = _Assembly(trace, table, chunks, places, fenced, after)
     start = predict(table).start
     rank = {action: k for row in table.rows for k, action in enumerate(row)}
     for action in sorted(start, key=lambda a: (start[a], table.home[a.stage], rank[a])):
@@ -77,8 +79,10 @@ class _Assembly:
         chunks: Sequence[Chunk],
         places: Sequence[Any],
         fenced: bool,
+        after: tuple[Node, ...],
     ) -> None:
         self.trace = trace
+        self.after = after
         self.builder: Builder = trace.builder
         self.table = table
         self.chunks = chunks
@@ -239,6 +243,7 @@ class _Cell:
         builder, order = self.owner.builder, self.owner.trace.order
         inputs = tuple([self.value(n) for n in node.inputs])
         after = (*(self.value(n) for n in node.after), *order.before(touched))
+        after = (*after, *self.owner.after) if touched else after
         made = node.replace(
             id=builder.next_id, inputs=inputs, after=tuple(dict.fromkeys(after)), place=self.place
         )

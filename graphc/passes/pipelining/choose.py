@@ -16,10 +16,11 @@ from itertools import product
 from graphc.errors import GraphError
 from graphc.ir.graph import Node
 from graphc.ir.place import Device
+from graphc.ops.control.pipelined import BALANCES, CHECKPOINTS
 from graphc.passes.pipelining import cut
 from graphc.passes.pipelining.cells import Cells, Loss, cells_of, parts_of
 from graphc.passes.pipelining.predict import Prediction, predict
-from graphc.passes.pipelining.timetable import CHECKPOINTS, Action, Timetable, timetable
+from graphc.passes.pipelining.timetable import Action, Timetable, timetable
 from graphc.passes.placement.cost import CostModel
 from graphc.passes.reasons import duration
 from graphc.record import record
@@ -142,7 +143,7 @@ def choices(
         k for k in range(1, 2 * len(devices) + 1) if k <= len(devices) or k % len(devices) == 0
     ]
     most = len(cut.together(loss))
-    ways = cut.WAYS[: 1 if limit is None else 2]
+    ways = BALANCES[: 1 if limit is None else 2]
     for stages, balance in product((k for k in counts if k <= most), ways):
         if stages == 1 and balance != "time":
             continue

@@ -17,12 +17,12 @@ from graphc.ir.graph import Builder, Graph, Node
 from graphc.ir.place import Constraint, Device
 from graphc.ops.autodiff.vjp import Note, Sweep, zeros
 from graphc.ops.control.control import param_node
+from graphc.ops.control.pipelined import BALANCES
 from graphc.ops.record.value import Trace, tracing
 from graphc.passes.pipelining.balance import SLACK, assigned, balanced
 from graphc.passes.pipelining.cells import Loss
 from graphc.passes.placement.simulate import Costs
 
-WAYS = ("time", "bytes")
 SCALE = 2  # bytes of a stage per byte of its parameters: themselves and their gradients
 
 
@@ -127,8 +127,8 @@ def by_count(
     no cut of the order is good.  Raises GraphError for an unknown balance, for more stages than
     there are nodes and where none are within the limit.
     """
-    if balance not in WAYS:
-        raise GraphError(f"stages are balanced by {' or '.join(WAYS)}, not by {balance!r}")
+    if balance not in BALANCES:
+        raise GraphError(f"stages are balanced by {' or '.join(BALANCES)}, not by {balance!r}")
     groups = together(loss)
     if count > len(groups):
         raise GraphError(f"{len(groups)} nodes are no {count} stages")

@@ -27,9 +27,9 @@ from typing import NamedTuple
 
 from graphc.errors import GraphError
 from graphc.hints import meant
+from graphc.ops.control.pipelined import CHECKPOINTS
 
 KINDS = "FRBIW"
-CHECKPOINTS = ("always", "except_last", "never")
 MOST_ACTIONS = 1 << 16
 _ACTION = re.compile(r"([0-9]{1,6})([FRBIW])([0-9]{1,6})")
 _ROW = re.compile(r"^device\s+[0-9]+\s*\|")
