@@ -21,7 +21,7 @@ from graphc.codegen.gemm.packed import hardware_for
 from graphc.codegen.kernels import Spec
 from graphc.codegen.llvm import kernel as llvm
 from graphc.codegen.llvm.objects import Piece, objects_of
-from graphc.codegen.llvm.target import Target, assembly, host, named
+from graphc.codegen.llvm.target import Target, assembly, target_of
 from graphc.codegen.numba.function_key import ONE_OF_A_KIND, function_text
 from graphc.codegen.table.holes import Openings
 from graphc.codegen.table.messages import channels_of
@@ -71,12 +71,6 @@ class Compiled:
     gpu: CudaCompiled | None = None
 
 
-def target_of(config: Config) -> Target:
-    """The machine a config compiles for."""
-    _, _, cpu = config.target.partition(":")
-    return named(cpu) if cpu else host()
-
-
 # ------------------------------------------------------------------------------------ pieces
 
 
@@ -107,6 +101,8 @@ class Compiler:
     def symbol_of(self, spec: Spec) -> str:
         if spec.kind == "library":
             return self.library(spec)
+        if spec.kind == "native":
+            return self.piece(spec.native)
         if spec.kind == "loop":
             assert spec.kernel is not None
             return self.kernel(spec.kernel)

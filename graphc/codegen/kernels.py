@@ -3,6 +3,7 @@
 loop      a loop kernel of its own
 contract  the contraction core, with an epilogue or without
 library   a hand-written function compiled by Numba
+native    the same as LLVM IR, for this machine's vectors
 copy      rows of copies
 """
 
@@ -16,6 +17,7 @@ from graphc.codegen import gemm as contract
 from graphc.codegen.gemm.layout import Flag, Word
 from graphc.codegen.gemm.packed import check_packed, hardware_for, stored_in
 from graphc.codegen.gpu.launch import Launch, Operand
+from graphc.codegen.llvm.target import target_of
 from graphc.codegen.lowering.check_kernels import check_kernel
 from graphc.codegen.lowering.contraction import EpilogueLowering, Form, form_of, reduces
 from graphc.codegen.lowering.direct import direct
@@ -26,6 +28,7 @@ from graphc.codegen.lowering.prologue import prologue
 from graphc.codegen.lowering.row_epilogue import FinishedRows
 from graphc.codegen.lowering.split_k import PartialSums, parts_of, plan_parts, whole_plan
 from graphc.codegen.lowering.windows import windowed
+from graphc.codegen.sorting import Native, native_of
 from graphc.codegen.table.copies import pieces_of
 from graphc.codegen.tuning import tuned
 from graphc.config import Config
@@ -53,7 +56,7 @@ class Spec:
     workspace; each with a byte offset.  `workspace` counts the bytes for all threads together.
     `kernel` is the loop kernel or the epilogue, `prologues` what computes A and B of the core;
     `core` the element type of the contraction core and `parts` what it must be made of;
-    `library` the function and buffer types of a hand-written one.
+    `library` the function and buffer types of a hand-written one; `native` the text of one in LLVM.
     `patch` is what to run instead where the result lies in the memory of this operand.
     A kernel that takes long looks every `poll` units whether the run was cancelled; 0 is never.
     On a GPU (kind cuda) `launches` run in order; `operands` are those of the first, the second ...;
@@ -77,6 +80,7 @@ class Spec:
     poll: int = 0
     product: Product | None = None
     then: Spec | None = None
+    native: str = ""
 
 
 FIRST_EXTRA = 4  # buffers of a contraction after A, B, C and the workspace
@@ -200,6 +204,10 @@ def _make(node: Node, config: Config) -> Spec:
         from graphc.codegen.gpu.specs import cuda_spec
 
         return cuda_spec(region, kind, config)
+    if kind == "library" and config.backend == "llvm":
+        native = native_of(region.nodes[-1], target_of(config))
+        if native is not None:
+            return _native_spec(region, native, config)
     if kind == "library" and not written(region):
         return _library_spec(region)
     if kind in ("contract", "staged") and config.backend == "llvm":
@@ -406,17 +414,40 @@ def written(region: Graph) -> bool:
     return isinstance(lower, Library) and lower.loops(node) is not None
 
 
+def _library_operands(region: Graph) -> list[Operand]:
+    """The operands of the op, then its results."""
+    node = region.nodes[-1]
+    position = {p.id: k for k, p in enumerate(region.params)}
+    operands: list[Operand] = [("in", position[n.id], 0) for n in node.inputs]
+    return operands + [("out", k, 0) for k in range(len(leaves(node.type)))]
+
+
+def _native_spec(region: Graph, native: Native, config: Config) -> Spec:
+    node = region.nodes[-1]
+    lower = node.op.lower
+    assert isinstance(lower, Library)
+    units = lower.units(node) if lower.units is not None else 1
+    return Spec(
+        "native",
+        (*_library_operands(region), ("work", 0, 0)),
+        units,
+        int(lower.units is not None),
+        native.params,
+        native.scratch * config.thread_count,
+        native=native.text,
+        poll=poll_of(region, units) if lower.units is not None else 0,
+    )
+
+
 def _library_spec(region: Graph) -> Spec:
     node = region.nodes[-1]
     lower = node.op.lower
     assert isinstance(lower, Library)
     assert lower.kernel is not None
-    position = {p.id: k for k, p in enumerate(region.params)}
     types = [tensor_type(n) for n in node.inputs] + [
         t for t in leaves(node.type) if isinstance(t, Type)
     ]
-    operands: list[Operand] = [("in", position[n.id], 0) for n in node.inputs]
-    operands += [("out", k, 0) for k in range(len(leaves(node.type)))]
+    operands = _library_operands(region)
     kinds = [t.dtype for t in types]
     sizes = [t.size for t in types]
     workspace = 0

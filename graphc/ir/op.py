@@ -341,6 +341,7 @@ class Library:
     cuda: Callable[[Any, bool, bool], CudaCode] | None = None
     loops: Callable[[Any], Loops | None] = lambda node: None
     updates: bool = False  # the result is operand 0 but for some elements, and may lie there
+    native: str = ""  # the kernel of this name (codegen/sorting) is better where there is one
 
 
 @record(frozen=True)

@@ -13,8 +13,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from graphc.codegen.build import kernel_texts, renamed, target_of
-from graphc.codegen.llvm.target import Target, assembly
+from graphc.codegen.build import kernel_texts, renamed
+from graphc.codegen.llvm.target import Target, assembly, target_of
 from graphc.config import Config
 from graphc.ir.graph import Graph, Node, Program
 from graphc.ir.place import Device, device_of

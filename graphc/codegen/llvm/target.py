@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from graphc.codegen.llvm.probe import probe
 from graphc.codegen.tuning import tuned
+from graphc.config import Config
 from graphc.errors import GraphError
 from graphc.record import record
 from graphc.seams import llvmlite as unlocked
@@ -117,6 +118,12 @@ def named(cpu: str) -> Target:
     raise GraphError(
         f"unknown CPU target {cpu!r}", hint="use host, or " + ", ".join(k[0] for k in _KNOWN)
     )
+
+
+def target_of(config: Config) -> Target:
+    """The machine a config compiles for."""
+    _, _, cpu = config.target.partition(":")
+    return named(cpu) if cpu else host()
 
 
 _Key = tuple[int, Target, int]  # the process, what is generated for, and how well

@@ -1,0 +1,46 @@
+"""Kernels over rows of keys that are written in LLVM's vectors, for the machines that have them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from graphc.codegen.llvm.target import Target
+from graphc.codegen.sorting.quicksort import sort_text
+from graphc.ir.op import Library
+from graphc.ir.sizes import Size
+from graphc.record import record
+
+LINE = 64  # bytes; also what a vector may write behind the last key
+
+
+@record(frozen=True)
+class Native:
+    """A kernel as LLVM IR, the bytes of scratch of each thread, and its params."""
+
+    text: str
+    scratch: int
+    params: tuple[int, ...]
+
+
+def native_of(node: Any, target: Target) -> Native | None:
+    """The kernel of a node with a library op, if this machine has one."""
+    lower = node.op.lower
+    make = _KERNELS.get(lower.native) if isinstance(lower, Library) else None
+    if make is None or target.vector_bits < 256:
+        return None
+    return make(node, target)
+
+
+def _sort(node: Any, target: Target) -> Native | None:
+    keys = node.inputs[0].type.dtype
+    if keys.bits < 32:
+        return None
+    length = node.type.dims[-1]
+    scratch = -(-length * keys.itemsize // LINE) * LINE + LINE
+    return Native(sort_text(target, keys.bits), scratch, (length, scratch))
+
+
+_KERNELS: dict[str, Callable[[Any, Target], Native | None]] = {"sort": _sort}
+
+__all__ = ["Native", "Size", "native_of"]

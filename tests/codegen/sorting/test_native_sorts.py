@@ -1,0 +1,72 @@
+"""Kernels of sorting in LLVM's vectors, called as the walker calls them, on AVX-512 and on AVX2."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from graphc.codegen.llvm.target import Target, host, named, optimise_and_object
+from graphc.codegen.sorting.quicksort import CANCELLED, Sorter, rows_text, sort_text
+from graphc.runtime.load import load
+
+HERE = host()
+MACHINES = [HERE] if HERE.vector_bits >= 256 else []
+MACHINES += [named("x86-64-v3")] if HERE.vector_bits == 512 else []
+CALL = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 2, *[ctypes.c_int64] * 3)
+GUARD = 16  # elements on both sides of a result that must stay as they are
+
+pytestmark = pytest.mark.skipif(not MACHINES, reason="this machine has no vectors of 256 bits")
+
+
+def linked(text: str, target: Target) -> Callable[..., int]:
+    code = load.link(optimise_and_object([text], target), ["kernel"])
+    call = CALL(code["kernel"])
+    return lambda *given: call(*given) if code else 0  # the code lives as long as this
+
+
+def run(kernel: Any, keys: np.ndarray, is_cancelled: bool = False) -> tuple[int, np.ndarray]:
+    """The status and the sorted rows of a matrix."""
+    rows, count = keys.shape
+    out = np.full(keys.size + 2 * GUARD, 77, keys.dtype)
+    work = np.empty(count + 64, keys.dtype)
+    arrays = [np.array([int(is_cancelled)]), keys, out[GUARD:], work]
+    buffers = np.array([a.ctypes.data for a in arrays])
+    params = np.array([count, work.nbytes])
+    status = kernel(buffers.ctypes.data + 8, params.ctypes.data, 0, rows, 0)
+    assert (out[:GUARD] == 77).all()
+    assert (out[GUARD + keys.size :] == 77).all()
+    return status, out[GUARD : GUARD + keys.size].reshape(keys.shape)
+
+
+@pytest.mark.parametrize("target", MACHINES, ids=lambda target: target.cpu)
+@pytest.mark.parametrize("bits", [32, 64])
+def test_rows_of_every_length_and_pattern_are_sorted(target: Target, bits: int) -> None:
+    kernel, rng = linked(sort_text(target, bits), target), np.random.default_rng(0)
+    kind, top = np.dtype(f"u{bits // 8}"), (1 << bits) - 1
+    for count in (*range(1, 270), 511, 1000, 4099, 20_000):
+        for most in (1, 30, top):
+            keys = rng.integers(0, most, (2, count), kind, endpoint=True)
+            keys[0, rng.integers(0, count, count // 3)] = top
+            patterns = [keys]
+            if count > 400:
+                ordered = np.sort(keys)
+                patterns += [ordered, ordered[:, ::-1].copy(), np.full_like(keys, most)]
+                patterns.append(np.concatenate([ordered[:, ::2], ordered[:, 1::2][:, ::-1]], 1))
+            for pattern in patterns:
+                status, made = run(kernel, pattern)
+                assert status == 0
+                np.testing.assert_array_equal(made, np.sort(pattern))
+
+
+@pytest.mark.parametrize("bits", [32, 64])
+def test_a_heap_sorts_what_pivots_do_not_and_a_cancelled_run_stops(bits: int) -> None:
+    kernel = linked(rows_text(Sorter(HERE, bits, patience=0), HERE.triple), HERE)
+    keys = np.random.default_rng(1).integers(0, 500, (1, 1001)).astype(f"u{bits // 8}")
+    status, made = run(kernel, keys)
+    assert status == 0
+    np.testing.assert_array_equal(made, np.sort(keys))
+    assert run(kernel, keys, is_cancelled=True)[0] == CANCELLED
