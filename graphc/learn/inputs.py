@@ -21,7 +21,7 @@ import numpy as np
 
 from graphc.errors import GraphError
 from graphc.frontend.session.variable import Variable
-from graphc.frontend.trace.tree import flatten, leaf_names, unflatten
+from graphc.frontend.trace.tree import TreeDef, flatten, leaf_names, unflatten
 from graphc.ir.types import Type, dtype
 from graphc.ir.user_lines import locate
 from graphc.learn.trees import matched
@@ -176,6 +176,34 @@ class Queue(_Resource):
     def close(self) -> None:
         """Nothing is added from now on; those who wait for items that never come get EndOfData."""
         self._call("close", (), ())
+
+    def contents(self) -> Any:
+        """All that is in it, as a dict of arrays for a checkpoint: "items" in rows, of which there
+        are as many as there is room for, their "keys" and the "state". A program that asks for them
+        on another device gets those of the queue there."""
+        return unflatten(self._tree_of_contents(), self._call("contents", (), self._all_kinds()))
+
+    def restore(self, contents: Any) -> None:
+        """Have in it what `contents` has said, of this queue or of one that is made likewise; what
+        is in it now is gone.
+
+        Raises TraceError for another nesting of arrays, GraphError for arrays of other shapes or
+        another kind of numbers, and RunError for what no queue has said.
+        """
+        given = matched(self._tree_of_contents(), contents, "contents")
+        names = [*self.names, "keys", "state"]
+        kinds = zip(names, given, self._all_kinds(), strict=True)
+        leaves = [_typed(name, x, kind, shape) for name, x, (kind, shape) in kinds]
+        self._call("restore", leaves, ())
+
+    def _tree_of_contents(self) -> TreeDef:
+        places = unflatten(self.tree, [0] * len(self.kinds))
+        return flatten({"items": places, "keys": 0, "state": 0}, keep_order=True)[1]
+
+    def _all_kinds(self) -> Kinds:
+        """Of what `contents` has: items and, of each, its key; how many, flags, numbers drawn."""
+        rows = [(kind, (self.capacity, *shape)) for kind, shape in self.kinds]
+        return [*rows, ("f64", (self.capacity, 2)), ("i64", (4,))]
 
     def cancel(self) -> None:
         """Close it and hand out nothing more. Not for compiled functions."""

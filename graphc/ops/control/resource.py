@@ -25,7 +25,7 @@ from graphc.ops.record.families import define
 
 # Who calls a resource by its text: whoever makes resources says so.
 keepers: list[Callable[[str, str, Arrays], Arrays]] = []
-METHODS = ("enqueue", "dequeue", "dequeue_many", "size", "close", "next")
+METHODS = ("enqueue", "dequeue", "dequeue_many", "size", "close", "contents", "restore", "next")
 
 
 def _infer(

@@ -13,10 +13,11 @@ An item is a tuple of arrays of fixed types.  Enqueuing waits for space, dequeui
 from __future__ import annotations
 
 import heapq
+import math
 import threading
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,10 +26,13 @@ from graphc.errors import RunError
 from graphc.runtime.input.resources import Array, Arrays, columns_of, ended, makers, wait_for
 
 Item = tuple[Array, ...]
+_NUMBERS_OF_A_COUNTER = 4  # of Philox
 
 
 class Fifo:
     """The order of arrival."""
+
+    drawn = 0  # random numbers so far
 
     def __init__(self) -> None:
         self.items: deque[Item] = deque()
@@ -46,14 +50,21 @@ class Fifo:
     def take(self, count: int) -> list[Item]:
         return [self.items.popleft() for _ in range(count)]
 
+    def listed(self) -> Iterable[tuple[Item, float]]:
+        """Items and their keys; added to an empty one in this order they are as they are here."""
+        return [(item, 0) for item in self.items]
+
+    def skip(self, drawn: int) -> None:
+        """Go on as after so many random numbers."""
+
 
 class Shuffle(Fifo):
     """One of the first `window` that are left, drawn by Philox counters: one number an item."""
 
     def __init__(self, window: int, seed: int) -> None:
         super().__init__()
-        self.window = window
-        self.bits = np.random.Philox(key=np.array([seed, 0], np.uint64))
+        self.window, self.seed = window, seed
+        self.skip(0)
 
     def ready(self, count: int, closed: bool) -> bool:
         return len(self.items) >= (count if closed else self.window + count - 1)
@@ -64,7 +75,14 @@ class Shuffle(Fifo):
             k = int(self.bits.random_raw() % min(self.window, len(self.items)))
             made.append(self.items[k])
             del self.items[k]
+        self.drawn += count
         return made
+
+    def skip(self, drawn: int) -> None:
+        self.bits = np.random.Philox(key=np.array([self.seed, 0], np.uint64))
+        self.bits.advance(drawn // _NUMBERS_OF_A_COUNTER)
+        self.bits.random_raw(drawn % _NUMBERS_OF_A_COUNTER)
+        self.drawn = drawn
 
 
 class Priority(Fifo):
@@ -88,6 +106,10 @@ class Priority(Fifo):
 
     def take(self, count: int) -> list[Item]:
         return [heapq.heappop(self.heap)[2] for _ in range(count)]
+
+    def listed(self) -> Iterable[tuple[Item, float]]:
+        ordered = sorted(self.heap, key=lambda row: row[:2])
+        return [(item, key) for key, _, item in ordered]
 
 
 class Buckets(Fifo):
@@ -116,6 +138,10 @@ class Buckets(Fifo):
         bound = np.array(self.boundaries[place], np.int64)
         return [(*self.rows[place].popleft(), bound) for _ in range(count)]
 
+    def listed(self) -> Iterable[tuple[Item, float]]:
+        pairs = zip(self.boundaries, self.rows, strict=True)
+        return [(item, bound) for bound, row in pairs for item in row]
+
 
 class Queue:
     """Items in one of the orders above, and those who wait."""
@@ -136,7 +162,8 @@ class Queue:
             "bucket": lambda: Buckets(boundaries),
         }
         self.columns = columns_of(columns)
-        self.order: Fifo = orders[order]()
+        self.empty = orders[order]
+        self.order = self.empty()
         self.has_key = order in ("priority", "bucket")
         self.capacity = capacity
         self.is_closed = self.is_cancelled = False
@@ -152,6 +179,11 @@ class Queue:
             return (np.array(self.size, np.int64),)
         if method == "close":
             self.close()
+            return ()
+        if method == "contents":
+            return self.contents()
+        if method == "restore":
+            self.restore(arrays)
             return ()
         count = int(arrays[0])
         made = [np.stack(column) for column in zip(*self.dequeue(count))]
@@ -180,6 +212,38 @@ class Queue:
             made = self.order.take(count)
             self.changed.notify_all()
             return made
+
+    def contents(self) -> Arrays:
+        """The arrays of items, with rows for as many as there is room for; their keys, rounded and
+        what is left of integers; the number of items, whether it is closed, whether it is
+        cancelled, and how many random numbers were drawn."""
+        with self.changed:
+            listed = list(self.order.listed())
+            flags = self.is_closed, self.is_cancelled
+            state = np.array([len(listed), *flags, self.order.drawn], np.int64)
+        keys = np.zeros((self.capacity, 2))
+        columns = [np.zeros((self.capacity, *c.shape), c.dtype) for c in self.columns]
+        for row, (item, key) in enumerate(listed):
+            keys[row] = key, key - int(float(key)) if isinstance(key, int) else 0
+            for column, array in zip(columns, item, strict=True):
+                column[row] = array
+        return [*columns, keys, state]
+
+    def restore(self, arrays: Arrays) -> None:
+        """Be as `contents` said. Raises RunError for what it cannot have said."""
+        *columns, keys, state = arrays
+        count, closed, cancelled, drawn = state.tolist()
+        if not 0 <= count <= self.capacity or drawn < 0:
+            raise RunError(f"a queue of {self.capacity} never has had {count} items, {drawn} drawn")
+        order = self.empty()
+        order.skip(drawn)
+        fitted = [c.fitted(array) for c, array in zip(self.columns, columns, strict=True)]
+        for row, (near, rest) in enumerate(keys[:count].tolist()):
+            key = int(near) + int(rest) if rest and math.isfinite(near + rest) else near
+            order.add(tuple(column[row].copy() for column in fitted), key)
+        with self.changed:
+            self.order, self.is_closed, self.is_cancelled = order, bool(closed), bool(cancelled)
+            self.changed.notify_all()
 
     def close(self, cancel: bool = False) -> None:
         """Nothing is added from now on; with `cancel` nothing is handed out, either."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -237,6 +238,94 @@ def test_closing_drains_and_ends() -> None:
         cancelled.dequeue()
 
 
+SETTINGS: dict[str, dict[str, Any]] = {
+    "fifo": {},
+    "shuffle": {"window": 3, "seed": 5},
+    "priority": {},
+    "bucket": {"boundaries": (2, 4, 9)},
+}
+
+
+@given(
+    some.sampled_from(sorted(SETTINGS)),
+    some.lists(some.integers(0, 9), max_size=12),
+    some.lists(some.integers(0, 9), max_size=12),
+    some.integers(0, 12),
+)
+def test_a_queue_with_restored_contents_goes_on_as_the_other(
+    order: str, before: list[int], after: list[int], taken: int
+) -> None:
+    """Items, keys, ties and the place in the random numbers, whatever was in it."""
+
+    def made() -> Kept:
+        return Kept(order, 40, [["x", "float32", [2]], ["n", "int64", []]], **SETTINGS[order])
+
+    def put(queue: Kept, items: list[int]) -> None:
+        for number, key in enumerate(items):
+            queue.enqueue((np.full(2, number, "f4"), np.array(100 * key)), key)
+
+    def rest(queue: Kept) -> list[bytes]:
+        found = []
+        while queue.order.ready(1, True):
+            found += [b"".join(array.tobytes() for array in item) for item in queue.dequeue(1)]
+        return found
+
+    one, other = made(), made()
+    put(one, before)
+    while taken and one.order.ready(1, False):
+        one.dequeue(1)
+        taken -= 1
+    put(other, after[:3])
+    other.restore(one.contents())
+    for queue in (one, other):
+        put(queue, after)
+        queue.close()
+    assert rest(one) == rest(other)
+    other.restore(one.contents())
+    assert other.is_closed and not other.size
+
+
+@pytest.mark.parametrize("key", [2**64 - 1, 2**53 + 1, -(2**63), 1.5, np.inf, 3])
+def test_keys_of_restored_items_are_as_they_were(key: float) -> None:
+    queue = Kept("priority", 3, [["x", "int64", []]])
+    for item, each in enumerate((key, key - 1, key)):
+        queue.enqueue((np.array(item),), each)
+    before = sorted(queue.order.listed(), key=lambda pair: pair[0])
+    queue.restore(queue.contents())
+    assert sorted(queue.order.listed(), key=lambda pair: pair[0]) == before
+
+
+def test_contents_lie_in_checkpoints_and_come_from_devices(tmp_path: Path) -> None:
+    specs = {"x": gc.spec((2,), "f32"), "n": NUMBER}
+    queue = gc.Queue(specs, capacity=4, order="priority")
+    for k in (3, 1, 2):
+        queue.enqueue({"x": np.full(2, k), "n": k}, k)
+
+    @gc.compile(devices=["cpu:0", "cpu:1"])
+    def contents() -> Any:
+        with gc.device("cpu:1"):
+            return queue.contents()
+
+    gc.save_checkpoint(tmp_path / "c.safetensors", {"queue": contents()})
+    other = gc.Queue(specs, capacity=4, order="priority")
+    found = gc.load_checkpoint(tmp_path / "c.safetensors", {"queue": queue.contents()})[0]
+    gc.compile(other.restore)(found["queue"])
+    assert [int(other.dequeue()["n"]) for _ in range(3)] == [1, 2, 3]
+    assert queue.size() == 3
+    wrong = {**found["queue"], "state": np.array([5, 0, 0, 0])}
+    for bad, problem in (
+        ({**wrong}, "never has had 5 items"),
+        ({**wrong, "state": np.array([-1, 0, 0, 0])}, "never has had -1"),
+        ({**wrong, "state": np.zeros(3, "i8")}, r"shape \(4,\), not \(3,\)"),
+        ({**wrong, "keys": np.zeros((2, 2))}, r"shape \(4, 2\)"),
+        ({"items": 3}, "structure"),
+        ({**wrong, "keys": np.full((4, 2), np.nan), "state": np.array([1, 0, 0, 0])}, "NaN"),
+    ):
+        with pytest.raises(GraphError, match=problem):
+            other.restore(bad)
+    assert other.size() == 0
+
+
 @pytest.mark.parametrize("devices", [["cpu:0"], ["cpu:0", "cpu:1"]])
 def test_a_cancelled_run_leaves_no_thread(devices: list[str]) -> None:
     queue = gc.Queue(NUMBER, capacity=1)
@@ -300,7 +389,7 @@ def test_calls_of_two_queues_do_not_wait_for_each_other() -> None:
     assert one.size() == 1
 
 
-def test_queues_are_of_this_process(tmp_path: Any) -> None:
+def test_queues_are_of_this_process(tmp_path: Path) -> None:
     queue = gc.Queue(NUMBER)
     step = gc.compile(queue.dequeue)
     with pytest.raises(GraphError):
