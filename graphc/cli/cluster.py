@@ -13,6 +13,8 @@ import click
 from graphc.cli.common import json_option, print_json, print_table
 
 COLUMNS = "client", "pid", "steps_per_second", "sent_mb_per_second", "memory_mb", "state"
+LINK_COLUMNS = "client", "source", "target", "mb_per_second", "sender_waits", "taker_waits"
+WAITS = "sender_waited", "taker_waited"
 _AFTER_THE_SCRIPT = {"ignore_unknown_options": True, "allow_interspersed_args": False}
 
 
@@ -37,7 +39,8 @@ def launch_command(workers: int, script: str, arguments: tuple[str, ...], as_jso
 @click.option("--times", type=int, default=0, help="How many tables; 0: until Ctrl-C.")
 @json_option
 def top_command(seconds: float, times: int, as_json: bool) -> None:
-    """Show the workers of this user's clusters: steps and bytes per second, memory, state."""
+    """Show the workers of this user's clusters and the links between them: steps and bytes per
+    second, memory, state; the share of the time that the ends of a link have waited."""
     from graphc.runtime.cluster.observe import workers_of_this_machine
 
     shown = 0
@@ -46,11 +49,15 @@ def top_command(seconds: float, times: int, as_json: bool) -> None:
         time.sleep(seconds)
         now = workers_of_this_machine()
         rows = [row(before.get(pid), found, seconds) for pid, found in now.items()]
+        links = link_rows(before, now, seconds)
         if as_json:
-            print_json(rows)
+            print_json({"workers": rows, "links": links})
         else:
             title = f"{time.strftime('%H:%M:%S')}: {len(rows)} workers"
             print_table(title, list(COLUMNS), [tuple(each.values()) for each in rows])
+            named = [{**each, "source": _task(each["source"])} for each in links]
+            named = [{**each, "target": _task(each["target"])} for each in named]
+            print_table("links", list(LINK_COLUMNS), [tuple(each.values()) for each in named])
         before, shown = now, shown + 1
 
 
@@ -67,3 +74,29 @@ def row(before: dict[str, Any] | None, now: dict[str, Any], seconds: float) -> d
         "waits" if now["asked"] == now["done"] else f"in step {now['step']}",
     )
     return dict(zip(COLUMNS, values, strict=True))
+
+
+def link_rows(
+    before: dict[int, dict[str, Any]], now: dict[int, dict[str, Any]], seconds: float
+) -> list[dict[str, Any]]:
+    """What has gone through links between two looks at all workers; -1 stands for the client."""
+    rows = []
+    for pid, worker in now.items():
+        known = before.get(pid, worker)["links"]
+        old = {(link["source"], link["target"]): link for link in known}
+        for link in worker["links"]:
+            first = old.get((link["source"], link["target"]), link)
+            grown = {name: max(0, value - first[name]) for name, value in link.items()}
+            values = (
+                worker["client"],
+                link["source"],
+                link["target"],
+                round(grown["bytes"] / seconds / 1e6, 3),
+                *(f"{grown[end] / seconds / 1e7:.0f} %" for end in WAITS),
+            )
+            rows.append(dict(zip(LINK_COLUMNS, values, strict=True)))
+    return rows
+
+
+def _task(number: int) -> str:
+    return "client" if number < 0 else f"task:{number}"

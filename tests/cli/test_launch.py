@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import graphc as gc
-from graphc.cli.cluster import COLUMNS, row
+from graphc.cli.cluster import COLUMNS, LINK_COLUMNS, link_rows, row
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="workers need Linux")
 
@@ -22,7 +22,7 @@ with gc.cluster.from_environment(threads=1) as cluster:
     total = gc.compile(lambda x: x.sum(), devices=cluster.devices)(np.ones(4))
     top = [sys.executable, "-m", "graphc", "top", "--times", "1", "--seconds", "0.01", "--json"]
     seen = json.loads(subprocess.run(top, capture_output=True, check=True).stdout)
-    seen = [each["state"] for each in seen if each["pid"] in cluster.pids]
+    seen = [each["state"] for each in seen["workers"] if each["pid"] in cluster.pids]
     print(json.dumps([len(cluster.pids), float(total), sys.argv[1:], seen]))
 sys.exit(7)
 """
@@ -56,3 +56,13 @@ def test_rates_are_of_what_happened_between_two_looks() -> None:
     later = {**first, "asked": 26, "done": 25, "sent": 4_000_000, "step": 26}
     assert row(first, later, 2.0) == dict(zip(COLUMNS, (1, 2, 10.0, 2.0, 3.0, "in step 26")))
     assert row(None, first, 2.0)["steps_per_second"] == 0
+
+
+def test_links_are_told_between_two_looks() -> None:
+    link = {"source": 0, "target": -1, "bytes": 5, "sender_waited": 0, "taker_waited": 10**9}
+    later = {**link, "bytes": 4_000_005, "taker_waited": 2 * 10**9}
+    new = {**link, "source": 1}
+    before, now = ({7: {"client": 3, "links": links}} for links in ([link], [later, new]))
+    told = (3, 0, -1, 2.0, "0 %", "50 %"), (3, 1, -1, 0.0, "0 %", "0 %")
+    assert link_rows(before, now, 2.0) == [dict(zip(LINK_COLUMNS, each)) for each in told]
+    assert link_rows({}, now, 2.0)[0]["mb_per_second"] == 0

@@ -13,7 +13,8 @@ between them (see `graphc.runtime.cluster.carrier`).
 An empty message is one byte that nobody reads.  Who waits spins for a while, then sleeps in the
 kernel (futex) for short times: `stop` and the cancel flag end its wait also when nobody wakes it.
 `..._sleeps` is set before the last look at the counter, and whoever moves the counter looks at it
-afterwards (both sequentially consistent), so no wake-up is lost.
+afterwards (both sequentially consistent), so no wake-up is lost.  The word behind it, `..._waited`,
+counts the nanoseconds of waits that went on beyond the spinning.
 """
 
 from __future__ import annotations
@@ -42,6 +43,8 @@ from graphc.codegen.runtime.tuning import tuned
 from graphc.runtime.call.failure import CANCELLED
 from graphc.runtime.load.layouts import CarrierWords, ChannelWords, FrameWords, LinkWords, TeamWords
 
+_WAITED = 8  # bytes from `..._sleeps`
+
 
 @native(I32, is_public=True)
 def reach(
@@ -58,7 +61,9 @@ def reach(
         turn.set((turn + 1) & (tuned.clock_pauses - 1))
         with f.when(turn == 0), f.when(spun_enough(f, begin)):
             doze(f, counter, wanted, sleeps)
-            begin.set(now(f))
+            later, waited = now(f), sleeps + _WAITED
+            waited.store(waited.load(order=RELAXED) + later - begin, RELAXED)
+            begin.set(later)
 
 
 def doze(f: Writer, counter: Value, wanted: Value, sleeps: Value) -> None:

@@ -27,6 +27,7 @@ from graphc.runtime.call import pool
 from graphc.runtime.call.memory import address_of
 from graphc.runtime.call.variable import Cell, Shared
 from graphc.runtime.cluster import wire
+from graphc.runtime.cluster.link_table import BELL_BYTES, links_of
 from graphc.runtime.cluster.memory import Block, contents, file_of, new_block
 from graphc.runtime.cluster.wire import Kind, Message
 from graphc.runtime.cluster.worker import BEAT_SECONDS, CANCEL, READ_SOCKET, TOKEN
@@ -48,6 +49,13 @@ main()
 """
 
 
+def note(text: str, *what: object) -> None:
+    """Have the log `graphc.cluster` say what has happened; the text names task and step."""
+    import logging
+
+    logging.getLogger("graphc.cluster").warning(text, *what)
+
+
 class LostWorker(RunError):
     """A worker ended or stood still."""
 
@@ -58,8 +66,8 @@ class LocalWorker:
     def __init__(self, job: str, task: int, threads: int, token: str) -> None:
         self.name = f"/job:{job}/task:{task}"
         self.task = task
-        self.bell: Block = new_block(BellWords.nbytes)
-        self.words = self.bell.words(0, BellWords.nbytes // 8)
+        self.bell: Block = new_block(BELL_BYTES)
+        self.words = self.bell.words(0, BELL_BYTES // 8)
         self.lost = ""
         self.gone = np.zeros(1, np.int64)  # what ends waits for it
         self.programs: set[int] = set()  # that it has
@@ -92,6 +100,11 @@ class LocalWorker:
     def sent(self) -> int:
         """The bytes it has sent to other workers."""
         return int(self.words[BellWords.sent])
+
+    def links(self) -> list[dict[str, int]]:
+        """The links that it takes values from, or sends this process values through: see
+        `links_of`."""
+        return links_of(self.pid, self.words)
 
     def bring(self, support: pool.Support, cell: Cell) -> None:
         """It has the memory of the variable itself."""
@@ -311,7 +324,9 @@ class LocalCluster:
 
     def status(self) -> dict[str, Any]:
         """Steps, the seconds they took, messages and restarts so far, and of every worker: pid,
-        state, programs, bytes of memory, and those it has sent to other workers."""
+        state, programs, bytes of memory, and those it has sent to other workers. Of each link in
+        memory between two tasks, of which -1 is this process: the bytes that have gone through it
+        and the nanoseconds that its ends have waited, by the programs that are open."""
         return {
             "job": self.job,
             "steps": self.steps,
@@ -329,6 +344,7 @@ class LocalCluster:
                 }
                 for worker in self.workers
             ],
+            "links": [link for worker in self.workers for link in worker.links()],
         }
 
     def require(self) -> None:
@@ -375,6 +391,7 @@ class LocalCluster:
                     self.workers[place] = made
                     self.restarts += 1
                     made.join()
+                    note("%s is there after step %d", made, self.steps)
 
     def close(self) -> None:
         """End the workers. Steps in flight end with an error."""
@@ -395,8 +412,14 @@ class LocalCluster:
         """Find out who has ended, or stands still."""
         for worker in [*self.workers]:
             if not worker.lost and (reason := self._missing(worker)):
+                self.note_lost(worker, reason)
                 worker.lose(reason)
                 self.stop_step()
+
+    def note_lost(self, worker: object, reason: str) -> None:
+        """Log who was lost, and when."""
+        if not self.is_closed:
+            note("%s was lost in step %d: %s", worker, self.steps, reason)
 
     def _missing(self, worker: LocalWorker) -> str:
         """Why a worker counts as lost, or nothing."""

@@ -23,6 +23,11 @@ OF_WORKERS = {
     "graphc_worker_memory_bytes": ("Memory of the process.", "memory"),
     "graphc_worker_programs": ("Programs that it has.", "programs"),
 }
+OF_LINKS = {
+    "graphc_link_bytes_total": ("Bytes through links in memory, by open programs.", "bytes"),
+    "graphc_link_sender_wait_nanoseconds_total": ("Waits for room in a link.", "sender_waited"),
+    "graphc_link_taker_wait_nanoseconds_total": ("Waits for a message.", "taker_waited"),
+}
 
 
 class Metrics:
@@ -77,6 +82,12 @@ class Metrics:
             made = kind(name, text, labels=["job", "task"])
             for worker in status["workers"]:
                 made.add_metric([status["job"], str(worker["task"])], worker[key] or 0)
+            yield made
+        for name, (text, key) in OF_LINKS.items():
+            made = CounterMetricFamily(name, text, labels=["job", "source", "target"])
+            for link in status["links"]:
+                ends = str(link["source"]), str(link["target"])
+                made.add_metric([status["job"], *ends], link[key])
             yield made
 
 

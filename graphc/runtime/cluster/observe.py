@@ -13,12 +13,13 @@ from typing import Any
 
 import numpy as np
 
+from graphc.runtime.cluster.link_table import BELL_BYTES, links_of
 from graphc.runtime.cluster.local import MODULE, resident_bytes
 from graphc.runtime.load.layouts import BellWords
 
 
 def workers_of_this_machine() -> dict[int, dict[str, Any]]:
-    """By number of the process: its client, its memory, and what its bell says."""
+    """By number of the process: its client, its memory, its links, and what its bell says."""
     found = {}
     for folder in Path("/proc").glob("[0-9]*"):
         with suppress(OSError, ValueError, IndexError):  # it has ended, or is not ours to look at
@@ -31,7 +32,7 @@ def workers_of_this_machine() -> dict[int, dict[str, Any]]:
 def _look(folder: Path, descriptor: int) -> dict[str, Any]:
     file = os.open(folder / "fd" / str(descriptor), os.O_RDONLY)
     try:
-        data = os.pread(file, BellWords.nbytes, 0)
+        data = os.pread(file, BELL_BYTES, 0)
     finally:
         os.close(file)
     words = np.frombuffer(data, np.int64)
@@ -41,5 +42,6 @@ def _look(folder: Path, descriptor: int) -> dict[str, Any]:
         "pid": int(folder.name),
         "client": int(text.rpartition(")")[2].split()[1]),
         "memory": resident_bytes(int(folder.name)),
+        "links": links_of(int(folder.name), words),
         **{name: int(words[getattr(BellWords, name)]) for name in names},
     }

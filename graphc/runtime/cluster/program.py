@@ -31,7 +31,7 @@ from graphc.runtime.call.frame import Frame
 from graphc.runtime.call.interrupt import stop_on_interrupt
 from graphc.runtime.call.memory import address_of
 from graphc.runtime.call.variable import Cell
-from graphc.runtime.cluster.local import LocalCluster, LocalWorker, LostWorker
+from graphc.runtime.cluster.local import LocalCluster, LocalWorker, LostWorker, note
 from graphc.runtime.cluster.memory import Block, new_block
 from graphc.runtime.cluster.program_part import (
     MemoryLayout,
@@ -83,6 +83,7 @@ class ClusterExecutable(Executable):
         self._lock = fork_safe_lock()
         self.number = next(_numbers)
         self.members = _members(image, cluster)
+        self.owner = {d: task for task, devices in self.members.items() for d in devices}
         here = self.members.get(HERE, ())
         owned = [
             (variable, cluster.is_remote and number not in here)
@@ -222,7 +223,9 @@ class ClusterExecutable(Executable):
                 self._opened = None
                 if not retries or not isinstance(error, LostWorker) or self.cluster.is_closed:
                     raise
+                lost = error.message
             retries -= 1
+            note("step %d, %s, is done again: %s", self.cluster.steps, self.image.name, lost)
             for cell, value in before:
                 cell.changed()
                 np.copyto(cell.host(), value)
@@ -360,7 +363,7 @@ class ClusterExecutable(Executable):
         self._drop_others()
         cells = self._binding.cells if self._binding is not None else []
         image = self.image
-        owner = {d: task for task, devices in self.members.items() for d in devices}
+        owner = self.owner
         far = {
             number: channel
             for number, channel in enumerate(image.channels)
@@ -410,6 +413,11 @@ class ClusterExecutable(Executable):
             return str(self.cluster.workers[task].address)
         return self.cluster.own_carrier(self.support).address
 
+    def _tasks_of(self, link: int) -> tuple[int, int]:
+        """The tasks that a link joins."""
+        channel = self.image.channels[link]
+        return self.owner[channel.source], self.owner[channel.target]
+
     def _open_here(
         self, devices: Sequence[int], memory: Block, ends: Ends, opening: int
     ) -> ProgramPart:
@@ -437,6 +445,7 @@ class ClusterExecutable(Executable):
             "program": self.number,
             "size": memory.size,
             "links": [word for number, (at, _) in ends.items() for word in (number, at)],
+            "ends": [task for number in ends for task in self._tasks_of(number)],
             "peers": [self._peer(task) for _, task in ends.values()],
             "opening": opening,
             "values": first,

@@ -23,7 +23,7 @@ from graphc.errors import GraphError
 from graphc.runtime.call import pool
 from graphc.runtime.call.variable import Cell
 from graphc.runtime.cluster.carrier import MOST_FRAME, CurveSockets
-from graphc.runtime.cluster.local import LocalCluster, LostWorker, local
+from graphc.runtime.cluster.local import LocalCluster, LostWorker, local, note
 from graphc.runtime.cluster.memory import Block
 from graphc.runtime.cluster.wire import (
     START_SECONDS,
@@ -139,6 +139,10 @@ class RemoteWorker:
         self.pid = hello.get("pid", int)
         self.where = f"process {self.pid} of {hello.get('host', str)}"
         check_version(hello, self)
+
+    def links(self) -> list[dict[str, int]]:
+        """None: they lie in memory of its process, and this one cannot look at them."""
+        return []
 
     # -- asking
 
@@ -282,6 +286,7 @@ class RemoteWorker:
     def lose(self, reason: str) -> None:
         """It is not there any more."""
         if not self.lost:
+            self.cluster.note_lost(self, reason)
             self.lost = reason
             self.gone[0] = 1
             self.cluster.stop_step()
@@ -361,6 +366,7 @@ class RemoteCluster(LocalCluster):
                     self.workers[place] = made = RemoteWorker(self.router, self, worker.task)
                     self.restarts += 1
                     made.join()
+                    note("%s is there after step %d", made, self.steps)
 
     def close(self) -> None:
         """End the workers. Steps in flight end with an error."""

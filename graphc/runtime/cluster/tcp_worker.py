@@ -14,6 +14,7 @@ import numpy as np
 from graphc.errors import GraphError
 from graphc.runtime.call import pool
 from graphc.runtime.cluster.carrier import Carrier, CurveSockets
+from graphc.runtime.cluster.link_table import BELL_BYTES
 from graphc.runtime.cluster.memory import Block, file_of, new_block
 from graphc.runtime.cluster.program_part import carried
 from graphc.runtime.cluster.remote import PULSE, host_of
@@ -45,7 +46,7 @@ class TcpWorker(Worker):
         self.variables: dict[tuple[str, str], Block] = {}
         self.places: dict[int, list[int]] = {}
         self.closing = threading.Event()  # the client has said that it ends
-        super().__init__(socket.socket(), new_block(BellWords.nbytes), threads)
+        super().__init__(socket.socket(), new_block(BELL_BYTES), threads)
 
     def _named(self, name: bytes) -> Any:
         connection = self.sockets.socket(self.sockets.zmq.DEALER)

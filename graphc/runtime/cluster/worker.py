@@ -28,13 +28,14 @@ from graphc.runtime.call import pool
 from graphc.runtime.call.failure import in_words
 from graphc.runtime.call.memory import address_of
 from graphc.runtime.cluster import wire
+from graphc.runtime.cluster.link_table import BELL_BYTES, Row, write_links
 from graphc.runtime.cluster.memory import Block, file_of
 from graphc.runtime.cluster.program_part import ProgramPart, carried
 from graphc.runtime.cluster.wire import Kind, Message
 from graphc.runtime.devices.device import check_host
 from graphc.runtime.files.gcx import File
 from graphc.runtime.load.layouts import BellWords
-from graphc.runtime.load.program import Image
+from graphc.runtime.load.program import FAR, Image
 
 if TYPE_CHECKING:
     from graphc.runtime.cluster.carrier import Carrier
@@ -53,11 +54,12 @@ class Worker:
         self, connection: socket.socket, bell: Block, threads: int, token: str = ""
     ) -> None:
         self.connection, self.bell, self.threads, self.token = connection, bell, threads, token
-        self.words = bell.words(0, BellWords.nbytes // 8)
+        self.words = bell.words(0, BELL_BYTES // 8)
         self.images: dict[int, Image] = {}
         self.parts: dict[int, ProgramPart] = {}
         self.blocks: WeakValueDictionary[int, Block] = WeakValueDictionary()
         self.blocks_of: dict[int, list[Block]] = {}  # by program, its own memory first
+        self.links_of: dict[int, list[Row]] = {}  # by program
         self.running: ProgramPart | None = None
         self.lock = threading.Lock()  # of what runs
         self.trouble = ""  # why it cannot end
@@ -198,6 +200,18 @@ class Worker:
         share.point([start + at for at in message.numbers("values")])
         share.frame.bind(variables)
         self.parts[program], self.blocks_of[program] = share, blocks
+        pairs = message.numbers("ends")
+        ends = zip(pairs[::2], pairs[1::2], strict=True)
+        self.links_of[program] = [
+            (blocks[0].descriptor, at, source, target)
+            for (number, at), (source, target) in zip(places.items(), ends, strict=True)
+            if self.carrier is None and (image.channels[number].target != FAR or target < 0)
+        ]
+        self.list_links()
+
+    def list_links(self) -> None:
+        """Have others see the links of all programs: of those between workers, the taker's end."""
+        write_links(self.bell, [row for rows in self.links_of.values() for row in rows])
 
     def block(self, size: int, number: int, descriptor: int) -> Block:
         """Memory that the client shares; one that is here already is not mapped again."""
@@ -223,8 +237,9 @@ class Worker:
         program = message.get("program", int)
         if self.carrier is not None:
             self.carrier.drop(program)
-        for table in (self.images, self.parts, self.blocks_of):
+        for table in (self.images, self.parts, self.blocks_of, self.links_of):
             table.pop(program, None)
+        self.list_links()
 
 
 REFUSED = (GraphError, LookupError, TypeError, ValueError)  # what a message that is wrong raises
@@ -252,7 +267,7 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the client's to answer
     connection = socket.socket(fileno=descriptor)
     token = os.environ.pop(TOKEN, "")
-    worker = Worker(connection, Block(BellWords.nbytes, -1, bell), threads, token)
+    worker = Worker(connection, Block(BELL_BYTES, -1, bell), threads, token)
     threading.Thread(target=worker.watch, daemon=True).start()
     wire.send(connection, Kind.HELLO, wire.hello())
     worker.serve()

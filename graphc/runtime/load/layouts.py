@@ -104,8 +104,10 @@ class LinkWords(Layout, nbytes=128):
 
     sent: Word
     taker_sleeps: Half
+    taker_waited: Word  # nanoseconds
     taken: Word = 64
     sender_sleeps: Half
+    sender_waited: Word  # nanoseconds
 
 
 class CarrierWords(Layout, nbytes=64):
@@ -113,6 +115,7 @@ class CarrierWords(Layout, nbytes=64):
 
     moves: Word
     sleeps: Half
+    waited: Word  # nanoseconds
 
 
 class AgendaWords(Layout):
@@ -212,11 +215,23 @@ class BellWords(Layout, nbytes=256):
 
     asked: Word  # how many requests there were
     worker_sleeps: Half
+    worker_waited: Word  # nanoseconds
     program: Word  # to run, or -1: read the socket
     step: Word
     done: Word = 128  # how many requests have been answered
     client_sleeps: Half
+    client_waited: Word  # nanoseconds
     status: Word
     row: Word
     beat: Word  # goes on as long as the worker does
     sent: Word  # bytes through links, by the programs that it has open
+    links: Word  # rows of the table of links that follows
+
+
+class LinkRow(Layout):
+    """A link of a worker: where it lies, and the tasks that it joins, of which -1 is the client."""
+
+    descriptor: Word  # of the worker, of the memory that it lies in
+    at: Word  # from its start
+    source: Word
+    target: Word

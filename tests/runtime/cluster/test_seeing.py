@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc as collector
 import json
 import os
 import signal
@@ -19,6 +20,7 @@ import graphc as gc
 from graphc.errors import GraphError, RunError
 from graphc.frontend.compile import calibrate
 from graphc.passes.placement import measured
+from graphc.runtime.cluster.observe import workers_of_this_machine
 from graphc.runtime.cluster.remote import RemoteWorker
 from graphc.runtime.cluster.wire import Kind, Message
 from graphc.runtime.observe.replay import recorded
@@ -195,6 +197,50 @@ def test_the_quickest_answer_tells_a_clock(monkeypatch: pytest.MonkeyPatch) -> N
     assert clock(3) == (0, 30)
 
 
+def test_links_count_bytes_and_waits_while_a_program_is_open() -> None:
+    """Also those of this process, which takes part; another process of this user sees them."""
+
+    def relay(x: Any) -> Any:
+        with gc.device("/job:localhost"):
+            x = np.abs(x)
+        with gc.device("/task:1"):
+            x = np.tanh(x)
+        with gc.device("/task:0"):
+            x = np.sin(x)
+        with gc.device("/job:localhost"):
+            return x + 1
+
+    with gc.cluster.local(workers=2, job="linked") as found:
+        run = gc.compile(relay, devices=["cpu:0", *found.devices])
+        for _ in range(3):
+            run(X)
+        told = {(link["source"], link["target"]): link for link in found.status()["links"]}
+        ways = (-1, 1), (1, 0), (0, -1)
+        assert [told[way]["bytes"] for way in ways] == [3 * X.nbytes] * 3
+        seen = [workers_of_this_machine()[pid]["links"] for pid in found.pids]
+        assert {(link["source"], link["target"]) for links in seen for link in links} == {*told}
+        waits = [link[end] for link in told.values() for end in ("sender_waited", "taker_waited")]
+        assert min(waits) >= 0
+        del run
+        collector.collect()
+        gc.compile(lambda x: x * 2, devices=found.devices)(X)
+        assert not found.status()["links"]
+
+
+def test_the_log_names_task_and_step(caplog: pytest.LogCaptureFixture) -> None:
+    with gc.cluster.local(workers=2, job="noted", retries=2) as found:
+        run = gc.compile(model, devices=found.devices)
+        run(X)
+        victim = found.workers[1]
+        os.kill(victim.pid, signal.SIGKILL)
+        while not victim.lost:
+            time.sleep(0.01)
+        run(X)
+    lines = [each.getMessage() for each in caplog.records if each.name == "graphc.cluster"]
+    assert "/job:noted/task:1" in lines[0] and "was lost in step" in lines[0]
+    assert any("task:1" in line and "is there after step" in line for line in lines)
+
+
 # ----------------------------------------------------------------------------------------- metrics
 
 
@@ -222,6 +268,9 @@ def test_prometheus_reads_what_a_cluster_does() -> None:
             assert seen[f"graphc_worker_up{labels}"] == 1
             assert seen[f"graphc_worker_sent_bytes_total{labels}"] == sent[task]
             assert seen[f"graphc_worker_memory_bytes{labels}"] > 1e6
+        for link in found.status()["links"]:
+            labels = f'{{job="seen",source="{link["source"]}",target="{link["target"]}"}}'
+            assert seen[f"graphc_link_bytes_total{labels}"] == link["bytes"] > 0
         os.kill(found.pids[1], signal.SIGKILL)
         with pytest.raises(RunError, match="was lost"):
             run(X)
