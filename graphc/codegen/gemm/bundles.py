@@ -46,40 +46,50 @@ def _as_sums(core: Core, body: Body, value: str, kind: str) -> str:
     return body.new(f"bitcast {kind} {value} to {core.vector(core.kind.lanes)}")
 
 
-def _bundle(core: Core, body: Body, lanes: int, neighbours: list[str]) -> str:
-    """Elements of neighbouring rows side by side; of single numbers if there are no lanes."""
-    memory = core.kind.memory
-    narrow, wide = (f"<{lanes} x {e}>" if lanes else e for e in (memory, "i32"))
-    parts = []
-    for number, value in enumerate(neighbours):
-        part = body.new(f"zext {narrow} {value} to {wide}")
+def _bundle(core: Core, body: Body, places: list[str]) -> str:
+    """Numbers of neighbouring rows side by side in one word."""
+    memory, size, parts = core.kind.memory, core.kind.memory_bytes, []
+    for number, place in enumerate(places):
+        part = body.new(f"zext {memory} {body.load(memory, place, size)} to i32")
         if number:
-            shift = 8 * core.kind.memory_bytes * number
-            part = body.new(f"shl {wide} {part}, {f'splat (i32 {shift})' if lanes else shift}")
+            part = body.new(f"shl i32 {part}, {8 * size * number}")
         parts.append(part)
-    return reduce(lambda made, part: body.new(f"or {wide} {made}, {part}"), parts)
+    return reduce(lambda made, part: body.new(f"or i32 {made}, {part}"), parts)
 
 
-def _neighbours(core: Core, body: Body, source: str, k: Operand) -> list[tuple[str, str]]:
-    """For each row of a bundle where it lies, and whether it exists; else it is the last one."""
-    last = body.sub("%count", 1)
-    found = []
+def _interleaved(body: Body, lanes: int, bits: int, rows: list[str]) -> str:
+    """Vectors of neighbouring rows as one, element by element, in log2 rounds."""
+    order = ", ".join(f"i32 {row * lanes + lane}" for lane in range(lanes) for row in (0, 1))
+    while len(rows) > 1:
+        kind, pairs = f"<{lanes} x i{bits}>", zip(rows[::2], rows[1::2], strict=True)
+        mixed = [
+            body.new(f"shufflevector {kind} {a}, {kind} {b}, <{2 * lanes} x i32> <{order}>")
+            for a, b in pairs
+        ]
+        kind, bits = f"<{2 * lanes} x i{bits}>", 2 * bits
+        rows = [body.new(f"bitcast {kind} {value} to <{lanes} x i{bits}>") for value in mixed]
+    return rows[0]
+
+
+def _neighbours(core: Core, body: Body, source: str, k: Operand, cut: bool = False) -> list[str]:
+    """Where each row of a bundle lies; in one that is `cut` zeros are what lies behind the last."""
+    size = 2 * core.kind.columns * core.kind.memory_bytes
+    core.declared.add(f"@zeros = internal constant [{size} x i8] zeroinitializer")
+    last, found = body.sub("%count", 1), []
     for step in range(core.kind.together):
         row = body.add(k, step)
-        place = body.at(source, body.word("%k", body.least(row, last)))
-        found.append((place, body.test("sle", row, last)))
+        place = body.at(source, body.word("%k", body.least(row, last) if cut else row))
+        exists = body.test("sle", row, last)
+        found.append(body.choose(exists, "ptr", place, "@zeros") if cut else place)
     return found
 
 
 def _load_bundles(
-    core: Core, body: Body, lanes: int, source: str, k: Operand, part: Operand, load: Load
+    core: Core, body: Body, lanes: int, places: list[str], part: Operand, load: Load
 ) -> str:
-    """The rows of a bundle from k on, of a strip of columns; zeros for rows past the last one."""
-    memory, rows = core.kind.memory, []
-    for place, exists in _neighbours(core, body, source, k):
-        value = load(core, body, lanes, place, part)
-        rows.append(body.choose(exists, f"<{lanes} x {memory}>", value, "zeroinitializer"))
-    return _bundle(core, body, lanes, rows)
+    """The rows of a bundle that lie at these places, of a strip of columns."""
+    rows = [load(core, body, lanes, place, part) for place in places]
+    return _interleaved(body, lanes, 8 * core.kind.memory_bytes, rows)
 
 
 def emit_pack_b_bundles(core: Core) -> str:
@@ -123,28 +133,24 @@ def _bundle_columns(
         lone = body.test("eq", part, 1)
         apart = body.both(lone, body.test("sgt", spread, 1))
         single = body.both(lone, body.negate(apart))
-        with body.when(single), body.loop(span[0], span[1], together) as k:
-            target = body.at(panel, body.add(body.mul(body.div(k, together), lanes), column), "i32")
-            body.store("i32", _single_bundle(core, body, source, k), target, 4)
-        strips: list[tuple[str, str, Load]] = [
+        strips: list[tuple[str, Operand, Load | None]] = [
+            (single, 1, None),
             (body.negate(lone), part, load_near),
             (apart, spread, load_spread),
         ]
+        whole = body.mul(body.div(span[1], together), together)
         for condition, count, load in strips:
-            with body.when(condition), body.loop(span[0], span[1], together) as k:
-                bundles = _load_bundles(core, body, lanes, source, k, count, load)
-                place = body.add(body.mul(body.div(k, together), lanes), column)
-                core.store_part(body, lanes, bundles, body.at(panel, place, "i32"), count, "i32")
+            for ends, cut in (((span[0], whole), False), ((whole, span[1]), True)):
+                with body.when(condition), body.loop(*ends, together) as k:
+                    places = _neighbours(core, body, source, k, cut)
+                    here = body.add(body.mul(body.div(k, together), lanes), column)
+                    target = body.at(panel, here, "i32")
+                    if load is None:
+                        body.store("i32", _bundle(core, body, places), target, 4)
+                    else:
+                        bundles = _load_bundles(core, body, lanes, places, count, load)
+                        core.store_part(body, lanes, bundles, target, count, "i32")
         position.set(body.add(column, body.choose(apart, "i64", spread, part)))
-
-
-def _single_bundle(core: Core, body: Body, source: str, k: Operand) -> str:
-    """The rows of a bundle from k on, of one column."""
-    memory, rows = core.kind.memory, []
-    for place, exists in _neighbours(core, body, source, k):
-        value = body.load(memory, place, core.kind.memory_bytes)
-        rows.append(body.choose(exists, memory, value, 0))
-    return _bundle(core, body, 0, rows)
 
 
 def emit_pack_a_bundles(core: Core) -> str:
@@ -161,7 +167,8 @@ def _turn_rows(core: Core, body: Body, line: str, group: str) -> None:
         columns = []
         for bundle in range(lanes):
             start = body.add(k, together * bundle)
-            value = _load_bundles(core, body, lanes, source, start, group, load_near)
+            places = _neighbours(core, body, source, start, cut=True)
+            value = _load_bundles(core, body, lanes, places, group, load_near)
             if core.kind.flips:
                 value = body.new(f"xor {wide} {value}, splat (i32 {FLIP})")
             columns.append(_as_sums(core, body, value, wide))

@@ -303,7 +303,7 @@ def pack_b(
     columns = core.kind.columns
     body = Body("pack_b", PACK_ARGUMENTS)
     wide = body.test("sgt", body.word("%line_run", 0), 1)
-    chunk = body.choose(wide, "i64", ROW_CHUNK, "%count")
+    chunk = body.choose(wide, "i64", ROW_CHUNK * core.kind.together, "%count")
     with body.loop(0, "%count", chunk) as first:
         stop = body.least("%count", body.add(first, chunk))
         with body.loop(0, "%lines", columns) as line:
