@@ -427,9 +427,10 @@ def _native_spec(region: Graph, native: Native, config: Config) -> Spec:
     lower = node.op.lower
     assert isinstance(lower, Library)
     units = lower.units(node) if lower.units is not None else 1
+    work: list[Operand] = [("work", 0, 0)] if native.has_scratch else []
     return Spec(
         "native",
-        (*_library_operands(region), ("work", 0, 0)),
+        (*_library_operands(region), *work),
         units,
         int(lower.units is not None),
         native.params,

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from graphc.codegen.llvm.target import Target
-from graphc.codegen.sorting.quicksort import sort_text
+from graphc.codegen.sorting.quicksort import block_of, sort_text
+from graphc.codegen.sorting.select import MOST, select_text
 from graphc.ir.op import Library
 from graphc.ir.sizes import Size
 from graphc.record import record
@@ -21,6 +22,10 @@ class Native:
     text: str
     scratch: int
     params: tuple[int, ...]
+
+    @property
+    def has_scratch(self) -> bool:
+        return isinstance(self.scratch, Size) or self.scratch > 0
 
 
 def native_of(node: Any, target: Target) -> Native | None:
@@ -41,6 +46,15 @@ def _sort(node: Any, target: Target) -> Native | None:
     return Native(sort_text(target, keys.bits), scratch, (length, scratch))
 
 
-_KERNELS: dict[str, Callable[[Any, Target], Native | None]] = {"sort": _sort}
+def _select(node: Any, target: Target) -> Native | None:
+    keys, wanted = node.inputs[0].type, node.attrs["k"]
+    if keys.dtype.bits < 32 or wanted > MOST:
+        return None
+    is_short = 2 * wanted <= block_of(target, keys.dtype.bits)
+    text = select_text(target, keys.dtype.bits, is_short)
+    return Native(text, 0, (keys.dims[-1], wanted))
+
+
+_KERNELS: dict[str, Callable[[Any, Target], Native | None]] = {"sort": _sort, "select": _select}
 
 __all__ = ["Native", "Size", "native_of"]

@@ -38,6 +38,12 @@ SAMPLE = 64  # keys at most that a pivot is the median of
 STACK = 64  # parts that wait, each longer than those above it
 
 
+def block_of(target: Target, bits: int) -> int:
+    """The keys that a network sorts in registers."""
+    lanes = Lanes(target, bits)
+    return lanes.most * lanes.count
+
+
 class Sorter:
     """Native functions that sort keys of one kind."""
 
@@ -46,7 +52,7 @@ class Sorter:
         self.patience = patience  # partitions of a part, for each bit of its length
         most = self.lanes.most
         self.blocks = {v: self._block(v) for v in (most // 4, most // 2, most)}
-        self.block = most * self.lanes.count
+        self.block = block_of(target, bits)
         self.small = self._small()
         self.partition = self._partition()
         self.sift = self._sift()

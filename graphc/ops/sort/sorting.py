@@ -156,6 +156,7 @@ topk_keys_op = define(
         lambda node: (node.inputs[0].type.dims[-1], node.attrs["k"]),
         units=_rows,
         cuda=device_code("sort.sort_launches", "topk_code"),
+        native="select",
     ),
     attrs=(Attr("k", "int", within=POSITIVE),),
     dtypes=UNSIGNED,

@@ -11,6 +11,7 @@ import pytest
 
 from graphc.codegen.llvm.target import Target, host, named, optimise_and_object
 from graphc.codegen.sorting.quicksort import CANCELLED, Sorter, rows_text, sort_text
+from graphc.codegen.sorting.select import select_text
 from graphc.runtime.load import load
 
 HERE = host()
@@ -70,3 +71,33 @@ def test_a_heap_sorts_what_pivots_do_not_and_a_cancelled_run_stops(bits: int) ->
     assert status == 0
     np.testing.assert_array_equal(made, np.sort(keys))
     assert run(kernel, keys, is_cancelled=True)[0] == CANCELLED
+
+
+def selected(kernel: Any, keys: np.ndarray, wanted: int) -> tuple[np.ndarray, np.ndarray]:
+    rows, count = keys.shape
+    best = np.full(rows * wanted + GUARD, 77, keys.dtype)
+    places = np.full(rows * wanted + GUARD, 77)
+    arrays = [np.zeros(1, np.int64), keys, best, places]
+    buffers, params = np.array([a.ctypes.data for a in arrays]), np.array([count, wanted])
+    assert kernel(buffers.ctypes.data + 8, params.ctypes.data, 0, rows, 0) == 0
+    assert (best[rows * wanted :] == 77).all()
+    assert (places[rows * wanted :] == 77).all()
+    made = best, places
+    return tuple(a[: rows * wanted].reshape(rows, wanted) for a in made)  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize("target", MACHINES, ids=lambda target: target.cpu)
+@pytest.mark.parametrize("bits", [32, 64])
+@pytest.mark.parametrize("is_short", [False, True])
+def test_the_least_keys_and_the_first_of_equal_ones_are_selected(target, bits, is_short) -> None:
+    kernel = linked(select_text(target, bits, is_short), target)
+    rng, kind, top = np.random.default_rng(2), np.dtype(f"u{bits // 8}"), (1 << bits) - 1
+    for count in (1, 3, 15, 16, 63, 64, 65, 129, 700, 3001):
+        for most in (0, 3, 40, top):
+            keys = top - rng.integers(0, most, (2, count), kind, endpoint=True)
+            for rows in (keys, np.sort(keys)[:, ::-1].copy(), np.sort(keys)):
+                for wanted in {1, min(count, 7), min(count, 16 if is_short else 900)}:
+                    places = np.argsort(rows, axis=1, kind="stable")[:, :wanted]
+                    best, found = selected(kernel, rows, wanted)
+                    np.testing.assert_array_equal(found, places)
+                    np.testing.assert_array_equal(best, np.take_along_axis(rows, places, 1))
