@@ -191,7 +191,7 @@ def test_long_runs_drop_the_gil(monkeypatch):
     """Measured by a clock of ours: nobody knows how long a run takes on a busy machine."""
     for longer in (0, 1):
         ticks = itertools.count(step=tuned.gil_nanoseconds + longer)
-        clock = SimpleNamespace(perf_counter_ns=ticks.__next__)
+        clock = SimpleNamespace(perf_counter_ns=ticks.__next__, monotonic_ns=lambda: 0)
         monkeypatch.setattr(execute, "time", clock)
         assert warm(doubler())._context[ContextWords.drop_gil] == longer
     table = TableBuilder()

@@ -11,6 +11,7 @@ import pytest
 import graphc as gc
 from graphc.codegen.build import build_image
 from graphc.config import Config
+from graphc.runtime.load.layouts import FrameWords
 
 ENDLESS = """
 import os, signal, threading, time
@@ -52,6 +53,56 @@ def test_interrupt(handler: str, call: str, said: str) -> None:
     )
     assert done.stdout.strip() == said, done.stderr
     assert done.returncode == 0, done.stderr
+
+
+NEXT = """
+import os, signal, threading
+import numpy as np
+import graphc as gc
+
+finite = gc.compile(lambda x, n: gc.fori(0, n, lambda i, s: s * 0.5, x))
+for _ in range(6):  # then the native entry takes over
+    finite(np.float64(8), np.int64(30_000))
+
+
+def interrupt():
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+for k in range(60):
+    thread = threading.Thread(target=interrupt)
+    raised = 0
+    try:
+        if k % 2:
+            thread.start()
+            while True:
+                finite(np.float64(8), np.int64(2_000))
+        interrupt()
+        while True:
+            pass
+    except KeyboardInterrupt:
+        raised += 1
+    finite(np.float64(8), np.int64(30_000))
+    thread.join() if k % 2 else None
+    assert raised == 1
+print("done")
+"""
+
+
+def test_an_interrupt_does_not_stop_the_next_run() -> None:
+    done = subprocess.run([sys.executable, "-c", NEXT], capture_output=True, text=True, timeout=300)
+    assert done.stdout.strip() == "done", done.stderr
+
+
+def test_runs_that_began_after_a_signal_go_on() -> None:
+    executable = gc.compile(lambda x: x * 2).executable(np.ones(3))
+    frame, _ = executable.begin([np.ones(3)])
+    begun = int(frame.words[FrameWords.begun])
+    executable.cancel(begun - 1)
+    assert frame.words[FrameWords.cancel] == 0
+    executable.cancel(begun)
+    assert frame.words[FrameWords.cancel] == 1
+    executable.give(frame)
 
 
 HUGE = """

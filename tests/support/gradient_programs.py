@@ -185,7 +185,11 @@ def under_limits(case: Case, shares: tuple[float, ...] = SHARES, **options: Any)
 
 
 def check_refusal(refusal: gc.LimitError, limit: int) -> None:
-    """It names the limit and up to five values, the largest first."""
+    """It names the limit and up to five values, the largest first; or that of stacks, which are
+    known to outgrow it only when they do."""
+    if refusal.message.startswith("the stacks of loops are limited to"):
+        assert "push(" in str(refusal) and "memory_limit" in str(refusal)
+        return
     assert f"memory_limit is {limit}" in refusal.message
     sizes = [int(line.split()[0]) for line in refusal.details if " bytes: " in line]
     assert 3 <= len(sizes) <= 5, refusal  # fewer are there when that is all

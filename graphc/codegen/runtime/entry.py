@@ -8,6 +8,10 @@ array.  It answers None whenever anything is not plain (a subclass, another dtyp
 no free frame, a container in use, a donated argument that is read-only or overlaps another, no
 memory): the Python path then does the work or finds the error.  A failing step is answered by an
 int, row << 32 | status.
+
+A run that lets other threads of Python go on can be stopped by Ctrl-C.  It notes when it began, and
+then looks for a signal: one that came before is handled here, before anything runs, and one that
+comes later finds a run that began before it (see `graphc.runtime.call.interrupt`).
 """
 
 from __future__ import annotations
@@ -29,13 +33,15 @@ from graphc.codegen.llvm.writer import (
 )
 from graphc.codegen.runtime.fast_path_checks import apart, hold, leave
 from graphc.codegen.runtime.python_api import (
+    check_signals,
     drop_all,
     error_clear,
     keep,
     restore_thread,
     save_thread,
 )
-from graphc.codegen.runtime.results import NOT_RUN, answer
+from graphc.codegen.runtime.results import NOT_RUN, RAISED, answer
+from graphc.codegen.runtime.system import now
 from graphc.codegen.runtime.team import run
 from graphc.runtime.load.layouts import ContextWords, FrameWords, RecordWords
 from graphc.runtime.load.table import FIRST_PARAM
@@ -57,11 +63,16 @@ def entry(f: Writer, self: Struct[ArrayWords], args: Pointer, count: Number) -> 
 def flat(
     f: Writer, context: Struct[ContextWords], args: Pointer, count: Number, made: Pointer
 ) -> None:
-    """Leave the results behind a pointer: 0, NOT_RUN or the code of a failure."""
+    """Leave the results behind a pointer: 0, NOT_RUN, RAISED or the code of a failure."""
     with f.when((context.ready == 0) | (count != context.parameters)):
         f.give(NOT_RUN)
     with f.when(fit(f, context, args) == 0):
         f.give(NOT_RUN)
+    begun = f.local(0)
+    with f.when(context.drop_gil != 0):
+        begun.set(now(f))
+        with f.when(check_signals(f) != 0):
+            f.give(RAISED)
     # The GIL is held from here to the run, so the list of frames cannot change meanwhile.
     with f.loop(0, context.frames) as k:
         frame = context.at("first_frame").pointer(k).to(FrameWords)
@@ -70,6 +81,7 @@ def flat(
             code = f.local(NOT_RUN)
             with f.when(hold(f, context)):
                 frame.at("cancel").store(0, RELAXED)
+                frame.at("begun").store(begun)
                 with (
                     f.when(point_at(f, context, frame, args)),
                     f.when(make_results(f, context, frame, args, made)),

@@ -13,6 +13,7 @@ save_thread = Extern("PyEval_SaveThread", PTR)
 restore_thread = Extern("PyEval_RestoreThread", VOID, PTR)
 error_occurred = Extern("PyErr_Occurred", PTR)
 error_matches = Extern("PyErr_ExceptionMatches", I32, PTR)
+check_signals = Extern("PyErr_CheckSignals", I32)  # runs handlers of signals: -1 if one raises
 error_clear = Extern("PyErr_Clear", VOID)
 new_int = Extern("PyLong_FromLongLong", PTR, I64)
 new_tuple = Extern("PyTuple_New", PTR, I64)

@@ -6,7 +6,7 @@ from graphc.codegen.llvm.writer import PTR, Number, Pointer, Struct, Writer, nat
 from graphc.codegen.runtime.python_api import drop_all, keep, new_int, new_tuple, set_in_tuple
 from graphc.runtime.load.layouts import ContextWords
 
-NOT_RUN = -1  # a code that no failure has: rows are below 2**31
+NOT_RUN, RAISED = -1, -2  # codes that no failure has (rows are below 2**31); an error is set
 
 
 @native(PTR)
@@ -15,6 +15,8 @@ def answer(f: Writer, context: Struct[ContextWords], code: Number, made: Pointer
     with f.when(code == NOT_RUN):
         keep(f, context.none)
         f.give(context.none)
+    with f.when(code == RAISED):
+        f.give(f.null())
     with f.when(code != 0):
         f.give(new_int(f, code))
     count = context.results

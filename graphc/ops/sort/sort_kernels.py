@@ -21,6 +21,7 @@ from graphc.ops.record.arguments import Array
 
 Kernel = Callable[..., int | None]
 CANCELLED = -1  # the status of a run that was cancelled
+BLOCK = 1 << 20  # elements between two looks at the cancel flag
 
 
 def insertion_kernel(result: str) -> Kernel:
@@ -53,7 +54,7 @@ def insertion_kernel(result: str) -> Kernel:
 def radix_kernel(result: str) -> Kernel:
     """Sorts "keys" or finds the "positions"; Numba drops the branches the constant rules out.
 
-    A cancelled run stops between two passes.
+    A cancelled run stops between two blocks of a row.
     """
 
     def kernel(
@@ -72,19 +73,20 @@ def radix_kernel(result: str) -> Kernel:
             base = row * extent
             for k in range(256 * passes):
                 count[k] = 0
-            for k in range(extent):
-                rest = np.uint64(keys[base + k])
-                if result == "keys":
-                    out[base + k] = keys[base + k]
-                else:
-                    out[base + k] = k
-                for place in range(passes):
-                    count[256 * place + np.int64(rest & low_byte)] += 1
-                    rest = rest >> np.uint64(8)
-            in_work = False
-            for place in range(passes):
+            for start in range(0, extent, BLOCK):
                 if cancelled is not None and cancelled[0] != 0:
                     return CANCELLED
+                for k in range(start, min(start + BLOCK, extent)):
+                    rest = np.uint64(keys[base + k])
+                    if result == "keys":
+                        out[base + k] = keys[base + k]
+                    else:
+                        out[base + k] = k
+                    for place in range(passes):
+                        count[256 * place + np.int64(rest & low_byte)] += 1
+                        rest = rest >> np.uint64(8)
+            in_work = False
+            for place in range(passes):
                 shift = np.uint64(8 * place)
                 first = np.int64((np.uint64(keys[base]) >> shift) & low_byte)
                 if count[256 * place + first] == extent:
@@ -94,19 +96,22 @@ def radix_kernel(result: str) -> Kernel:
                     here = count[digit]
                     count[digit] = total
                     total += here
-                for k in range(extent):
-                    held = work[k] if in_work else out[base + k]
-                    if result == "keys":
-                        key = np.uint64(held)
-                    else:
-                        key = np.uint64(keys[base + held])
-                    bucket = 256 * place + np.int64((key >> shift) & low_byte)
-                    spot = count[bucket]
-                    count[bucket] = spot + 1
-                    if in_work:
-                        out[base + spot] = held
-                    else:
-                        work[spot] = held
+                for start in range(0, extent, BLOCK):
+                    if cancelled is not None and cancelled[0] != 0:
+                        return CANCELLED
+                    for k in range(start, min(start + BLOCK, extent)):
+                        held = work[k] if in_work else out[base + k]
+                        if result == "keys":
+                            key = np.uint64(held)
+                        else:
+                            key = np.uint64(keys[base + held])
+                        bucket = 256 * place + np.int64((key >> shift) & low_byte)
+                        spot = count[bucket]
+                        count[bucket] = spot + 1
+                        if in_work:
+                            out[base + spot] = held
+                        else:
+                            work[spot] = held
                 in_work = not in_work
             if in_work:
                 for k in range(extent):

@@ -25,7 +25,7 @@ from graphc.runtime.call.array import Array
 from graphc.runtime.call.binding import Binding, Homes
 from graphc.runtime.call.failure import explain, take_error
 from graphc.runtime.call.frame import Frame, Part, part_of
-from graphc.runtime.call.interrupt import stop_on_interrupt
+from graphc.runtime.call.interrupt import EVER, stop_on_interrupt
 from graphc.runtime.call.memory import address_of, result_array
 from graphc.runtime.call.nesting import Build, Fetch, nested
 from graphc.runtime.call.pending import Pending
@@ -40,10 +40,10 @@ Value = np.ndarray | Array
 executables: weakref.WeakSet[Executable] = weakref.WeakSet()
 
 
-def stop_all() -> None:
-    """Cancel every run of the process that is in flight."""
+def stop_all(begun_by: int = EVER) -> None:
+    """Cancel every run of the process that is in flight and began by this time."""
     for executable in list(executables):
-        executable.cancel()
+        executable.cancel(begun_by)
 
 
 def _frames_of(this: weakref.ref[Executable], device: int) -> list[Frame]:
@@ -327,10 +327,12 @@ class Executable:
         """The memory that stacks have grown to, over all runs so far."""
         return sum(frame.stack_bytes for frame in self.frames)
 
-    def cancel(self) -> None:
-        """Stop the runs that are in flight; each raises RunError before its next step."""
+    def cancel(self, begun_by: int = EVER) -> None:
+        """Stop the runs that are in flight and began by this time; each raises RunError before its
+        next step."""
         for frame in self.frames:
-            frame.cancel()
+            if frame.words[FrameWords.begun] <= begun_by:
+                frame.cancel()
 
     def _take(self) -> Frame:
         """A frame that nobody uses: that of the oldest run that is left, or a new one."""
@@ -356,12 +358,14 @@ class Executable:
             for frame in frames:
                 if self.support.acquire(frame.flag):
                     frame.words[FrameWords.cancel] = 0
+                    frame.words[FrameWords.begun] = time.monotonic_ns()
                     return frame
         return None
 
     def _new_frame(self) -> Frame:
         frame = self._make_frame()
         frame.words[FrameWords.in_use] = 1
+        frame.words[FrameWords.begun] = time.monotonic_ns()
         with self._lock:
             count = len(self._frames)
             if count == self._kept_frames:

@@ -28,7 +28,7 @@ from graphc.runtime.call.binding import Binding
 from graphc.runtime.call.execute import Executable, Value, executables, fit, no_entry, stop_all
 from graphc.runtime.call.failure import CANCELLED, ENDED, FAILED, explain, take_error
 from graphc.runtime.call.frame import Frame
-from graphc.runtime.call.interrupt import stop_on_interrupt
+from graphc.runtime.call.interrupt import EVER, stop_on_interrupt
 from graphc.runtime.call.memory import address_of
 from graphc.runtime.call.variable import Cell
 from graphc.runtime.cluster.local import LocalCluster, LocalWorker, LostWorker, note
@@ -93,6 +93,7 @@ class ClusterExecutable(Executable):
         self._binding = Binding(*zip(*owned, strict=True)) if owned else None
         self._opened: OpenProgram | None = None
         self._asked: OpenProgram | None = None  # while a run is in flight
+        self._begun = 0  # when it began, in nanoseconds of the monotonic clock
         self._room = 0  # for rows of a log, while a run is traced
         self.clock_error = 0.0  # seconds that clocks of workers may be read wrong by
         weakref.finalize(self, cluster.dropped.append, self.number).atexit = False
@@ -165,10 +166,10 @@ class ClusterExecutable(Executable):
     def _fit(self, array: Value, slot: Slot, dtype: np.dtype[Any]) -> Value:
         return fit(array, slot, dtype)
 
-    def cancel(self) -> None:
-        """Stop the run that is in flight; it raises RunError."""
+    def cancel(self, begun_by: int = EVER) -> None:
+        """Stop the run that is in flight if it began by this time; it raises RunError."""
         opened = self._asked
-        if opened is not None:
+        if opened is not None and self._begun <= begun_by:
             self._give_up(opened)
 
     def _give_up(self, opened: OpenProgram) -> None:
@@ -284,6 +285,7 @@ class ClusterExecutable(Executable):
         cluster.trouble = ""
         outcomes: dict[int, tuple[int, int] | None] = {}
         cluster.in_flight = lambda: self._give_up(opened)
+        self._begun = time.monotonic_ns()
         self._asked = opened
         begin = time.perf_counter()
         try:

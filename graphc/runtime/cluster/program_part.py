@@ -9,6 +9,7 @@ Where things lie in the memory of a program that all its processes have:
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,7 @@ import numpy as np
 
 from graphc.record import record, replace
 from graphc.runtime.call.frame import Frame
+from graphc.runtime.call.interrupt import EVER
 from graphc.runtime.call.memory import address_of
 from graphc.runtime.devices.multi_device import MultiDeviceExecutable, TeamFrame
 from graphc.runtime.load.layouts import ChannelWords, FrameWords, LinkWords
@@ -110,6 +112,7 @@ class ProgramPart(MultiDeviceExecutable):
         """Forget that an earlier run was cancelled."""
         for frame in self.frame.frames:
             frame.words[FrameWords.cancel] = 0
+            frame.words[FrameWords.begun] = time.monotonic_ns()
 
     def sent(self) -> int:
         """The bytes that have gone through links to other processes."""
@@ -132,6 +135,7 @@ class ProgramPart(MultiDeviceExecutable):
         status = self._walk(self.frame)
         return status, int(self.frame.words[FrameWords.row])
 
-    def cancel(self) -> None:
-        """Stop the run that is in flight."""
-        self.frame.cancel()
+    def cancel(self, begun_by: int = EVER) -> None:
+        """Stop the run that is in flight if it began by this time."""
+        if self.frame.words[FrameWords.begun] <= begun_by:
+            self.frame.cancel()

@@ -23,6 +23,7 @@ class FrameWords(Layout):
     log: Address  # or null
     agenda: Address  # or null
     budget: Address  # of the bytes that the stacks of all devices may still take
+    begun: Word  # in nanoseconds of the monotonic clock: an earlier Ctrl-C does not stop it
     bases: Address = 128
 
 
