@@ -158,7 +158,8 @@ STAGES = (
     ),
     Stage(recognise_attention, Over.WHOLE, optional=True),
     Stage(narrow_products, Over.WHOLE),
-    Stage(merge_collectives, Over.REGIONS),  # it decides in which order numbers are added
+    # It decides in which order numbers are added; a part of a bucket may be what there is already.
+    Stage(merge_collectives, Over.REGIONS, breaks=(verify.no_duplicates,)),
     Stage(
         route_collectives,
         Over.REGIONS,

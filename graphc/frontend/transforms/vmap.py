@@ -35,6 +35,7 @@ from graphc.frontend.trace.tree import (
 )
 from graphc.frontend.transforms.on_arrays import NUMBERS, argument_names, compiling, leaf_title
 from graphc.hints import explained
+from graphc.ir.place import parse_spec
 from graphc.ir.types import Dimension, definitely_different, tensor
 from graphc.ops.record.batching import moved
 from graphc.ops.record.value import Value, current, emit, functions, lift
@@ -53,6 +54,7 @@ def vmap(
     out_axes: Any = 0,
     axis_name: str | None = None,
     axis_size: int | None = None,
+    devices: Sequence[str] | None = None,
 ) -> Callable[P, Any]:
     """The function on every slice of its arguments at once, its results stacked.
 
@@ -64,12 +66,14 @@ def vmap(
                 same for all slices
     axis_name   what gc.psum, gc.pmean, gc.pmax, gc.pmin, gc.all_gather and gc.axis_index call it
     axis_size   how many slices there are, where no argument is sliced
+    devices     names, one for each slice, which is computed there; what combines slices goes from
+                device to device. It belongs in what is compiled for these devices
 
     Results equal those of one call after the other.  Numbers that are not sliced stay Python
     numbers inside the function.  Raises TraceError for axes that do not exist, sizes that differ
     and nestings that do not fit, GraphError for what cannot differ from slice to slice.
     """
-    name = _name(axis_name)
+    name, homes = _name(axis_name), _names(devices)
 
     def slices(*args: Any, **kwargs: Any) -> Any:
         tree = flatten((args, kwargs))[1]
@@ -86,11 +90,13 @@ def vmap(
             lambda path, number: path not in sliced,
         )
         chosen = [axes[position] for position in given.positions]
-        size = _size(given, chosen, axis_size)
+        known = {"axis_size": axis_size, "devices": len(homes) or None}
+        size = _size(given, chosen, known)
         operands = [_first(v, axis) for v, axis in zip(given.values, chosen)]
         region = _region(function, given, operands, chosen, name, size)
         mapped = tuple(k for k, axis in enumerate(chosen) if axis is not None)
-        return _emitted(region, operands, out_axes, mapped=mapped, size=size, axis_name=name)
+        attrs = {"mapped": mapped, "size": size, "axis_name": name, "devices": homes}
+        return _emitted(region, operands, out_axes, **attrs)
 
     return compiling(slices, function, "vmap", lambda: lambda name: NUMBERS)
 
@@ -99,6 +105,17 @@ def _name(axis_name: str | None) -> str:
     if axis_name is not None and (not isinstance(axis_name, str) or not axis_name):
         raise TraceError(f"vmap: axis_name is a name, got {axis_name!r}")
     return axis_name or ""
+
+
+def _names(devices: Sequence[str] | None) -> tuple[str, ...]:
+    given = () if devices is None else devices
+    is_listed = isinstance(given, Sequence) and not isinstance(given, str)
+    is_listed = is_listed and all(isinstance(name, str) for name in given)
+    if not is_listed or (devices is not None and not given):
+        raise TraceError(f"vmap: devices is a list of names, got {devices!r:.80}")
+    for name in given:
+        parse_spec(name)
+    return tuple(given)
 
 
 def _with_defaults(function: Callable[..., Any]) -> set[int | str]:
@@ -155,9 +172,9 @@ def _axes_of(what: str, axes: Any, tree: TreeDef) -> list[Axis]:
     ]
 
 
-def _size(given: Operands, axes: Sequence[Axis], known: int | None) -> Dimension:
+def _size(given: Operands, axes: Sequence[Axis], known: dict[str, int | None]) -> Dimension:
     """The one size of all sliced axes. Raises TraceError."""
-    sizes: dict[str, Dimension] = {} if known is None else {"axis_size": known}
+    sizes: dict[str, Dimension] = {k: size for k, size in known.items() if size is not None}
     for value, axis, parameter in zip(given.values, axes, given.parameters):
         if axis is None:
             continue

@@ -19,6 +19,8 @@ from graphc.ir.op import EXTENT, MANY, Attr, Composite, Op
 from graphc.ir.traits import Traits
 from graphc.ir.types import I64, AnyType, Dimension, Type, tensor
 from graphc.ops.batching.batch_region import Batcher, Lane, Note, names_axis, unmapped
+from graphc.ops.batching.device_lanes import DeviceLanes, on_devices
+from graphc.ops.control.collectives import MOST_DEVICES
 from graphc.ops.control.control import param_node, results_of, results_type
 from graphc.ops.record.arguments import Array
 from graphc.ops.record.batching import Lanes, Same, moved, repeated
@@ -27,6 +29,7 @@ from graphc.ops.record.families import NUMERIC, define, require, require_dtype
 from graphc.ops.record.value import Trace, Value, current, emit, functions, tracing
 
 Ints = tuple[int, ...]
+Names = tuple[str, ...]
 
 # ------------------------------------------------------------------------------------ vmap
 
@@ -38,8 +41,12 @@ def _infer_vmap(
     size: Dimension,
     stacked: int,
     axis_name: str,
+    devices: Names,
 ) -> AnyType:
     region = regions[0]
+    require(
+        len(devices) in (0, size), f"vmap: {size} slices on {len(devices)} device(s): one on each"
+    )
     require(len(types) == len(region.params), f"vmap: {len(types)} operands")
     require(all(0 <= k < len(types) for k in mapped), f"vmap: operands {list(mapped)} are mapped")
     for k, (given, param) in enumerate(zip(types, region.params)):
@@ -63,6 +70,7 @@ def _run_vmap(
     size: int,
     stacked: int,
     axis_name: str,
+    devices: Names,
 ) -> Any:
     """One lane after the other; what combines lanes is expanded instead."""
     region = regions[0]
@@ -100,6 +108,7 @@ def batched(
     size: Dimension,
     stacked: int,
     axis_name: str = "",
+    devices: Names = (),
     note: Note | None = None,
 ) -> list[Value]:
     """The results of a `vmap`, emitted into a trace.
@@ -109,6 +118,9 @@ def batched(
     """
     if size == 0 and stacked == len(region.results):  # no lane computes anything
         return [_empty(r.type) for r in region.results]
+    if devices:
+        lanes = DeviceLanes(trace, devices, axis_name, note)
+        return on_devices(region, values, mapped, stacked, lanes, _SHARED)
     batcher = Batcher(trace, size, axis_name, note)
     made = batcher.run(region, [Lane(v, k in mapped) for k, v in enumerate(values)])
     return [
@@ -141,12 +153,13 @@ vmap = define(
         Attr("size", "dim", within=EXTENT),
         Attr("stacked", "int", within=EXTENT),
         Attr("axis_name", "str", ""),
+        Attr("devices", "strs", (), most=MOST_DEVICES),
     ),
     variadic=True,
     regions=1,
     doc="Run a region on each of `size` slices of the operands in `mapped`, along their first "
     "axis; the others are the same for all. The first `stacked` results are stacked along a new "
-    "first axis, the others must be the same for all.",
+    "first axis, the others must be the same for all. With `devices` each of them has a slice.",
     traits=Traits(lanes=True),
 )
 
