@@ -36,6 +36,7 @@ RELAXED, ACQUIRE, RELEASE, ACQ_REL, SEQ_CST = (
     "acq_rel",
     "seq_cst",
 )
+VECTOR = 64  # bytes that the longest vector is aligned to
 _BYTES = {I1: 1, I8: 1, I32: 4, I64: 8, PTR: 8}
 _KINDS = {"Number": I64, "Int32": I32, "Pointer": PTR, "Flag": I1}
 
@@ -227,7 +228,7 @@ class Local(Value):
 
     def __init__(self, f: Writer, kind: str, of: str = I64) -> None:
         self.f, self.kind, self.of = f, kind, of
-        self.place = f.slot(kind)
+        self.place = f.slot(kind, align=VECTOR if kind.startswith("<") else 8)
 
     @property
     def text(self) -> str:  # type: ignore[override]

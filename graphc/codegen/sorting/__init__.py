@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from graphc.codegen.llvm.target import Target
+from graphc.codegen.sorting.order import order_text
 from graphc.codegen.sorting.quicksort import block_of, sort_text
 from graphc.codegen.sorting.select import MOST, select_text
 from graphc.ir.op import Library
@@ -55,6 +56,19 @@ def _select(node: Any, target: Target) -> Native | None:
     return Native(text, 0, (keys.dims[-1], wanted))
 
 
-_KERNELS: dict[str, Callable[[Any, Target], Native | None]] = {"sort": _sort, "select": _select}
+def _order(node: Any, target: Target) -> Native | None:
+    keys, length = node.inputs[0].type.dtype, node.type.dims[-1]
+    is_long = not isinstance(length, Size) and length >= 1 << 32  # a row's cut bits fit twice
+    if keys.bits < 32 or is_long or node.op.lower.loops(node) is not None:
+        return None
+    scratch = -(-length * 8 // LINE) * LINE + LINE
+    return Native(order_text(target, keys.bits), scratch, (length, scratch))
 
-__all__ = ["Native", "Size", "native_of"]
+
+_KERNELS: dict[str, Callable[[Any, Target], Native | None]] = {
+    "sort": _sort,
+    "order": _order,
+    "select": _select,
+}
+
+__all__ = ["Native", "native_of"]

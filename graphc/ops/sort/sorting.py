@@ -88,7 +88,7 @@ def _key_library(result: str, cuda: str) -> Library:
         return node.type.dims[-1], node.inputs[0].type.dtype.itemsize
 
     code = device_code("sort.sort_launches", cuda)
-    native = {"keys": "sort"}.get(result, "")
+    native = {"keys": "sort", "positions": "order"}[result]
     return Library(kernel, params, workspace, _rows, code, network, native=native)
 
 

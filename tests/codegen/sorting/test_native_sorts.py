@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+import graphc as gc
 from graphc.codegen.llvm.target import Target, host, named, optimise_and_object
+from graphc.codegen.sorting.order import order_text
 from graphc.codegen.sorting.quicksort import CANCELLED, Sorter, rows_text, sort_text
 from graphc.codegen.sorting.select import select_text
 from graphc.runtime.load import load
@@ -29,11 +31,13 @@ def linked(text: str, target: Target) -> Callable[..., int]:
     return lambda *given: call(*given) if code else 0  # the code lives as long as this
 
 
-def run(kernel: Any, keys: np.ndarray, is_cancelled: bool = False) -> tuple[int, np.ndarray]:
-    """The status and the sorted rows of a matrix."""
+def run(
+    kernel: Any, keys: np.ndarray, is_cancelled: bool = False, made: Any = None
+) -> tuple[int, np.ndarray]:
+    """The status and the sorted rows of a matrix, or what else is `made` of each key."""
     rows, count = keys.shape
-    out = np.full(keys.size + 2 * GUARD, 77, keys.dtype)
-    work = np.empty(count + 64, keys.dtype)
+    out = np.full(keys.size + 2 * GUARD, 77, made or keys.dtype)
+    work = np.empty(count + 64, np.uint64)
     arrays = [np.array([int(is_cancelled)]), keys, out[GUARD:], work]
     buffers = np.array([a.ctypes.data for a in arrays])
     params = np.array([count, work.nbytes])
@@ -61,6 +65,16 @@ def test_rows_of_every_length_and_pattern_are_sorted(target: Target, bits: int) 
                 status, made = run(kernel, pattern)
                 assert status == 0
                 np.testing.assert_array_equal(made, np.sort(pattern))
+
+
+@pytest.mark.parametrize("opt", [0, 2])
+def test_kernels_run_without_optimisation_too(opt: int) -> None:
+    x = np.random.default_rng(4).standard_normal((3, 300))
+    sort = gc.compile(lambda x: (np.sort(x, 1), np.argsort(x, 1), gc.topk(x, 4)[1]), opt=opt)
+    made, places, best = sort(x)
+    np.testing.assert_array_equal(made, np.sort(x, 1))
+    np.testing.assert_array_equal(places, np.argsort(x, 1))
+    np.testing.assert_array_equal(best, np.argsort(-x, 1)[:, :4])
 
 
 @pytest.mark.parametrize("bits", [32, 64])
@@ -101,3 +115,19 @@ def test_the_least_keys_and_the_first_of_equal_ones_are_selected(target, bits, i
                     best, found = selected(kernel, rows, wanted)
                     np.testing.assert_array_equal(found, places)
                     np.testing.assert_array_equal(best, np.take_along_axis(rows, places, 1))
+
+
+@pytest.mark.parametrize("target", MACHINES, ids=lambda target: target.cpu)
+@pytest.mark.parametrize("bits", [32, 64])
+def test_equal_keys_keep_their_order_however_wide_they_are(target: Target, bits: int) -> None:
+    kernel, rng = linked(order_text(target, bits), target), np.random.default_rng(3)
+    kind, top = np.dtype(f"u{bits // 8}"), (1 << bits) - 1
+    for count in (*range(1, 40), 255, 1000, 20_011):
+        few = rng.integers(0, 9, (2, count), kind)
+        near = rng.integers(0, 200, (2, count), kind)
+        wide = rng.integers(0, top, (2, count), kind, endpoint=True)
+        ends = np.where(rng.integers(0, 2, (2, count), bool), top - few, near).astype(kind)
+        for keys in (few, top - near, wide, wide >> 20 << 20, ends, np.full_like(few, top)):
+            status, places = run(kernel, keys, made=np.int64)
+            assert status == 0
+            np.testing.assert_array_equal(places, np.argsort(keys, axis=1, kind="stable"))
