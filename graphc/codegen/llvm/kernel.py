@@ -32,7 +32,7 @@ from graphc.codegen.llvm.vector_facts import VectorFacts, count_of, facts_of
 from graphc.codegen.walk import Functions, Statements
 from graphc.errors import GraphError
 from graphc.ir.sizes import Size
-from graphc.ir.types import F64, DType
+from graphc.ir.types import F64, I64, DType
 from graphc.loops.facts import SumPlan, dissolves, looks, loop_range, step_of, work_stride
 from graphc.loops.nest import (
     Assign,
@@ -57,6 +57,7 @@ from graphc.record import replace
 
 LINE = 64  # bytes
 _ALWAYS_KNOWN = ("const", "size", "param")
+_MOVED = ("add", "sub", "mul", "idiv", "irem", "min", "max")  # ahead of loops
 CANCELLED = -1  # the status of a kernel that saw the cancel flag
 
 
@@ -96,6 +97,7 @@ class KernelWriter(Statements[str], LoopWriter):
         self.flag = ""  # the address of the cancel flag, where a loop looks at it
         self.sizes = {size: number for number, size in enumerate(kernel.sizes)}
         self.short: ShortRows | None = None  # the version that is being written
+        self.row_bits: dict[tuple[str, int, int, int], str] = {}  # masks of vectors of short rows
         self.known_facts: dict[int, VectorFacts | None] = {}
 
     def text(self) -> str:
@@ -300,6 +302,21 @@ class KernelWriter(Statements[str], LoopWriter):
         """The vectors of a row, of the shortest kind, where that is known; else 0."""
         return self.short.vectors_of(loop) if self.short is not None else 0
 
+    def row_mask(self, loop: For, at: int, lanes: int) -> str:
+        """The mask of a vector of a short row: its bits are made once, at entry."""
+        stop = self.value(loop.stop)
+        bits = self.row_bits.get((stop, loop.start.data, at, lanes))
+        if bits is None:
+            left = self.at_entry(f"sub nsw i64 {stop}, {loop.start.data + at}")
+            left = self.at_entry(f"call i64 @llvm.smin.i64(i64 {left}, i64 {lanes})")
+            left = self.at_entry(f"sub nsw i64 64, {left}")
+            bits = self.row_bits[stop, loop.start.data, at, lanes] = self.at_entry(
+                f"lshr i64 -1, {left}"
+            )
+        if lanes < 64:
+            bits = self.emit(f"trunc i64 {bits} to i{lanes}")
+        return self.emit(f"bitcast i{lanes} {bits} to <{lanes} x i1>")
+
     def facts(self, loop: For) -> VectorFacts | None:
         if id(loop) not in self.known_facts:
             self.known_facts[id(loop)] = facts_of(loop, self.kernel, self.changes)
@@ -328,7 +345,7 @@ class KernelWriter(Statements[str], LoopWriter):
     def one_loop(self, statement: For) -> None:
         start, stop = self.value(statement.start), self.value(statement.stop)
         if self.sizes:
-            self.divide_ahead(statement)
+            self.compute_ahead(statement)
         self.forget(statement)  # later iterations see what earlier ones wrote
         if statement.kind == "parallel":
             if self.depth:
@@ -365,15 +382,24 @@ class KernelWriter(Statements[str], LoopWriter):
             self.leave(self.emit(f"icmp ne i32 {worst}, 0"), worst)
             self.status = outer_status
 
-    def divide_ahead(self, statement: For) -> None:
-        """Divide by sizes ahead of a loop that is the same in all of its iterations: LLVM does not
-        move a division that might trap.
+    def compute_ahead(self, statement: For) -> None:
+        """Compute ahead of a loop which indices, or parts of them, all of its iterations share.
+
+        Where sizes are open that is much, and the passes of LLVM that would do it are not run.
         """
-        known: dict[Expr, bool] = {}
-        for expr in postorder(e for s in walk(statement.body) for e in expressions(s)):
-            known[expr] = expr.op in _ALWAYS_KNOWN or expr in self.values
-            known[expr] |= bool(expr.args) and expr.op != "load" and all(map(known.get, expr.args))
-            if expr.op in ("idiv", "irem") and expr.args[1].op == "size" and known[expr]:
+        shared: dict[Expr, bool] = {}
+        seen: set[Expr] = set()
+        parts: list[Expr] = []
+        for root in (e for s in walk(statement.body) for e in expressions(s)):
+            for expr in postorder([root], seen):
+                same = expr.op != "load" and bool(expr.args) and all(shared[a] for a in expr.args)
+                shared[expr] = same or expr.op in _ALWAYS_KNOWN or expr in self.values
+                if not shared[expr]:
+                    parts += (a for a in expr.args if shared[a])
+            if shared[root]:
+                parts.append(root)
+        for expr in parts:
+            if expr.dtype is I64 and expr.op in _MOVED:
                 self.value(expr)
 
     def copies(self, statement: For) -> None:

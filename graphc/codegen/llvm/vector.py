@@ -158,6 +158,8 @@ class VectorLoop(VectorWriter):
         if self.at.isdigit():
             if self.total.isdigit() and at + self.lanes <= int(self.total):
                 return ""
+            if self.kernel.granules(self.facts.loop):
+                return self.kernel.row_mask(self.facts.loop, at, self.lanes)
             return lane_mask(self.kernel, self.total, str(at), self.lanes)
         return lane_mask(self.kernel, self.total, self.at, self.lanes)
 

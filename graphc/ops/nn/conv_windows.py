@@ -186,7 +186,6 @@ class _Windows:
             # Column q of this phase is column right * q + phase - low of x.
             first = max(0, -(-(low[1] - phase) // right))
             last = least(shape.pitch, -(-(shape.x[3] + low[1] - phase) // right))
-            first = least(first, last)
             plane = (channel * down + above) * right + phase
             with b.loop(lines) as line:
                 source = b.affine([(row, down), (line, down)], above - low[0])

@@ -21,7 +21,8 @@ three loops over scratch memory that stays in the first cache level; tiles lie a
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -92,13 +93,13 @@ class _Input:
         self.strips = _input_strips(node)
         self.m, self.a = self.strips.m, self.strips.reach
         self.padded, self.half, self.full = scratch
-        self.places = self.strips.places
+        self.places, self.plane = self.strips.places, self.strips.plane
 
     def nest(self) -> None:
         b = self.b
         with b.loop(_input_units(self.node), "parallel") as unit:
             channel, image, row = self.strips.split(b, unit)
-            with b.loop(self.padded.size, "vector") as i:
+            with self.in_planes(self.m) as i:
                 b.store(self.padded, i, b.const(0.0, F32))
             self.copy_rows(channel, image, row)
             self.along_rows()
@@ -120,8 +121,8 @@ class _Input:
             with b.when(inside):
                 start = b.affine([(image, channels), (k, channels), (channel, 1)])
                 start = b.affine([(start, height * width), (above, width)])
-                to = b.affine([(k, strips.lines), (line, 1), (plane, strips.group * strips.lines)])
-                to = b.affine([(to, pitch)], self.low[1])
+                to = b.affine([(k, strips.lines), (line, 1)])
+                to = b.affine([(to, pitch), (plane, m * self.plane)], self.low[1])
                 with b.loop(kept, "vector") as column:
                     value = self.read(0, start + column)
                     b.store(self.padded, to + column, value)
@@ -129,23 +130,34 @@ class _Input:
     def along_rows(self) -> None:
         """B' along every row: neighbours become one element each of as many planes."""
         b, m = self.b, self.m
-        with b.loop(m * self.places, "vector") as v:
+        with self.in_planes(1) as v:
             start = v * m
             values = [b.load(self.padded, start + j) for j in range(self.a)]
             for j, value in enumerate(by_parity(INPUT[self.a], values)):
-                b.store(self.half, v + j * m * self.places, value)
+                b.store(self.half, v + j * m * self.plane, value)
+
+    @contextmanager
+    def in_planes(self, each: int) -> Iterator[Expr]:
+        """All of the m planes, `each` elements a tile: one loop where nothing lies between them."""
+        b, m, size = self.b, self.m, each * self.places
+        if not self.strips.spaced:
+            with b.loop(m * size, "vector") as i:
+                yield i
+        else:
+            with b.loop(m) as plane, b.loop(size, "vector") as i:
+                yield b.affine([(plane, each * self.plane), (i, 1)])
 
     def along_columns(self) -> None:
         """B' down the columns: row i of a tile lies in plane i % m, i / m lines further on."""
         b, m, a = self.b, self.m, self.a
         line = self.strips.line
         with b.loop(a) as j, b.loop(self.places - self.strips.dead * line, "vector") as v:
-            start = b.affine([(j, m * self.places), (v, 1)])
-            shifts = ((i % m) * self.places + i // m * line for i in range(a))
+            start = b.affine([(j, m * self.plane), (v, 1)])
+            shifts = ((i % m) * self.plane + i // m * line for i in range(a))
             values = [b.load(self.half, start + shift) for shift in shifts]
-            target = b.affine([(j, self.places), (v, 1)])
+            target = b.affine([(j, self.plane), (v, 1)])
             for i, value in enumerate(by_parity(INPUT[self.a], values)):
-                b.store(self.full, target + i * a * self.places, value)
+                b.store(self.full, target + i * a * self.plane, value)
 
     def copy_out(self, channel: Expr, image: Expr, row: Expr) -> None:
         """Live tiles to the result."""
@@ -157,7 +169,7 @@ class _Input:
                 start = b.affine([(k, strips.lines), (line, 1)])
                 start = start * strips.line
                 with b.loop(self.a**2) as point:
-                    source = b.affine([(point, self.places), (start, 1)])
+                    source = b.affine([(point, self.plane), (start, 1)])
                     with b.loop(strips.across, "vector") as t:
                         value = b.load(self.full, source + t)
                         self.write((channel, point, first + t), value)
@@ -183,8 +195,8 @@ def _input_units(node: Applied) -> int:
 
 def _input_workspace(node: Applied) -> Any:
     strips = _input_strips(node)
-    m, a, places = strips.m, strips.reach, strips.places
-    return ((F32, m * m * places + a), (F32, a * m * places), (F32, a * a * places))
+    m, a, plane = strips.m, strips.reach, strips.plane
+    return ((F32, m * m * plane + a), (F32, a * m * plane), (F32, a * a * plane))
 
 
 winograd_input_op = define(
@@ -304,7 +316,7 @@ class _Output:
         self.m, self.a = self.strips.m, self.strips.reach
         self.matrix = OUTPUT[self.m, self.strips.window]
         self.half, self.rows = scratch
-        self.places = _output_places(self.strips)
+        self.places, self.plane = _output_places(self.strips), _output_plane(self.strips)
 
     def nest(self) -> None:
         b, strips = self.b, self.strips
@@ -327,9 +339,9 @@ class _Output:
         with b.loop(a) as i, b.loop(count, "vector") as t:
             start = b.affine([(i, a * tiles), (first, 1), (t, 1)])
             values = [self.read(0, start + j * tiles) for j in range(a)]
-            target = b.affine([(i, m * self.places), (t, 1)])
+            target = b.affine([(i, m * self.plane), (t, 1)])
             for j, value in enumerate(by_pairs(self.matrix, values)):
-                b.store(self.half, target + j * self.places, value)
+                b.store(self.half, target + j * self.plane, value)
 
     def along_columns(self, count: Expr) -> None:
         """A' down the columns; result row i of every tile goes to line i."""
@@ -337,11 +349,11 @@ class _Output:
         with b.loop(count, "vector") as t:
             made = []
             for j in range(m):
-                places = (b.integer((i * m + j) * self.places) for i in range(a))
+                places = (b.integer((i * m + j) * self.plane) for i in range(a))
                 values = [b.load(self.half, t + place) for place in places]
                 made.append(by_pairs(self.matrix, values))
             for i in range(m):
-                start = b.affine([(t, m)], i * m * self.places)
+                start = b.affine([(t, m)], i * m * self.plane)
                 for j in range(m):
                     b.store(self.rows, start + j, made[j][i])
 
@@ -353,7 +365,7 @@ class _Output:
             here = b.affine([(row, m), (line, m), (i, 1)])
             with b.when(strips.held(here < height, image + k)):
                 start = b.affine([(k, strips.rows * strips.across), (line, strips.across)])
-                start = b.affine([(start, m), (i, m * self.places)])
+                start = b.affine([(start, m), (i, m * self.plane)])
                 with b.loop(width, "vector") as column:
                     value = b.load(self.rows, start + column)
                     self.write((image + k, channel, here, column), value)
@@ -368,14 +380,18 @@ def _output_places(strips: Strips) -> int:
     return strips.group * strips.rows * strips.across
 
 
+def _output_plane(strips: Strips) -> int:
+    return strips.plane if strips.spaced else _output_places(strips)
+
+
 def _output_units(node: Applied) -> int:
     return node.type.dims[1] * _output_strips(node).count
 
 
 def _output_workspace(node: Applied) -> Any:
     strips = _output_strips(node)
-    m, places = strips.m, _output_places(strips)
-    return ((F32, strips.reach * m * places), (F32, m * m * places))
+    m, plane = strips.m, _output_plane(strips)
+    return ((F32, strips.reach * m * plane), (F32, m * m * plane))
 
 
 winograd_output_op = define(

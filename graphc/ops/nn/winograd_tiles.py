@@ -151,6 +151,18 @@ class Strips:
         return self.group * self.lines * self.line
 
     @property
+    def spaced(self) -> bool:
+        """Whether planes of scratch memory lie a number apart where sizes are open, too: they need
+        no register each then.  Images of any width have none."""
+        narrow = (1 + self.dead) * self.line <= tuned.winograd_strip
+        return narrow and is_open((self.places,))
+
+    @property
+    def plane(self) -> int:
+        """Tiles from one plane of scratch memory to the next."""
+        return tuned.winograd_strip + SPARE if self.spaced else self.places
+
+    @property
     def down(self) -> int:
         """Rows of tiles in an image."""
         return -(-self.height // self.m)

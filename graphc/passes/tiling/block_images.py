@@ -18,9 +18,11 @@ from graphc.config import Config
 from graphc.ir.graph import Builder, Graph, Node, Rewriter, rebuild
 from graphc.ir.op import OPS, Loops, Scalar
 from graphc.ir.rewrites import permitted
-from graphc.ir.sizes import Size, hint_of
+from graphc.ir.sizes import by_example, hint_of, is_open
 from graphc.ir.types import Type
 from graphc.passes.reasons import record
+from graphc.passes.tiling.block import level_of
+from graphc.passes.tiling.chain_windows import Level
 from graphc.passes.tuning import tuned
 
 Chain = tuple[Node, Node, Node]
@@ -62,7 +64,7 @@ def chain_of(last: Node, reads: Counter[Node]) -> Chain | None:
     if reads[points] != 1 or reads[sums] != 1:
         return None
     chain = (points, sums, last)
-    return chain if size_of_block(chain) else None
+    return chain if level_of_images(chain) else None
 
 
 def is_kernel(node: Node, kind: str, name: str) -> bool:
@@ -84,22 +86,23 @@ def operand_of(kernel: Node, name: str) -> int:
     return region.params.index(inner.inputs[0])
 
 
-def size_of_block(chain: Chain) -> int:
-    """Images per block, or 0 if all of them had better run together.
+def level_of_images(chain: Chain) -> Level | None:
+    """The images of each block, or None if all of them had better run together.
 
     As few as give enough tiles; weights that every block would fetch from memory forbid blocks.
-    Of an open number of images, which nothing else divides, every block has one.
+    Of an open number of images, or of tiles, blocks overlap, as nothing certainly divides it.
     """
     points, sums, last = chain
-    count, hardware = tensor_type(last).dims[0], host_target()
+    count, stored, hardware = tensor_type(last).dims[0], tensor_type(points).dims[-1], host_target()
     between, weights = points.nbytes + sums.nbytes, sums.inputs[0].nbytes
-    if between <= 2 * hardware.l2 or 2 * weights > hardware.l3:
-        return 0
-    tiles = hint_of(tensor_type(points).dims[-1]) // hint_of(count)
-    if isinstance(count, Size):
-        return 1 if tiles >= tuned.image_tiles else 0
+    if hint_of(between) <= 2 * hardware.l2 or 2 * hint_of(weights) > hardware.l3:
+        return None
+    tiles = stored // count
+    if is_open((count, stored)):
+        return level_of(count, 2 * -(-tuned.image_tiles // tiles) - 1)  # twice as many overlap less
     sizes = (size for size in range(1, count) if count % size == 0)
-    return next((size for size in sizes if size * tiles >= tuned.image_tiles), 0)
+    size = next((size for size in sizes if size * tiles >= tuned.image_tiles), None)
+    return Level(size, size, count // size) if size else None
 
 
 # ------------------------------------------------------------------------------------ one block
@@ -107,7 +110,8 @@ def size_of_block(chain: Chain) -> int:
 
 def blocked(node: Node, chain: Chain, r: Rewriter) -> Node:
     """The blocked node that stands for a chain's last kernel."""
-    size, total = size_of_block(chain), tensor_type(node).dims[0]
+    level, total = level_of_images(chain), tensor_type(node).dims[0]
+    assert level is not None
     windows: dict[Node, Node] = {}
     values: dict[Node, Node] = {}
     inside = set(chain[:-1])
@@ -120,20 +124,20 @@ def blocked(node: Node, chain: Chain, r: Rewriter) -> Node:
     builder = Builder(len(windows))
     for kernel in chain:
         inputs = [values[n] if n in inside else windows[n] for n in kernel.inputs]
-        region = few_images(kernel, [n in inside for n in kernel.inputs], inputs, size, total)
+        region = few_images(kernel, [n in inside for n in kernel.inputs], inputs, level.size, total)
         values[kernel] = builder.emit(
             kernel.op, inputs, kernel.attrs, regions=(region,), loc=kernel.loc
         )
     region = Graph("f", tuple(windows.values()), builder.nodes, (values[chain[-1]],))
-    moves = [step_of(tensor_type(n), size, total) for n in (node, *windows)]
-    loop = {"dims": tensor_type(node).dims, "counts": (total // size,), "steps": moves}
+    moves = [step_of(tensor_type(n), level.step, total) for n in (node, *windows)]
+    loop = {"dims": tensor_type(node).dims, "counts": (level.count,), "steps": moves}
     made = node.replace(
         op=OPS["blocked"],
         inputs=tuple(r.new(n) for n in windows),
         attrs=OPS["blocked"].coerce(loop),
         regions=(region,),
     )
-    record(node.id, f"runs in {total // size} blocks of {size} image(s)")
+    record(node.id, f"runs in {level.count} blocks of {level.size} image(s)")
     r.nodes.append(made)
     return made
 
@@ -143,8 +147,8 @@ def per_image(kind: Type, total: int) -> bool:
     return kind.rank == 4 and kind.dims[0] == total
 
 
-def step_of(kind: Type, size: int, total: int) -> int:
-    return size * math.prod(kind.dims[1:]) if per_image(kind, total) else 0
+def step_of(kind: Type, step: int, total: int) -> int:
+    return step * math.prod(kind.dims[1:]) if per_image(kind, total) else 0
 
 
 def few_images(
@@ -161,7 +165,8 @@ def few_images(
         kind = tensor_type(given)
         if not is_block and per_image(kind, total):
             part = {"starts": (0,) * 4, "stops": (size, *kind.dims[1:]), "steps": (1,) * 4}
-            made[param] = builder.emit(OPS["slice"], (params[-1],), part)
+            with by_example():  # no block is larger than the whole
+                made[param] = builder.emit(OPS["slice"], (params[-1],), part)
     for node in region.nodes:
         attrs: Any = node.attrs
         if isinstance(node.op.lower, Loops) and "images" in attrs:
