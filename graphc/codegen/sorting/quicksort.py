@@ -1,9 +1,11 @@
 """Rows of keys in order: quicksort whose partitions go by vectors, networks for what is short.
 
-A partition reads a part once.  What is below the pivot moves to the front of the part, where it was
-read already; the rest goes to scratch, and comes back behind it:
+A partition reads a part once.  What is below the pivot goes to the front of where the part belongs,
+the rest to the front of scratch: both have been read already, wherever the part lies.
 
     part     5 2 7 1 | 8 3 ...        front   2 1 3          scratch   5 7 8
+
+What is in scratch is sorted first, from there; the fronts wait.
 
 Where nothing is below the pivot it is the least key, and all that are equal to it are in place
 after a second partition.  After too many bad pivots a heap sorts what is left.
@@ -19,7 +21,6 @@ from graphc.codegen.llvm.writer import (
     I32,
     I64,
     Extern,
-    Local,
     Module,
     Native,
     Number,
@@ -35,7 +36,6 @@ from graphc.codegen.sorting.network import Block
 CANCELLED = -1
 TOGETHER = 4  # vectors that are read before any is written
 SAMPLE = 64  # keys at most that a pivot is the median of
-STACK = 64  # parts that wait, each longer than those above it
 
 
 def block_of(target: Target, bits: int) -> int:
@@ -141,10 +141,7 @@ class Sorter:
             )
             other = lanes.compressed(f, keys, lanes.opposite(f, mask))
             lanes.store(f, other, lanes.at(f, work, high))
-            first, behind = (low + found).cast("bitcast", I64), high + rest - found
-            start = lanes.at(f, target, first)
-            self.copy(f, start, work, behind)
-            f.give(first)
+            f.give(low + found)
 
         return native(I64, symbol=self.named("partition"))(body)
 
@@ -228,53 +225,51 @@ class Sorter:
             f: Writer, keys: Pointer, out: Pointer, work: Pointer, count: Number, flag: Pointer
         ) -> None:
             """Sort a row of keys, which may lie in `out`; 0, or CANCELLED if the flag is set."""
-            waiting = f.slot(I64, 3 * STACK)
-            top = f.local(1)
-            waiting[0], waiting[1] = 0, count
+            waiting = f.slot(I64, 3 * 64 * max(self.patience, 1))
             bits = Extern("llvm.ctlz.i64", I64, I64, I1)(f, count | 1, 0)
-            waiting[2] = (bits ^ 63) * self.patience
-            source = f.local(keys)
+            start, number, left = f.local(0), f.local(count), f.local((bits ^ 63) * self.patience)
+            source, top = f.local(keys), f.local(0)
+
+            def part_off(low: Value) -> None:
+                """Go on with what is in scratch, behind so many keys."""
+                start.set(start + low)
+                number.set(number - low)
+                left.set(left - 1)
+                source.set(work)
+
             with f.forever():
-                with f.when(top == 0):
-                    f.leave()
-                top.set(top - 1)
-                place = top * 3
-                start, number, left = waiting[place], waiting[place + 1], waiting[place + 2]
-                given, part = lanes.at(f, source, start), lanes.at(f, out, start)
-                source.set(out)
+                part = lanes.at(f, out, start)
                 with f.when(number <= self.block):
-                    self.small(f, given, part, number)
+                    self.small(f, source, part, number)
+                    with f.when(top == 0):
+                        f.give(0)
+                    top.set(top - 1)
+                    for k, variable in enumerate((start, number, left)):
+                        variable.set(waiting[top * 3 + k])
+                    source.set(lanes.at(f, out, start))
                     f.again()
                 with f.when(flag.load(I64) != 0):
                     f.give(CANCELLED)
                 with f.when(left == 0):
-                    self.copy(f, part, given, number)
+                    self.copy(f, part, source, number)
                     self.heap(f, part, number)
+                    number.set(0)
                     f.again()
-                pivot = self.pivot(f, given, number)
-                low = self.partition(f, given, part, work, number, pivot)
-                with f.when(low == 0):
-                    with f.when(pivot == (-1 if lanes.bits == 64 else (1 << lanes.bits) - 1)):
-                        f.again()
-                    same = self.partition(f, part, part, work, number, pivot + 1)
-                    self.push(f, waiting, top, start + same, number - same, left - 1)
+                pivot = self.pivot(f, source, number)
+                low = self.partition(f, source, part, work, number, pivot)
+                with f.when(low != 0):
+                    for k, word in enumerate((start.value, low, left - 1)):
+                        waiting[top * 3 + k] = word
+                    top.set(top + 1)
+                    part_off(low)
                     f.again()
-                high, behind = number - low, start + low
-                is_less = low < high
-                for first, size in (
-                    (is_less.choose(behind, start), low.most(high)),
-                    (is_less.choose(start, behind), low.least(high)),
-                ):
-                    self.push(f, waiting, top, first, size, left - 1)
-            f.give(0)
+                with f.when(pivot == (-1 if lanes.bits == 64 else (1 << lanes.bits) - 1)):
+                    self.copy(f, part, work, number)
+                    number.set(0)
+                    f.again()
+                part_off(self.partition(f, work, part, work, number, pivot + 1))
 
         return native(I32, symbol=self.named("sort"))(body)
-
-    def push(self, f: Writer, waiting: Value, top: Local, *entry: Value) -> None:
-        """Have a part wait: its start, its length, and how often it may be parted yet."""
-        for k, word in enumerate(entry):
-            waiting[top * 3 + k] = word
-        top.set(top + 1)
 
 
 @cache
