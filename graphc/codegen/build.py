@@ -249,19 +249,21 @@ def build_image(program: Graph | Program, config: Config) -> tuple[Image, Compil
     """The image of a planned program: everything a process needs to run it, as data."""
     compilers, writers, channels = written(program, config)
     first, *others = compilers.images(writers)
-    image = replace(first, channels=tuple(channels.values()), others=tuple(others))
+    carried = tuple([replace(c, nbytes=hint_of(c.nbytes)) for c in channels.values()])
+    image = replace(first, channels=carried, others=tuple(others))
     shapes = [
         leaf.dims for p in program.params for leaf in leaves(p.type) if isinstance(leaf, Type)
     ]
     scope = scope_of(extent for dims in shapes for extent in dims)
     if scope is not None:
-        image = opened(image, writers, Openings(scope), shapes)
+        image = opened(image, writers, tuple(channels.values()), Openings(scope), shapes)
     return image, compilers.cpu.result
 
 
 def opened(
     image: Image,
     writers: Sequence[TableWriter],
+    channels: Sequence[Channel],
     openings: Openings,
     shapes: Sequence[Sequence[int]],
 ) -> Image:
@@ -280,6 +282,9 @@ def opened(
         )
         made.append(replace(each, table=table, words=words, holes=holes))
     first, *others = made
+    assert first.holes is not None
+    _, carried = openings.words([channel.nbytes for channel in channels])
+    first = replace(first, holes=replace(first.holes, channels=carried))
     return replace(first, others=tuple(others), formulas=openings.finish(shapes))
 
 

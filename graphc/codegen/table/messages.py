@@ -20,7 +20,8 @@ def channels_of(graphs: Sequence[Graph], donates: bool) -> dict[str, Channel]:
     """The channels of planned graphs, one per device, in a fixed order.
 
     A value stays where it is until the run ends (see `last_reads`), unless it is sent from a region
-    or lies where something else may be written later: such channels are buffered.
+    or lies where something else may be written later: such channels are buffered.  Their bytes may
+    be open sizes.
     """
     found: dict[str, Channel] = {}
     sends = messages(graphs, sent=True)
@@ -33,7 +34,7 @@ def channels_of(graphs: Sequence[Graph], donates: bool) -> dict[str, Channel]:
         if message_bytes(node) != message_bytes(recv):
             raise GraphError(f"channel {name} has two types", details=(repr(node), repr(recv)))
         buffered = inside or is_overwritten(node, donates)
-        found[name] = Channel(name, int(message_bytes(node)), source, target, buffered)
+        found[name] = Channel(name, message_bytes(node), source, target, buffered)
     return found
 
 

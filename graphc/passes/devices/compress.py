@@ -20,6 +20,7 @@ from graphc.ir.channels import ends
 from graphc.ir.graph import Graph, Node, Program, Rewriter, map_regions, rebuild
 from graphc.ir.op import Alias, Compute, Effect
 from graphc.ir.place import device_of
+from graphc.ir.sizes import hint_of
 from graphc.ir.types import DTYPES, F32, Type, tensor
 from graphc.ops.control.compression import TRUNCATE, WIDEN, WORST
 from graphc.passes import reasons
@@ -33,8 +34,8 @@ U16 = DTYPES["u16"]
 
 @record(frozen=True, eq=False)
 class Edge:
-    """A channel that carries f32: its two ends, bytes of a message, and why it must not be
-    shortened (empty if it may)."""
+    """A channel that carries f32: its two ends, bytes of a message (for the sizes at hand), and why
+    it must not be shortened (empty if it may)."""
 
     channel: str
     send: Node
@@ -119,7 +120,7 @@ def edges_of(program: Program) -> list[Edge]:
         if isinstance(kind, Type) and kind.dtype is F32 and kind.is_static and kind.size:
             recv = recvs[channel]
             refused = kept.get(recv) or _refused(send, recv, program, readers)
-            found.append(Edge(channel, send, recv, kind.nbytes, refused))
+            found.append(Edge(channel, send, recv, hint_of(kind.nbytes), refused))
     return found
 
 

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from graphc.ir.graph import Graph, Node, canonical
 from graphc.ir.op import Alias, Compute, Library, Loops, Structural
 from graphc.ir.place import Device
+from graphc.ir.sizes import hint_of
 from graphc.ir.types import AnyType, StackType, leaves
 from graphc.passes.tuning import tuned
 from graphc.record import record
@@ -213,11 +214,11 @@ def _heavy(node: Node) -> bool:
 
 
 def nbytes_of(kind: AnyType) -> int:
-    """Bytes of a value; what is symbolic or grows counts as nothing."""
+    """Bytes of a value for the sizes at hand; what is symbolic or grows counts as nothing."""
     total = 0
     for leaf in leaves(kind):
         if not isinstance(leaf, StackType) and leaf.is_static:
-            total += leaf.nbytes
+            total += hint_of(leaf.nbytes)
     return total
 
 

@@ -37,7 +37,7 @@ from graphc.runtime.load.size_formulas import Reader, check_holes, check_sources
 if TYPE_CHECKING:
     from graphc.runtime.cuda.product import Product
 
-FORMAT = 11  # also counts changes of the words that support objects read (frame, context)
+FORMAT = 12  # also counts changes of the words that support objects read (frame, context)
 _MOST_HEADER = 100_000_000
 _SHORTEST_KEY, _LONGEST_KEY = 16, 1 << 20  # bytes
 _METADATA = "__metadata__"
@@ -187,6 +187,7 @@ class File:
             self._part(k, share, executed, codes[_number(share["code"])])
             for k, share in enumerate(self.shares())
         )
+        first = replace(first, channels=tuple(_channels(data["channels"])))
         formulas = data.get("formulas")
         if formulas is not None:
             formulas = Reader().formulas(formulas)
@@ -197,7 +198,6 @@ class File:
             first,
             formulas=formulas,
             text=bytes(self.tensor("text", "U8")).decode(),
-            channels=tuple(_channels(data["channels"])),
             others=tuple(others),
         )
 

@@ -16,7 +16,7 @@ from graphc.errors import FeedError, GraphError
 from graphc.record import record, replace
 
 if TYPE_CHECKING:
-    from graphc.runtime.load.program import Image, Slot
+    from graphc.runtime.load.program import Channel, Image, Slot
 
 Polynomial = tuple[tuple[int, tuple[int, ...]], ...]  # coefficients, and the unknowns they multiply
 Hole = tuple[int, int]  # where, and the number of the formula
@@ -57,13 +57,15 @@ class Source:
 @record(frozen=True)
 class Holes:
     """What an image leaves open: words of the table and of the parameters of its steps, extents of
-    its slots (slot, axis, formula) and the size of its arena."""
+    its slots (slot, axis, formula), the size of its arena, and the bytes of the program's channels
+    by number (of the first image alone)."""
 
     table: tuple[Hole, ...] = ()
     words: tuple[Hole, ...] = ()
     params: tuple[tuple[int, int, int], ...] = ()
     results: tuple[tuple[int, int, int], ...] = ()
     arena: int = -1
+    channels: tuple[Hole, ...] = ()
 
 
 @record(frozen=True)
@@ -212,10 +214,13 @@ def holes_of(rows: Any) -> Holes | None:
     """The holes that `listed` has written."""
     if rows is None:
         return None
-    table, words, params, results, arena = rows
-    first, second = [[(_number(a), _number(b)) for a, b in each] for each in (table, words)]
+    table, words, params, results, arena, channels = rows
+    first, second, third = [
+        [(_number(a), _number(b)) for a, b in r] for r in (table, words, channels)
+    ]
     extents = [[(_number(a), _number(b), _number(c)) for a, b, c in e] for e in (params, results)]
-    return Holes(tuple(first), tuple(second), tuple(extents[0]), tuple(extents[1]), _number(arena))
+    slots = tuple(extents[0]), tuple(extents[1])
+    return Holes(tuple(first), tuple(second), *slots, _number(arena), tuple(third))
 
 
 def check_holes(image: Image, formulas: Formulas) -> None:
@@ -223,6 +228,7 @@ def check_holes(image: Image, formulas: Formulas) -> None:
     holes, most = image.holes or Holes(), len(formulas.formulas)
     spans = [(where, which, image.table.size) for where, which in holes.table]
     spans += [(where, which, image.words.size) for where, which in holes.words]
+    spans += [(where, which, len(image.channels)) for where, which in holes.channels]
     for slots, found in ((image.params, holes.params), (image.results, holes.results)):
         for slot, axis, which in found:
             spans.append((axis, which, len(slots[slot].shape) if 0 <= slot < len(slots) else 0))
@@ -290,8 +296,18 @@ def _filled(image: Image, numbers: Sequence[int]) -> Image:
         params=_extended(image.params, holes.params, numbers),
         results=_extended(image.results, holes.results, numbers),
         arena_bytes=numbers[holes.arena] if holes.arena >= 0 else image.arena_bytes,
+        channels=_carrying(image.channels, holes.channels, numbers),
         holes=None,
     )
+
+
+def _carrying(
+    channels: Sequence[Channel], holes: Iterable[Hole], numbers: Sequence[int]
+) -> tuple[Channel, ...]:
+    made = list(channels)
+    for channel, which in holes:
+        made[channel] = replace(made[channel], nbytes=numbers[which])
+    return tuple(made)
 
 
 def _extended(
