@@ -7,6 +7,7 @@ from typing import Any
 
 from graphc.codegen.llvm.target import Target
 from graphc.codegen.sorting.order import order_text
+from graphc.codegen.sorting.places import places_text
 from graphc.codegen.sorting.quicksort import block_of, sort_text
 from graphc.codegen.sorting.select import MOST, select_text
 from graphc.ir.op import Library
@@ -65,10 +66,15 @@ def _order(node: Any, target: Target) -> Native | None:
     return Native(order_text(target, keys.bits), scratch, (length, scratch))
 
 
+def _places(node: Any, target: Target) -> Native:
+    return Native(places_text(target), 0, (node.inputs[0].type.size, node.attrs["size"]))
+
+
 _KERNELS: dict[str, Callable[[Any, Target], Native | None]] = {
     "sort": _sort,
     "order": _order,
     "select": _select,
+    "places": _places,
 }
 
 __all__ = ["Native", "native_of"]

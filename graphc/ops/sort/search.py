@@ -239,6 +239,7 @@ nonzero_op = define(
         lambda node: _nonzero_kernel,
         lambda node: (node.attrs["size"],),
         cuda=device_code("reduce.scan_launches", "nonzero_code"),
+        native="places",
     ),
     attrs=(Attr("size", "dim", within=EXTENT),),
     dtypes=("bool",),

@@ -12,6 +12,7 @@ import pytest
 import graphc as gc
 from graphc.codegen.llvm.target import Target, host, named, optimise_and_object
 from graphc.codegen.sorting.order import order_text
+from graphc.codegen.sorting.places import places_text
 from graphc.codegen.sorting.quicksort import CANCELLED, Sorter, rows_text, sort_text
 from graphc.codegen.sorting.select import select_text
 from graphc.runtime.load import load
@@ -131,3 +132,23 @@ def test_equal_keys_keep_their_order_however_wide_they_are(target: Target, bits:
             status, places = run(kernel, keys, made=np.int64)
             assert status == 0
             np.testing.assert_array_equal(places, np.argsort(keys, axis=1, kind="stable"))
+
+
+@pytest.mark.parametrize("target", MACHINES, ids=lambda target: target.cpu)
+def test_places_of_true_elements_fill_what_room_there_is(target: Target) -> None:
+    kernel, rng = linked(places_text(target), target), np.random.default_rng(5)
+    for count in (0, 1, 31, 32, 64, 65, 127, 1000):
+        for share in (0.0, 0.02, 0.5, 1.0):
+            mask = rng.random(count) < share
+            wanted = np.flatnonzero(mask)
+            for size in {0, 1, len(wanted) // 2, len(wanted), len(wanted) + 70}:
+                places, found = np.full(size + GUARD, 77), np.zeros(1, np.int64)
+                arrays = [mask, places, found]
+                buffers = np.array([a.ctypes.data for a in arrays])
+                params = np.array([count, size])
+                assert kernel(buffers.ctypes.data, params.ctypes.data, 0, 1, 0) == 0
+                assert found[0] == len(wanted)
+                expected = np.zeros(size, np.int64)
+                expected[: len(wanted)] = wanted[:size]
+                np.testing.assert_array_equal(places[:size], expected)
+                assert (places[size:] == 77).all()
