@@ -2,6 +2,16 @@
 
 from graphc.runtime.cluster.local import LocalCluster, local
 from graphc.runtime.cluster.metrics import Metrics, metrics
+from graphc.runtime.cluster.on_ray import RayCluster, ray
 from graphc.runtime.cluster.remote import RemoteCluster, from_environment
 
-__all__ = ["LocalCluster", "Metrics", "RemoteCluster", "from_environment", "local", "metrics"]
+__all__ = [
+    "LocalCluster",
+    "Metrics",
+    "RayCluster",
+    "RemoteCluster",
+    "from_environment",
+    "local",
+    "metrics",
+    "ray",
+]

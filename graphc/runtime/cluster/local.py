@@ -489,6 +489,16 @@ def local(
     Raises GraphError for a job that is served already, for numbers that are not possible, and where
     the system is not Linux.
     """
+    check_options(workers, job, patience, retries)
+    if links not in ("memory", "tcp"):
+        raise GraphError(f'links are "memory" or "tcp", not {links!r}')
+    shared = max(1, default_threads() // workers)
+    token = new_token() if links == "tcp" else ""
+    return LocalCluster(workers, threads or shared, job, patience, retries, token)
+
+
+def check_options(workers: object, job: object, patience: object, retries: object) -> None:
+    """Raise GraphError for what no cluster can have."""
     if type(workers) is not int or not 1 <= workers <= MOST_WORKERS:
         raise GraphError(f"a cluster has 1 to {MOST_WORKERS} workers, not {workers!r}")
     if not isinstance(job, str) or not job.isidentifier() or job == "localhost":
@@ -497,13 +507,8 @@ def local(
         raise GraphError(f"patience is a number of seconds, not {patience!r}")
     if type(retries) is not int or retries < 0:
         raise GraphError(f"retries is a number from 0, not {retries!r}")
-    if links not in ("memory", "tcp"):
-        raise GraphError(f'links are "memory" or "tcp", not {links!r}')
     if job in clusters:
         raise GraphError(f"/job:{job} is served already", hint="close that cluster, or name a job=")
-    shared = max(1, default_threads() // workers)
-    token = new_token() if links == "tcp" else ""
-    return LocalCluster(workers, threads or shared, job, patience, retries, token)
 
 
 def new_token() -> str:

@@ -55,6 +55,7 @@ class MessageRouter:
         except self.sockets.zmq.ZMQError as error:
             self.sockets.close()
             raise GraphError(f"cannot listen at {address}: {error}") from None
+        self.address = self.connection.last_endpoint.decode()  # of any port, if it was 0
         self.lock = threading.RLock()  # of the socket
         self.names: dict[int, bytes] = {}  # of the process that has joined last, by task
         self.heard: dict[int, float] = {}
@@ -363,10 +364,14 @@ class RemoteCluster(LocalCluster):
             for place, worker in enumerate(self.workers):
                 if worker.lost:
                     worker.dismiss()
+                    self.replace(worker)
                     self.workers[place] = made = RemoteWorker(self.router, self, worker.task)
                     self.restarts += 1
                     made.join()
                     note("%s is there after step %d", made, self.steps)
+
+    def replace(self, worker: RemoteWorker) -> None:
+        """Have another one started in its place: whoever has started it does so."""
 
     def close(self) -> None:
         """End the workers. Steps in flight end with an error."""

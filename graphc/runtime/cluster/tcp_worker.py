@@ -84,7 +84,9 @@ class TcpWorker(Worker):
                 event = recv_monitor_message(self.monitor)["event"]
                 is_connected |= event == zmq.EVENT_HANDSHAKE_SUCCEEDED
                 if event == zmq.EVENT_DISCONNECTED and is_connected:
-                    os._exit(0 if self.closing.wait(LAST_WORD_SECONDS) else LOST_STATUS)
+                    if self.closing.wait(LAST_WORD_SECONDS):
+                        return
+                    os._exit(LOST_STATUS)
             if not is_connected and time.monotonic() - begin > SILENCE:
                 os._exit(LOST_STATUS)
             if self.pulse in ready:
