@@ -1,12 +1,15 @@
 """Synchronous data parallelism with parameters on every device: only gradients travel.
 
-    all devices have all       gradients -> all_reduce -> every device updates its copy
-    sharded                    gradients -> reduce_scatter -> every device updates its share
-                               of the parameters, with its share of what the optimiser keeps
-                               -> all_gather -> copies on all devices
+    shard=False           gradients -> all_reduce -> every device updates its copy
+    shard=True            gradients -> reduce_scatter -> every device updates its share
+                          of the parameters, with its share of what the optimiser keeps
+                          -> all_gather -> copies on all devices
+    shard="parameters"    shares of the parameters -> all_gather -> copies for this step
+                          -> gradients -> reduce_scatter -> every device updates its share
 
-The second is the first stage of ZeRO (Rajbhandari et al., 2020): the same bytes travel, and what an
-optimiser keeps (two arrays of each parameter for Adam) is divided by the number of devices.
+These are the stages of ZeRO (Rajbhandari et al., 2020), with the same bytes on their way: the
+second divides what an optimiser keeps (two arrays of each parameter for Adam) and the sums of
+gradients by the number of devices, the third the parameters, too.
 """
 
 from __future__ import annotations
@@ -42,11 +45,12 @@ class Synchronous:
     params      any nesting of arrays; each device gets a copy in variables of its own
     optimizer   an optimiser of `gc.optim`
     devices     names, one for each copy
-    shard       each device keeps only its share of what the optimiser keeps, and updates that share
-                of the parameters
+    shard       True: each device keeps only its share of what the optimiser keeps, and updates that
+                share of the parameters; "parameters": of those, too, it keeps only its share
     options     of `gc.compile`
 
-    `params` and `state` are lists, for each device what it has in variables.  A call with a batch
+    `params` and `state` are lists, for each device what it has in variables; shares are vectors, of
+    several parameters each.  A call with a batch
     is one step, and gives the loss; in a compiled function it is a part of that.
     Raises GraphError for bad arguments; when called, TypeRuleError for a bad batch, and GraphError
     for one with fewer rows than devices.
@@ -58,7 +62,7 @@ class Synchronous:
         params: Any,
         optimizer: Optimiser,
         devices: Sequence[str],
-        shard: bool = False,
+        shard: bool | str = False,
         **options: Any,
     ) -> None:
         self.devices = team(devices, "synchronous training")
@@ -66,6 +70,8 @@ class Synchronous:
             raise GraphError("synchronous training takes devices, each of them once")
         function_of(loss, "synchronous training")
         optimiser_of(optimizer, "synchronous training")
+        if type(shard) is not bool and shard != "parameters":
+            raise GraphError(f'shard is True, False or "parameters", not {shard!r:.80}')
         if shard and optimizer.prepare is not None:
             raise GraphError(
                 "an optimiser that looks at all gradients at once cannot be sharded",
@@ -73,10 +79,11 @@ class Synchronous:
             )
         self.slopes = value_and_grad(loss)
         self.tree = flatten(params, keep_order=True)[1]
-        self.params = [tree_map(Variable, params) for _ in self.devices]
         self.buckets = _buckets(params, optimizer, len(self.devices)) if shard else []
         self.rule = optimizer.masked([b.decays for b in self.buckets]) if shard else optimizer
         shares = [self._share(params, k) if shard else params for k in range(len(self.devices))]
+        self.is_gathered = shard == "parameters"
+        self.params = [tree_map(Variable, x if self.is_gathered else params) for x in shares]
         self.state = [tree_map(Variable, optimizer.init(share)) for share in shares]
         self.compiled = compile(self.step, devices=self.devices, **options)
 
@@ -86,7 +93,10 @@ class Synchronous:
 
     def values(self) -> Any:
         """The parameters as arrays."""
-        return _values(self.params[0])
+        if not self.is_gathered:
+            return _values(self.params[0])
+        parts = zip(*(_values(shares) for shares in self.params), strict=True)
+        return self._tree_of([np.concatenate(part) for part in parts])
 
     def step(self, batch: Any) -> Any:
         """What a call does, for functions that are compiled for these devices."""
@@ -103,7 +113,8 @@ class Synchronous:
         return self._stepped([(b, n / sum(rows)) for b, n in zip(batches, rows, strict=True)])
 
     def _stepped(self, parts: Sequence[tuple[Any, float]]) -> Any:
-        slopes = [self._slopes(k, *part) for k, part in enumerate(parts)]
+        given = zip(self._copies(), parts, strict=True)
+        slopes = [self._slopes(k, each, *part) for k, (each, part) in enumerate(given)]
         losses, gradients = zip(*slopes, strict=True)
         if self.buckets:
             self._update_shares(gradients)
@@ -130,10 +141,32 @@ class Synchronous:
             for a, b in pairwise(ends)
         ]
 
-    def _slopes(self, k: int, part: Any, share: float) -> tuple[Any, Any]:
+    def _copies(self) -> list[Any]:
+        """The parameters on each device: what it has, or the shares of all."""
+        held = self._each(lambda k: _values(self.params[k]))
+        if not self.is_gathered:
+            return held
+        whole = all_gather(held, self.devices)
+        return self._each(lambda k: self._tree_of(whole[k]))
+
+    def _each(self, function: Callable[[int], Any]) -> list[Any]:
+        """A value of each device, made there."""
+        made = []
+        for k, name in enumerate(self.devices):
+            with device(name):
+                made.append(function(k))
+        return made
+
+    def _tree_of(self, vectors: Sequence[Any]) -> Any:
+        """The parameters in the vectors of all buckets."""
+        pairs = zip(self.buckets, vectors, strict=True)
+        found = dict(pair for bucket, vector in pairs for pair in bucket.cut(vector))
+        return unflatten(self.tree, [found[number] for number in range(len(found))])
+
+    def _slopes(self, k: int, params: Any, part: Any, share: float) -> tuple[Any, Any]:
         """A device's share of the loss and of the gradients."""
         with device(self.devices[k]):
-            value, gradients = self.slopes(_values(self.params[k]), part)
+            value, gradients = self.slopes(params, part)
             return f.multiply(value, share), tree_map(lambda g: f.multiply(g, share), gradients)
 
     def _update_shares(self, gradients: Sequence[Any]) -> None:
@@ -141,10 +174,18 @@ class Synchronous:
         made = []
         for k, total in enumerate(reduce_scatter(flat, self.devices)):
             with device(self.devices[k]):
-                share = self._share(_values(self.params[k]), k)
+                held = _values(self.params[k])
+                share = held if self.is_gathered else self._share(held, k)
                 new, state = self.rule.update(total, _values(self.state[k]), share)
                 tree_map(Variable.assign, self.state[k], state)
+                if self.is_gathered:
+                    tree_map(Variable.assign, self.params[k], new)
                 made.append(new)
+        if not self.is_gathered:
+            self._spread(made)
+
+    def _spread(self, made: Sequence[Any]) -> None:
+        """Have the copies of all devices hold the shares of each."""
         for k, whole in enumerate(all_gather(made, self.devices)):
             with device(self.devices[k]):
                 leaves = matched(self.tree, self.params[k], "parameters")

@@ -19,6 +19,7 @@ rng = np.random.default_rng(0)
 BATCH = rng.standard_normal((50, 7)), rng.standard_normal((50, 3))
 NET = nn.Sequential(nn.Dense(7, 11), nn.tanh, nn.Dense(11, 11), nn.tanh, nn.Dense(11, 3))
 START = NET.init(gc.random.key(0), "f64")
+SHARDS = [False, True, "parameters"]
 NAMES = [f"cpu:{k}" for k in range(4)]
 RULES = {
     "adamw": optim.adamw(1e-2, mask=optim.matrices),
@@ -46,10 +47,10 @@ def alone(rule: optim.Optimiser, steps: int) -> tuple[Any, list[float]]:
 
 
 @pytest.mark.parametrize("name", RULES)
-@pytest.mark.parametrize("shard", [False, True])
+@pytest.mark.parametrize("shard", SHARDS)
 @pytest.mark.parametrize("count", [1, 3])
 def test_it_is_the_training_of_one_device(
-    name: str, shard: bool, count: int, monkeypatch: pytest.MonkeyPatch
+    name: str, shard: bool | str, count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(synchronous, "BUCKET", 600)
     wanted, losses = alone(RULES[name], 5)
@@ -61,7 +62,23 @@ def test_it_is_the_training_of_one_device(
         wanted,
     )
     copies = [[np.asarray(v.value).tobytes() for v in flatten(tree)[0]] for tree in trainer.params]
-    assert all(copy == copies[0] for copy in copies)
+    if shard != "parameters":
+        assert all(copy == copies[0] for copy in copies)
+
+
+def test_parameters_are_shared_out() -> None:
+    """A device keeps its part of them and of the state; training is that of shard=True."""
+    near, far = (
+        parallel.Synchronous(loss, START, optim.adam(), NAMES, shard, threads=1)
+        for shard in (True, "parameters")
+    )
+    losses = [[float(trainer(BATCH)) for _ in range(3)] for trainer in (near, far)]
+    np.testing.assert_allclose(*losses, rtol=1e-12)
+    whole = sum(x.nbytes for x in flatten(START)[0])
+    kept = [sum(v.value.nbytes for v in flatten(tree)[0]) for tree in far.params]
+    assert len({*kept}) == 1 and whole <= sum(kept) < whole + 8 * len(NAMES)
+    pairs = zip(flatten(near.values())[0], flatten(far.values())[0], strict=True)
+    assert all(np.allclose(a, b, rtol=1e-12) for a, b in pairs)
 
 
 def test_state_is_shared_out() -> None:
@@ -81,7 +98,7 @@ def test_the_bytes_are_those_of_one_sum() -> None:
     batch = np.zeros((4, 300), "f4"), np.zeros((4, 300), "f4")
     start = wide.init(gc.random.key(0))
     size = sum(x.nbytes for x in flatten(start)[0])
-    for shard in (False, True):
+    for shard in SHARDS:
         trainer = parallel.Synchronous(
             lambda p, b: nn.mse(wide(p, b[0]), b[1]), start, optim.adam(), NAMES, shard, threads=1
         )
@@ -115,8 +132,8 @@ def test_gradients_travel_while_others_are_computed() -> None:
         assert sum(k > sends[0] for k in products) >= 3
 
 
-@pytest.mark.parametrize("shard", [False, True])
-def test_each_device_reads_its_part(shard: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize("shard", SHARDS)
+def test_each_device_reads_its_part(shard: bool | str, tmp_path: Path) -> None:
     """Readers on the devices: rows do not cross, and the losses are those of whole batches."""
     np.savez(tmp_path / "a.npz", x=BATCH[0], y=BATCH[1])
     kinds = {"x": gc.spec((7,), "f64"), "y": gc.spec((3,), "f64")}
@@ -147,6 +164,9 @@ def test_bad_arguments() -> None:
     for devices, problem in (([], "one device or more"), (["cpu:0", "cpu:0"], "of them once")):
         with pytest.raises(GraphError, match=problem):
             parallel.Synchronous(loss, START, optim.sgd(), devices)
+    for shard in ("state", 1, None):
+        with pytest.raises(GraphError, match="shard is True, False or"):
+            parallel.Synchronous(loss, START, optim.sgd(), NAMES, shard)  # type: ignore[arg-type]
     clipped = optim.adam().clipped(1.0)
     with pytest.raises(GraphError, match="cannot be sharded"):
         parallel.Synchronous(loss, START, clipped, NAMES, shard=True)
