@@ -114,12 +114,15 @@ def _check_numbers(regions: Sequence[Graph], layout: Layout, attrs: Any) -> None
 def _check_devices(attrs: Any) -> None:
     devices, counts = attrs["devices"], attrs["counts"]
     try:
-        found = {parse_device(name) for name in devices}
+        found = [parse_device(name) for name in devices]
     except GraphError as error:
         raise TypeRuleError(f"pipeline: {error.message}", hint=error.hint) from None
-    require(len(found) == len(devices) > 0, "pipeline: it has devices, each of them once")
     fair = bool(counts) and len(devices) % len(counts) == 0
     require(fair, "pipeline: all pipelines have equally many devices")
+    width = len(devices) // len(counts)
+    groups = [{*found[k : k + width]} for k in range(0, len(found), max(1, width))]
+    once = bool(groups) and all(len(group) == width for group in groups)
+    require(once, "pipeline: it has devices, each of them once")  # two may share a device
 
 
 def _is_float(kind: AnyType) -> bool:
