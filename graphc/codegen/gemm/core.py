@@ -35,6 +35,7 @@ from graphc.codegen.gemm.frame import (
 from graphc.codegen.gemm.hardware import Hardware, Kind, kind_of
 from graphc.codegen.gemm.layout import Field, Flag, Part, Slot, Word, copy_bit, height_bit
 from graphc.codegen.gemm.packing import (
+    FILL_ARGUMENTS,
     emit_fill,
     emit_offset,
     emit_pack_a,
@@ -97,9 +98,11 @@ def core_modules(dtype: str, hardware: Hardware, parts: int) -> tuple[Module, ..
     for slot, emit in _functions(kind, parts):
         core = Core(kind, hardware, bool(parts & Part.TURNS), 0 if slot == Slot.PACK_A else 1)
         functions[slot] = _exported(core, emit(core), inner=True)
-    walk = _walk(kind, hardware)._replace(inner=bool(parts & Part.BRISK))
+    fill, walk = _walk(kind, hardware)
+    fill = fill._replace(inner=bool(parts & Part.TABLES))
+    walk = walk._replace(inner=bool(parts & Part.BRISK))
     symbols = {slot: module.symbol for slot, module in functions.items()}
-    return *functions.values(), walk, _entry(kind, hardware, parts, symbols, walk.symbol)
+    return *functions.values(), fill, walk, _entry(kind, hardware, parts, symbols, walk.symbol)
 
 
 def _functions(kind: Kind, parts: int) -> Iterator[tuple[int, Emitter]]:
@@ -164,12 +167,17 @@ def _emit_pack_b(core: Core) -> str:
 
 @forgotten
 @functools.cache
-def _walk(kind: Kind, hardware: Hardware) -> Module:
-    """What is the same for all contractions of a data type."""
+def _walk(kind: Kind, hardware: Hardware) -> tuple[Module, Module]:
+    """What is the same for all contractions of a data type. Tables of the windows of convolutions
+    are long: what fills them is a module of its own.
+    """
+    table = Core(kind, hardware)
+    emit_offset(table)
+    fill = _exported(table, emit_fill(table), inner=False)
     core = Core(kind, hardware)
+    core.declared.add(f"declare void @{fill.symbol}({', '.join(of for of, _ in FILL_ARGUMENTS)})")
     for emit in (
         emit_offset,
-        emit_fill,
         emit_fill_rows,
         emit_finish,
         emit_pack_rows,
@@ -181,7 +189,9 @@ def _walk(kind: Kind, hardware: Hardware) -> Module:
         emit_block,
     ):
         emit(core)
-    return _exported(core, _emit_run(core), inner=False)
+    for name, text in core.functions.items():
+        core.functions[name] = text.replace("@fill(", f"@{fill.symbol}(")
+    return fill, _exported(core, _emit_run(core), inner=False)
 
 
 def _exported(core: Core, name: str, inner: bool) -> Module:

@@ -107,6 +107,7 @@ class Part:
     DOT_TILES = 128  # dot products of several rows
     SCATTER = 256  # finished tiles that go to C from the workspace
     BRISK = 1 << 24  # no function: the walk is worth LLVM's time
+    TABLES = 1 << 25  # no function: the tables of offsets are, too
     ORDERED = 1 << 16  # no function: sums in the order of k
     ALL = -1
 

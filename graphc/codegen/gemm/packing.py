@@ -11,7 +11,7 @@ vectors, patches of an image move row segments, and anything else still moves el
 
 from collections.abc import Callable
 
-from graphc.codegen.gemm.emit import Body, Operand
+from graphc.codegen.gemm.emit import Body, Local, Operand
 from graphc.codegen.gemm.layout import DIM_WORDS, Field, Word
 from graphc.codegen.gemm.vector import Core
 from graphc.codegen.tuning import tuned
@@ -54,7 +54,7 @@ FILL_ARGUMENTS = [
 ]
 
 
-def emit_fill(core: Core) -> None:
+def emit_fill(core: Core) -> str:
     """Offsets of indices start .. start+count-1 into a table, contiguous runs into another.
 
     `table` and `run` are the words of `params` that say where in the workspace; run 0 is none.
@@ -63,23 +63,38 @@ def emit_fill(core: Core) -> None:
     table = body.at("%work", body.word("%params", "%table"))
     dims, number = _dims(body)
     last = body.mul(body.sub(number, 1), DIM_WORDS)
-    extent = body.word(dims, last)
-    stride = body.word(dims, body.add(last, "%field"))
+    several = body.test("sgt", number, 1)
+    outer = body.choose(several, "i64", body.sub(last, DIM_WORDS), last)
+    extent, stride = body.word(dims, last), body.word(dims, body.add(last, "%field"))
+    rows = body.choose(several, "i64", body.word(dims, outer), 1)
+    apart = body.word(dims, body.add(outer, "%field"))
     done = body.local("i64", 0)
     with body.during(lambda: body.test("slt", done.get(), "%count")):
-        here = done.get()
-        linear = body.add("%start", here)
-        inner = body.rem(linear, extent)
-        base = body.new(f"call i64 @offset(ptr %params, i64 %group, i64 %field, i64 {linear})")
-        length = body.least(body.sub(extent, inner), body.sub("%count", here))
-        with body.loop(0, length) as step:
-            value = body.add(base, body.mul(step, stride))
-            body.put(table, body.add(here, step), value)
-        done.set(body.add(here, length))
+        # Only the first index of so many rows of the innermost dim is divided by all extents.
+        linear = body.add("%start", done.get())
+        inner = body.local("i64", body.rem(linear, extent))
+        row = body.local("i64", body.rem(body.div(linear, extent), rows))
+        first = body.new(f"call i64 @offset(ptr %params, i64 %group, i64 %field, i64 {linear})")
+        base = body.local("i64", first)
+
+        def goes_on(row: Local = row) -> str:
+            inside = body.test("slt", row.get(), rows)
+            return body.both(inside, body.test("slt", done.get(), "%count"))
+
+        with body.during(goes_on):
+            here, start, skipped = done.get(), base.get(), inner.get()
+            length = body.least(body.sub(extent, skipped), body.sub("%count", here))
+            with body.loop(0, length) as step:
+                value = body.add(start, body.mul(step, stride))
+                body.put(table, body.add(here, step), value)
+            done.set(body.add(here, length))
+            base.set(body.add(start, body.sub(apart, body.mul(skipped, stride))))
+            row.set(body.add(row.get(), 1))
+            inner.set(0)
     with body.when(body.test("ne", "%run", 0)):
         _fill_runs(core, body, table)
     body.do("ret void")
-    core.finish(body)
+    return core.finish(body)
 
 
 def _fill_runs(core: Core, body: Body, table: str) -> None:

@@ -20,6 +20,7 @@ def parts_of(words: list[int], kind: Kind, groups: Groups, ordered: bool) -> int
         if hint_of(total(groups.batch)) >= tuned.brisk_products and each <= tuned.brisk_work
         else 0
     )
+    parts |= Part.TABLES if len(groups.k) > 1 else 0
     parts |= Part.PACK_A if flags & Flag.PACK_A else 0
     if flags & (Flag.PACK_B | Flag.LATE):
         parts |= Part.PACK_B
