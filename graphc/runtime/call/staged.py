@@ -115,7 +115,8 @@ class StagedExecutable:
                 given = [values[number] for number in step.takes]
                 executable = step.program.of(given)
                 executable.be_part_of(self.homes)
-                made = executable.run(given)
+                outcome = executable(*given)  # by its native entry, where there is one
+                made = outcome if isinstance(outcome, tuple) else (outcome,)
                 counts.update(zip(step.counts, map(int, made), strict=False))
                 self._check(counts)
                 text = self.formulas.broken_by(counts)
