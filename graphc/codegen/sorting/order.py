@@ -154,6 +154,8 @@ class Orderer:
             f: Writer, keys: Pointer, words: Pointer, work: Pointer, count: Number, flag: Pointer
         ) -> None:
             """The positions of a row; 0, or CANCELLED if the flag is set."""
+            with f.when(count == 0):
+                f.give(f.half(0))
             ends = f.slot(I64, 2)
             self.ends(f, keys, count, ends)
             width = f.local(64) - zeros(f, (count - 1) | 1)

@@ -53,10 +53,11 @@ def run(
 def test_rows_of_every_length_and_pattern_are_sorted(target: Target, bits: int) -> None:
     kernel, rng = linked(sort_text(target, bits), target), np.random.default_rng(0)
     kind, top = np.dtype(f"u{bits // 8}"), (1 << bits) - 1
-    for count in (*range(1, 270), 511, 1000, 4099, 20_000):
+    for count in (*range(270), 511, 1000, 4099, 20_000):
         for most in (1, 30, top):
             keys = rng.integers(0, most, (2, count), kind, endpoint=True)
-            keys[0, rng.integers(0, count, count // 3)] = top
+            keys[0, : count // 3] = top
+            rng.shuffle(keys, axis=1)
             patterns = [keys]
             if count > 400:
                 ordered = np.sort(keys)
@@ -123,7 +124,7 @@ def test_the_least_keys_and_the_first_of_equal_ones_are_selected(target, bits, i
 def test_equal_keys_keep_their_order_however_wide_they_are(target: Target, bits: int) -> None:
     kernel, rng = linked(order_text(target, bits), target), np.random.default_rng(3)
     kind, top = np.dtype(f"u{bits // 8}"), (1 << bits) - 1
-    for count in (*range(1, 40), 255, 1000, 20_011):
+    for count in (*range(40), 255, 1000, 20_011):
         few = rng.integers(0, 9, (2, count), kind)
         near = rng.integers(0, 200, (2, count), kind)
         wide = rng.integers(0, top, (2, count), kind, endpoint=True)
