@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -161,3 +162,14 @@ def test_permutations():
     assert sorted(shuffled[0].tolist()) == [0, 1, 2, 3]
     assert len(set(random.choice(KEY, 10, (7,), replace=False).tolist())) == 7
     assert random.choice(KEY, x, (5,)).shape == (5, 4)
+
+
+@pytest.mark.parametrize("count", [1, 2, 1000, 65_535, 65_536, 1 << 40])
+def test_integers_are_remainders_of_64_bits(count: int) -> None:
+    def drawn(seed: Any) -> Any:
+        key = gc.random.key(seed)
+        bits = gc.random.bits(key, (3000,), "u64")
+        return gc.random.randint(key, (3000,), -5, count - 5, "i64"), bits
+
+    made, bits = gc.compile(drawn)(np.array(11))
+    np.testing.assert_array_equal(made, (bits % np.uint64(count)).astype(np.int64) - 5)
