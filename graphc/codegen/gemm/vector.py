@@ -250,6 +250,9 @@ class Instructions:
     def range(self, expr: Expr) -> None:
         return None
 
+    def whole_number(self, x: str) -> None:
+        return None
+
 
 def short(element: str) -> str:
     """The suffix by which LLVM names an element type in intrinsic names."""

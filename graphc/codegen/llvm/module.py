@@ -101,6 +101,13 @@ class Module:
         return "\n".join([*self.parts, *self.routines.values(), *attributes, *self.metadata, ""])
 
 
+_WHOLE_NUMBERS = {  # by the number of lanes: an intrinsic of x86, and its other operands
+    4: ("sse2.cvttps2dq", ""),
+    8: ("avx.cvtt.ps2dq.256", ""),
+    16: ("avx512.mask.cvttps2dq.512", ", <16 x i32> zeroinitializer, i16 -1, i32 4"),
+}
+
+
 class FunctionWriter(Values[str]):
     """Writes the body of one LLVM function, with numbered values."""
 
@@ -124,6 +131,13 @@ class FunctionWriter(Values[str]):
 
     def wide(self, text: str) -> str:
         return text if self.lanes == 1 else widened(text, self.lanes)
+
+    def whole_number(self, x: str) -> str | None:
+        target, wide = self.module.target, f"<{self.lanes} x float> {x}"
+        name, more = _WHOLE_NUMBERS.get(self.lanes, ("", ""))
+        if not name or not target.triple.startswith("x86") or target.vector_bits < 32 * self.lanes:
+            return None
+        return self.emit_one(f"call <{self.lanes} x i32> @llvm.x86.{name}({wide}{more})")
 
     def range(self, expr: Expr) -> Range | None:
         return index_range(expr, self.ranges)

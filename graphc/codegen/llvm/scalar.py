@@ -7,6 +7,7 @@ operands, and returns the name (or literal) of the result.  f16 and bf16 travel 
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Callable, Sequence
 from typing import Protocol
@@ -32,6 +33,11 @@ class Writer(Protocol):
 
     def range(self, expr: Expr) -> Range | None:
         """Bounds of an i64 expression, where they are known to be exact."""
+        ...
+
+    def whole_number(self, x: str) -> str | None:
+        """f32 within i32 towards zero, and the least one of NaN; None where there is no such
+        instruction."""
         ...
 
 
@@ -232,7 +238,22 @@ def _bitcast(w: Writer, expr: Expr, a: list[str]) -> str:
 
 
 def _cast(w: Writer, expr: Expr, a: list[str]) -> str:
-    return cast(w, a[0], expr.args[0].dtype, expr.dtype)
+    (x,) = expr.args
+    if x.dtype.kind == "f" and expr.dtype.kind in "iu" and x.dtype not in (F16, BF16):
+        return _saturate(w, a[0], x.dtype, expr.dtype, clipped(x))
+    return cast(w, a[0], x.dtype, expr.dtype)
+
+
+def clipped(x: Expr, left: int = 4) -> tuple[float, float]:
+    """Between which literals a number certainly lies, unless it is NaN."""
+    if x.op == "const":
+        number = float.fromhex(str(x.data))
+        return number, number
+    if x.op not in ("min", "max") or not left:
+        return -math.inf, math.inf
+    (low, high), (least, most) = (clipped(a, left - 1) for a in x.args)
+    choose = min if x.op == "min" else max
+    return choose(low, least), choose(high, most)
 
 
 def cast(w: Writer, x: str, source: DType, result: DType) -> str:
@@ -259,18 +280,35 @@ def _from_float(w: Writer, x: str, source: DType, result: DType) -> str:
     return _saturate(w, x, source, result)
 
 
-def _saturate(w: Writer, x: str, source: DType, result: DType) -> str:
-    """Float to integer, clamped first: LLVM's own saturating conversion is scalar code on x86."""
+def _saturate(
+    w: Writer,
+    x: str,
+    source: DType,
+    result: DType,
+    within: tuple[float, float] = (-math.inf, math.inf),
+) -> str:
+    """Float to integer, clamped first unless it lies `within` the bounds of the type: LLVM's own
+    saturating conversion is scalar code on x86.
+    """
     here, there = TYPES[source.name], TYPES[result.name]
     signed = result.kind == "i"
     power = result.bits - 1 if signed else result.bits
     digits = 24 if source is F32 else 53
-    lowest = literal(float(-(2**power) if signed else 0).hex(), source)
-    highest = literal(float(2**power - 2 ** max(0, power - digits)).hex(), source)
-    number = w.emit(f"select i1 {w.emit(f'fcmp uno {here} {x}, {x}')}, {here} 0.0, {here} {x}")
-    for order, bound in (("ogt", lowest), ("olt", highest)):
-        outside = w.emit(f"fcmp {order} {here} {bound}, {number}")
-        number = w.emit(f"select i1 {outside}, {here} {bound}, {here} {number}")
+    least, most = -(2.0**power) if signed else 0.0, 2.0**power - 2 ** max(0, power - digits)
+    lowest, highest = (literal(bound.hex(), source) for bound in (least, most))
+    number = x
+    for order, bound, outside in (
+        ("ogt", lowest, within[0] < least),
+        ("olt", highest, within[1] > most),
+    ):
+        if outside:
+            beyond = w.emit(f"fcmp {order} {here} {bound}, {number}")
+            number = w.emit(f"select i1 {beyond}, {here} {bound}, {here} {number}")
+    made = w.whole_number(number) if result.bits < 32 and source is F32 else None
+    if made is not None:  # the last bits of what it makes of NaN are zeros
+        return w.emit(f"trunc i32 {made} to {there}")
+    missing = w.emit(f"fcmp uno {here} {x}, {x}")
+    number = w.emit(f"select i1 {missing}, {here} 0.0, {here} {number}")
     if result.bits < 32:
         return w.emit(f"trunc i32 {w.emit(f'fptosi {here} {number} to i32')} to {there}")
     made = w.emit(f"fpto{'s' if signed else 'u'}i {here} {number} to {there}")
@@ -278,8 +316,8 @@ def _saturate(w: Writer, x: str, source: DType, result: DType) -> str:
         return made
     # The largest float below the bound is less than the largest integer.
     past = w.emit(f"fcmp oge {here} {x}, {literal(float(2**power).hex(), source)}")
-    most = literal(2**power - 1, result)
-    return w.emit(f"select i1 {past}, {there} {most}, {there} {made}")
+    largest = literal(2**power - 1, result)
+    return w.emit(f"select i1 {past}, {there} {largest}, {there} {made}")
 
 
 def _from_integer(w: Writer, x: str, source: DType, result: DType) -> str:

@@ -5,6 +5,7 @@ without, against the direct evaluator.
 from __future__ import annotations
 
 import ctypes
+import itertools
 import mmap
 from typing import Any
 
@@ -18,8 +19,9 @@ import graphc as gc
 from graphc.codegen.llvm import kernel as llvm
 from graphc.codegen.llvm import target as targets
 from graphc.codegen.llvm.module import widened
-from graphc.ir.types import BF16, BOOL, F16, F32, F64, I8, I32, I64, U8, DType
+from graphc.ir.types import BF16, BOOL, DTYPES, F16, F32, F64, I8, I32, I64, U8, DType
 from graphc.loops.nest import Buffer, Kernel, Scalars
+from graphc.loops.scalars import maximum, minimum
 
 NARROW = targets.named("x86-64-v3" if "x86" in HOST.triple else "neoverse-n1")
 TARGETS = {"masks or not": HOST, "no masks": NARROW}
@@ -200,6 +202,24 @@ def test_rows_are_read_up_to_the_last_element_that_is_taken() -> None:
         size = np.dtype(dtype).itemsize * ((count - 1) * step + 1)
         x = np.frombuffer(area, dtype, (count - 1) * step + 1, mmap.PAGESIZE - size)
         assert not np.any(gc.compile(lambda x, step=step: x[::step] + 0)(x))
+
+
+@pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS)
+def test_casts_of_what_is_cut_off(target: targets.Target) -> None:
+    """To short integers, between bounds inside, at and outside of those of the type."""
+    ends = [-np.inf, -70000, -32769, -129, -128.5, -1, -0.0, 0.5, 127.5, 128, 256, 65536, np.inf]
+    data = np.array([*ends, np.nan, *np.linspace(-300, 300, 50)], np.float32)
+    shorts = [DTYPES[name] for name in ("i8", "u8", "i16", "u16")]
+    for dtype, low, high in itertools.product(shorts, (-128, 0, -9e9), (127, 255, 9e9)):
+        kernel = elementwise(
+            [F32],
+            [dtype],
+            len(data),
+            lambda b, x, low=low, high=high, dtype=dtype: [
+                minimum(maximum(x, low), b.const(float(high), F32)).cast(dtype)
+            ],
+        )
+        same(kernel, [data, np.ones(len(data), dtype.numpy)], target)
 
 
 def test_registers_that_are_read_on_the_way_keep_their_order() -> None:
