@@ -81,7 +81,9 @@ def _pillow() -> Any:
     try:
         from PIL import Image
     except ImportError:
-        raise FeedError("reading images needs Pillow", hint="pip install pillow") from None
+        raise FeedError(
+            "reading images needs Pillow", hint="pip install 'graphc[images]'"
+        ) from None
     return Image
 
 

@@ -24,6 +24,7 @@ from graphc.frontend.session.variable import Variable
 from graphc.frontend.trace.tree import TreeDef, flatten, leaf_names, unflatten
 from graphc.ir.types import Type, dtype
 from graphc.ir.user_lines import locate
+from graphc.learn.images import ENDINGS
 from graphc.learn.trees import matched
 from graphc.ops.control.resource import RESOURCE, keepers
 from graphc.ops.record.value import element_of, emit, is_python_number
@@ -33,6 +34,7 @@ from graphc.runtime.input import resources
 keepers.append(resources.call)
 ORDERS = ("fifo", "shuffle", "priority", "bucket")
 SUFFIXES = {".npz": "npz", ".csv": "csv", ".parquet": "parquet", ".tfrecord": "tfrecord"}
+SUFFIXES |= dict.fromkeys(ENDINGS, "image")
 _numbers = itertools.count()
 Kinds = Sequence[tuple[str, tuple[int, ...]]]  # dtypes and shapes
 
@@ -252,11 +254,12 @@ class Reader(_Resource):
     files     a path or pattern, or several; they are looked for where they are read
     specs     gc.spec(shape, dtype) of one row of each array, by the names in the files
     batch     rows of a batch; the rows behind the last whole batch of all epochs are left out
-    format    "npz", "csv", "parquet", "tfrecord" or "bytes", if endings do not say it
+    format    "npz", "csv", "parquet", "tfrecord", "image" or "bytes", if endings do not say it
     epochs    how often all is read, None for ever
     shuffle   files, and the rows of each, come in another order in each epoch, from `seed` alone
     ahead     batches that wait
-    part      (k, n): of n readers this one has the rows k, k + n, k + 2n ... of each file
+    part      (k, n): of n readers this one has the rows k, k + n, k + 2n ... of each file, or the
+              files where each is one row
 
     `place` is a variable, (epoch, file, row): it is read and assigned by `next`, saved in
     checkpoints and put back with all others.  Raises GraphError for bad arguments.

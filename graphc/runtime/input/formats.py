@@ -4,6 +4,7 @@ npz        arrays with equal first axes
 csv        a header and numbers; a column of the name, or `name.0`, `name.1` ... for a vector
 parquet    columns of numbers, or of lists of equal lengths (extra `parquet`, pyarrow)
 tfrecord   records of tf.train.Example: int64, float and bytes features
+image      one row each: the picture, and the number of the folder it lies in (Pillow)
 bytes      whole files of equal length, one row each
 """
 
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import csv
 import math
+import struct
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -161,6 +163,47 @@ def whole_files(name: str, columns: Columns) -> list[Array]:
     return [np.frombuffer(data, column.dtype).reshape(1, *column.shape)]
 
 
+# ------------------------------------------------------------------------------------------ images
+
+_MODES = {1: "L", 3: "RGB", 4: "RGBA"}  # by channels
+_WIDE = ("I", "F")  # what modes of more than 8 bits begin with
+
+
+def image_file(name: str, columns: Columns, folders: Sequence[str] = ()) -> list[Array]:
+    """A picture as its one row: for a spec with dimensions (height, width, or also channels) its
+    pixels, for one without the number of its folder among these."""
+    return [
+        _pixels(name, column) if column.shape else _folder(name, column, folders)
+        for column in columns
+    ]
+
+
+def _folder(name: str, column: Column, folders: Sequence[str]) -> Array:
+    number = folders.index(str(Path(name).parent))
+    return column.fitted(np.array([number], np.int64))
+
+
+def _pixels(name: str, column: Column) -> Array:
+    try:
+        from PIL import Image
+    except ImportError:
+        raise RunError("images need Pillow", hint="pip install 'graphc[images]'") from None
+    rank, channels = len(column.shape), (*column.shape, 1, 1)[2]
+    if rank not in (2, 3) or channels not in _MODES:
+        raise RunError(f"no picture is {list(column.shape)}", hint="height, width, 1, 3 or 4")
+    try:
+        with Image.open(name) as found:
+            if (found.height, found.width) != column.shape[:2]:
+                wanted = "x".join(map(str, column.shape[:2]))
+                raise RunError(f"it is {found.height}x{found.width}, not {wanted}")
+            if found.mode.startswith(_WIDE):
+                raise RunError(f"its pixels ({found.mode}) have more than 8 bits")
+            pixels = np.asarray(found.convert(_MODES[channels]))
+    except (SyntaxError, struct.error, Image.DecompressionBombError) as error:
+        raise Damaged(str(error)) from None
+    return column.fitted(pixels).reshape(1, *column.shape)
+
+
 # ---------------------------------------------------------------------------------------- TFRecord
 
 
@@ -276,5 +319,6 @@ FORMATS: dict[str, Callable[[str, Columns], list[Array]]] = {
     "csv": text_table,
     "parquet": parquet,
     "tfrecord": tfrecord,
+    "image": image_file,
     "bytes": whole_files,
 }

@@ -12,12 +12,14 @@ from __future__ import annotations
 import glob
 import threading
 from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from graphc.errors import EndOfData, GraphError, RunError
-from graphc.runtime.input.formats import DAMAGES, FORMATS
+from graphc.runtime.input.formats import DAMAGES, FORMATS, image_file
 from graphc.runtime.input.queues import Queue
 from graphc.runtime.input.resources import Array, Arrays, Column, columns_of, ended, holding, makers
 
@@ -43,6 +45,10 @@ class Reader:
         self.files, self.batch, self.epochs, self.ahead = _found(files), batch, epochs, ahead
         self.columns = columns_of(columns)
         self.rows_of = FORMATS[format]
+        if format == "image":
+            folders = sorted({str(Path(name).parent) for name in self.files})
+            self.rows_of = partial(image_file, folders=folders)
+        self.deals_files = format in ("image", "bytes")  # which are one row each
         self.seed = seed if shuffle else None
         self.part, self.parts = part, parts
         self.lock = threading.Lock()
@@ -116,9 +122,12 @@ class Reader:
         while not self.epochs or epoch < self.epochs:
             found = False
             for number in range(file, len(self.files)):
+                if self.deals_files and number % self.parts != self.part:
+                    continue
                 name = self.files[self._order(len(self.files), epoch, -1)[number]]
                 rows = self._read(name)
-                order = self._order(len(rows[0]), epoch, number)[self.part :: self.parts][row:]
+                mine = slice(None) if self.deals_files else slice(self.part, None, self.parts)
+                order = self._order(len(rows[0]), epoch, number)[mine][row:]
                 if len(order):
                     found = True
                     yield (epoch, number, row), [column[order] for column in rows]

@@ -374,3 +374,54 @@ def test_bad_arguments(tmp_path: Path) -> None:
         given = {"files": tmp_path / "a.npz", "specs": SPECS, **arguments}
         with pytest.raises(GraphError, match=problem):
             gc.Reader(given.pop("files"), given.pop("specs"), **given)
+
+
+# ------------------------------------------------------------------------------------------ images
+
+
+def test_pictures_and_the_numbers_of_their_folders(tmp_path: Path) -> None:
+    """Each file is one row; parts are files, and a shuffled epoch has each of them once."""
+    images = pytest.importorskip("PIL.Image")
+    pixels = np.random.default_rng(0).integers(0, 256, (6, 4, 5, 3)).astype("u1")
+    for number, each in enumerate(pixels):
+        folder = tmp_path / f"class{number % 2}"
+        folder.mkdir(exist_ok=True)
+        images.fromarray(each).save(folder / f"{number}.png")
+    specs = {"x": gc.spec((4, 5, 3), "f32"), "label": gc.spec((), "i32")}
+    pattern = str(tmp_path / "*" / "*.png")
+    order = [0, 2, 4, 1, 3, 5]
+    found = gc.Reader(pattern, specs, batch=6).next()
+    np.testing.assert_array_equal(found["x"], pixels[order])
+    np.testing.assert_array_equal(found["label"], [0, 0, 0, 1, 1, 1])
+    for part in range(2):
+        mine = gc.Reader(pattern, specs, batch=3, part=(part, 2)).next()
+        np.testing.assert_array_equal(mine["x"], pixels[order[part::2]])
+    mixed = gc.Reader(pattern, specs, batch=6, shuffle=True, seed=1).next()
+    assert sorted(mixed["x"].sum(axis=(1, 2, 3))) == sorted(pixels.astype("f4").sum(axis=(1, 2, 3)))
+    grey = gc.Reader(pattern, {"x": gc.spec((4, 5), "u8")}, batch=6).next()["x"]
+    wanted = [np.asarray(images.fromarray(each).convert("L")) for each in pixels[order]]
+    np.testing.assert_array_equal(grey, wanted)
+
+
+def test_files_that_are_no_pictures_are_named(tmp_path: Path) -> None:
+    images = pytest.importorskip("PIL.Image")
+    name = tmp_path / "a.png"
+    images.fromarray(np.zeros((4, 5), "u1")).save(name)
+    whole = name.read_bytes()
+    images.fromarray(np.zeros((4, 5), "u2")).save(tmp_path / "wide.png")
+    for file, shape, problem in (
+        ("a.png", (5, 4), "it is 4x5, not 5x4"),
+        ("a.png", (4, 5, 2), "no picture is"),
+        ("a.png", (2, 2, 4, 5), "no picture is"),
+        ("wide.png", (4, 5), "more than 8 bits"),
+        ("none.png", (4, 5), "No such file"),
+    ):
+        with pytest.raises(RunError, match=problem):
+            gc.Reader(tmp_path / file, {"x": gc.spec(shape, "u8")}, batch=1).next()
+    with pytest.raises(RunError, match="no picture is"):
+        gc.Reader(name, {"x": gc.spec((20,), "u8")}, batch=1).next()
+    for size in range(len(whole)):
+        name.write_bytes(whole[:size])
+        with suppress(RunError):
+            found = gc.Reader(name, {"x": gc.spec((4, 5), "u8")}, batch=1).next()
+            np.testing.assert_array_equal(found["x"], np.zeros((1, 4, 5)))
