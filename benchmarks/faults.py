@@ -1,4 +1,4 @@
-"""Training while workers fail: python -m benchmarks.faults [N] [--network] [--json]
+"""Training while workers fail: python -m benchmarks.faults [N [SEED]] [--network] [--json]
 
 N faults, one after the other, at random moments of training on three workers; losses and weights
 have to be those of calm training in one process, to the bit.
@@ -190,7 +190,7 @@ def disturbed(cluster: Any, model: Any, plan: Iterator[str], rng: Any, rows: Any
     return losses
 
 
-def campaign(cluster: Any, count: int, kinds: dict[str, float], seed: int = 3) -> dict[str, Any]:
+def campaign(cluster: Any, count: int, kinds: dict[str, float], seed: int) -> dict[str, Any]:
     """What became of so many faults. Raises AssertionError where a bit differs."""
     rng, rows, runs = np.random.default_rng(seed), [], 0
     alone = [f"/job:alone/task:{task}/device:cpu:0" for task in range(COUNT)]
@@ -205,7 +205,9 @@ def campaign(cluster: Any, count: int, kinds: dict[str, float], seed: int = 3) -
         assert losses == wanted[number][0], "the losses differ"
         assert bits(model) == wanted[number][1], "the weights differ"
         runs += 1
-        print(f"{len(rows)} faults, {runs} runs, all equal", file=sys.stderr, flush=True)
+        so_far = {kind: told(kind, rows) for kind in kinds}
+        print(f"{len(rows)} faults, {runs} runs, all equal", file=sys.stderr)
+        print(json.dumps(so_far), file=sys.stderr, flush=True)
     return {"runs": runs, "restarts": cluster.restarts, **{k: told(k, rows) for k in kinds}}
 
 
@@ -303,7 +305,7 @@ def in_namespaces() -> Iterator[Any]:
 def main() -> None:
     """Run a campaign, and print what came of it."""
     words = [word for word in sys.argv[1:] if not word.startswith("--")]
-    count = int(words[0]) if words else 100
+    count, seed = (*map(int, words), *(100, 3)[len(words) :])
     begin: Callable[[], Any]
     if "--network" in sys.argv:
         if "--inside" not in sys.argv:
@@ -315,7 +317,7 @@ def main() -> None:
         kinds = KINDS
         begin = lambda: gc.cluster.local(workers=COUNT, threads=1, retries=9)  # noqa: E731
     with begin() as cluster:
-        found = campaign(cluster, count, kinds)
+        found = campaign(cluster, count, kinds, seed)
     if "--json" in sys.argv:
         print(json.dumps(found))
         return

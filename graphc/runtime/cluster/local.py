@@ -208,7 +208,8 @@ class LocalWorker:
             wire.send(self.connection, kind, fields, descriptors)
             answer = self._receive()
         except wire.Lost:
-            raise LostWorker(f"{self} was lost: {self.lost or 'it has ended'}") from None
+            self.lose("it has ended")  # nobody may have noticed yet, and who tries again is to know
+            raise LostWorker(f"{self} was lost: {self.lost}") from None
         except BaseException:
             self.lose("it was interrupted while it answered")  # its answer is still to come
             raise

@@ -97,6 +97,18 @@ def test_collectives_go_over_links(workers: gc.cluster.LocalCluster, width: int)
         assert max(sent[1:]) <= x.nbytes * 4 // 3 + 64
 
 
+def test_who_asks_a_worker_that_has_ended_is_the_first_to_know() -> None:
+    """A step is done again with another one, though nobody else has noticed yet."""
+    with gc.cluster.local(workers=2, job="unnoticed", retries=1) as found:
+        found.check = lambda: None  # type: ignore[method-assign]
+        run = gc.compile(lambda x: np.tanh(x), devices=found.devices[1:])
+        victim = found.workers[1].process
+        victim.kill()
+        victim.wait()
+        np.testing.assert_allclose(run(W), np.tanh(W), rtol=1e-6)
+        assert found.restarts == 1
+
+
 def test_stages_of_pipelines_are_workers(workers: gc.cluster.LocalCluster) -> None:
     """Two pipelines that share a batch and a worker, short messages, a limit of memory: the bits of
     one process. An error in the last stage ends the step, and the next one works."""
