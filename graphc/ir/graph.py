@@ -279,16 +279,18 @@ def infer(
 ) -> AnyType:
     """The result type of an op on these operand types; region ops also look at their regions."""
     try:
-        return _infer(op, types, attrs, regions)
+        if not op.regions and not regions:
+            return op.result_type(types, attrs)
+        return _infer_with_regions(op, types, attrs, regions)
     except UNCOMPUTABLE as error:
         raise uncomputable(f"the type of {op.name}", error) from error
 
 
-def _infer(op: Op, types: tuple[AnyType, ...], attrs: Attrs, regions: tuple[Graph, ...]) -> AnyType:
+def _infer_with_regions(
+    op: Op, types: tuple[AnyType, ...], attrs: Attrs, regions: tuple[Graph, ...]
+) -> AnyType:
     if not op.regions:
-        if regions:
-            raise TypeRuleError(f"{op.name} takes no region")
-        return op.result_type(types, attrs)
+        raise TypeRuleError(f"{op.name} takes no region")
     if op.regions > 0 and len(regions) != op.regions:
         raise TypeRuleError(f"{op.name} takes {op.regions} region(s), got {len(regions)}")
     return op.infer(*types, regions=regions, **attrs.values_dict)

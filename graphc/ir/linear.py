@@ -10,13 +10,13 @@ from collections.abc import Iterator
 
 from graphc.ir.graph import Graph, Node
 from graphc.ir.liveness import memory
-from graphc.ir.regions import holds_kernels, operands_of
+from graphc.ir.regions import operands_of
 from graphc.ir.types import AnyType, StackType, Type, leaves
 
 
 def broken_stacks(graph: Graph) -> Iterator[tuple[Node, str]]:
     """Nodes of a graph that use a stack in a way that is not allowed, each with the reason."""
-    if not (any(has_stack(p.type) for p in graph.params) or any(map(gives_stack, graph.nodes))):
+    if not has_stacks(graph):
         return
     read: set[tuple[Node, int]] = set()
     for node, source in reads(graph):
@@ -33,9 +33,13 @@ def broken_stacks(graph: Graph) -> Iterator[tuple[Node, str]]:
                     yield node, f"the body makes the stack %{result.id}, which cannot leave it"
 
 
-def gives_stack(node: Node) -> bool:
-    """Is the node the first in its graph to give a stack?"""
-    return node.op.traits.makes_stack or (holds_kernels(node) and has_stack(node.type))
+def has_stacks(graph: Graph) -> bool:
+    """Is any value of the graph a stack? It is given, made, or comes out of a region."""
+    return (
+        any(op.traits.makes_stack for op in {node.op for node in graph.nodes})
+        or any(has_stack(param.type) for param in graph.params)
+        or any(node.regions and has_stack(node.type) for node in graph.nodes)
+    )
 
 
 def has_stack(kind: AnyType) -> bool:

@@ -128,12 +128,16 @@ def shortened(number: float) -> str:
 
 
 def _integer(value: Any) -> int:
+    if type(value) is int:  # nearly always
+        return value
     if isinstance(value, bool | np.bool_) or not isinstance(value, int | np.integer | Size):
         raise TypeError
     return int(value)
 
 
 def _dimension(value: Any) -> int | Dim | Size:
+    if type(value) is int:
+        return value
     return value if isinstance(value, Dim | Size) else _integer(value)
 
 
@@ -164,9 +168,9 @@ _COERCE: dict[str, Callable[[Any], Any]] = {
     "bool": _boolean,
     "str": _exact(str),
     "dim": _dimension,
-    "dims": lambda v: tuple(_dimension(d) for d in v),
-    "ints": lambda v: tuple(_integer(d) for d in v),
-    "strs": lambda v: tuple(_exact(str)(s) for s in v),
+    "dims": lambda v: tuple(map(_dimension, v)),
+    "ints": lambda v: tuple(map(_integer, v)),
+    "strs": lambda v: tuple(map(_exact(str), v)),
     "dtype": dtype,
     "type": _exact(Type),
     "literal": _exact(Literal),
@@ -181,9 +185,12 @@ def _key(kind: str, value: Any) -> Any:
 class Attrs(Mapping[str, Any]):
     """The coerced attributes of a node, in schema order. Interned per op: compare with `is`."""
 
-    __slots__ = ("__weakref__", "_values", "key", "types")
+    __slots__ = ("__weakref__", "_values", "key", "op", "types")
+    __eq__ = object.__eq__
+    __hash__ = object.__hash__
 
-    def __init__(self, values: dict[str, Any], key: tuple[Any, ...]) -> None:
+    def __init__(self, op: Op, values: dict[str, Any], key: tuple[Any, ...]) -> None:
+        self.op = op
         self._values = values
         self.key = key
         self.types: dict[tuple[AnyType, ...], AnyType] = {}  # results of the type rule
@@ -196,12 +203,6 @@ class Attrs(Mapping[str, Any]):
 
     def __len__(self) -> int:
         return len(self._values)
-
-    def __eq__(self, other: object) -> bool:
-        return self is other
-
-    def __hash__(self) -> int:
-        return id(self)
 
     @property
     def values_dict(self) -> dict[str, Any]:
@@ -446,17 +447,17 @@ class Op:
         values: dict[str, Any] = {}
         for attr in self.attrs:
             values[attr.name] = self._coerce_one(attr, given.get(attr.name, attr.default))
-        if len(given) > len(values) or any(name not in values for name in given):
+        if not given.keys() <= values.keys():
             unknown = sorted(set(given) - set(values))
             raise TypeRuleError(
                 f"{self.name} has no attribute {', '.join(unknown)}",
                 hint=f"its attributes are: {', '.join(values) or 'none'}",
             )
-        key = tuple(_key(a.kind, values[a.name]) for a in self.attrs)
+        key = tuple([_key(a.kind, values[a.name]) for a in self.attrs])
         found = self._attrs.get(key)
         if found is None:
             self._check(values)
-            found = interned(self._attrs, key, Attrs(values, key))
+            found = interned(self._attrs, key, Attrs(self, values, key))
             if not values:
                 self._plain.append(found)
         return found
@@ -471,7 +472,7 @@ class Op:
 
     def owns(self, attrs: Attrs) -> bool:
         """Were these attributes made by this op's schema?"""
-        return self._attrs.get(attrs.key) is attrs
+        return attrs.op is self
 
     def _coerce_one(self, attr: Attr, value: Any) -> Any:
         if value is REQUIRED:

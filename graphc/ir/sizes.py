@@ -523,7 +523,10 @@ def far_of(value: Any) -> Any:
 
 def is_open(values: Iterable[object]) -> bool:
     """Whether any of the values is a size."""
-    return any(isinstance(value, Size) for value in values)
+    for value in values:  # noqa: SIM110  asked for every op: `any` takes twice as long
+        if isinstance(value, Size):
+            return True
+    return False
 
 
 def bounds_of(value: int) -> tuple[int | None, int | None]:
@@ -533,9 +536,11 @@ def bounds_of(value: int) -> tuple[int | None, int | None]:
 
 def alike(first: Sequence[object], second: Sequence[object]) -> bool:
     """Whether two shapes are equal for all sizes: where they may differ, nothing is asked."""
-    return len(first) == len(second) and all(
-        a is b or (not is_open((a, b)) and a == b) for a, b in zip(first, second, strict=True)
-    )
+    return len(first) == len(second) and not any(map(_may_differ, first, second))
+
+
+def _may_differ(a: object, b: object) -> bool:
+    return a is not b and (isinstance(a, Size) or isinstance(b, Size) or a != b)
 
 
 def at_most(a: int, b: int) -> bool:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from graphc.errors import GraphError, VerifyError
 from graphc.ir.graph import Graph, Node, Program, infer, node_effect
 from graphc.ir.linear import broken_stacks
-from graphc.ir.op import STATE, Alias, Composite, Effect, Structural
+from graphc.ir.op import STATE, Alias, Composite, Effect, Op, Structural
 from graphc.ir.place import Buffer, Device, Region, device_of
 from graphc.ir.regions import scheduled_graphs
 from graphc.ir.types import UNIT, TupleType, leaves
@@ -121,48 +121,39 @@ def _check_results(graph: Graph, defined: list[Node | None]) -> None:
 # ------------------------------------------------------------------------------------ predicates
 
 
-def every_node(graphs: Iterable[Graph], message: str, holds: Callable[[Node], bool]) -> None:
-    """Raise for the first node of the graphs (regions excluded) for which `holds(node)` is
-    false.
-    """
+def every_op(graphs: Iterable[Graph], message: str, holds: Callable[[Op], bool]) -> None:
+    """Raise for the first node of the graphs (regions excluded) for whose op `holds` is false."""
     for graph in graphs:
-        for node in graph.nodes:
-            if not holds(node):
-                raise broken(graph, node, message.format(node=node))
+        bad = {op for op in {node.op for node in graph.nodes} if not holds(op)}
+        for node in graph.nodes if bad else ():
+            if node.op in bad:
+                raise broken(graph, node, f"%{node.id} {message}")
 
 
 def no_composites(value: Graph | Program) -> None:
-    every_node(
+    every_op(
         graphs_of(value),
-        "%{node.id} is still a composite op",
-        lambda n: not isinstance(n.op.lower, Composite) and not n.op.traits.call,
+        "is still a composite op",
+        lambda op: not isinstance(op.lower, Composite) and not op.traits.call,
     )
 
 
 def no_collectives(value: Graph | Program) -> None:
-    every_node(
-        graphs_of(value),
-        "%{node.id} is still an op of several devices",
-        lambda n: not n.op.traits.collective,
+    every_op(
+        graphs_of(value), "is still an op of several devices", lambda op: not op.traits.collective
     )
 
 
 def no_gradients(value: Graph | Program) -> None:
-    every_node(
-        graphs_of(value),
-        "%{node.id} still asks for gradients",
-        lambda n: not n.op.traits.asks_gradient,
-    )
+    every_op(graphs_of(value), "still asks for gradients", lambda op: not op.traits.asks_gradient)
 
 
 def no_pipelines(value: Graph | Program) -> None:
-    every_node(
-        graphs_of(value), "%{node.id} is still in stages", lambda n: not n.op.traits.in_stages
-    )
+    every_op(graphs_of(value), "is still in stages", lambda op: not op.traits.in_stages)
 
 
 def no_lanes(value: Graph | Program) -> None:
-    every_node(graphs_of(value), "%{node.id} still runs lanes", lambda n: not n.op.traits.lanes)
+    every_op(graphs_of(value), "still runs lanes", lambda op: not op.traits.lanes)
 
 
 def no_duplicates(value: Graph | Program) -> None:
@@ -193,11 +184,10 @@ def merge_key(node: Node) -> object:
 
 def every_node_placed(value: Graph | Program) -> None:
     """Every node has a device, but for region ops whose regions have some."""
-    every_node(
-        graphs_of(value),
-        "%{node.id} has no device",
-        lambda n: device_of(n.place) is not None or _placed_inside(n),
-    )
+    for graph in graphs_of(value):
+        for node in graph.nodes:
+            if device_of(node.place) is None and not _placed_inside(node):
+                raise broken(graph, node, f"%{node.id} has no device")
 
 
 def _placed_inside(node: Node) -> bool:
@@ -224,10 +214,10 @@ def one_device_per_graph(value: Graph | Program) -> None:
 def only_kernels(value: Graph | Program) -> None:
     """What is left runs as one kernel each, or takes no work at all."""
     free = (Alias, Structural)
-    every_node(
+    every_op(
         with_blocks(value),
-        "%{node.id} is in no kernel",
-        lambda n: not n.op.traits.unpacks and (n.op.traits.kernel or isinstance(n.op.lower, free)),
+        "is in no kernel",
+        lambda op: not op.traits.unpacks and (op.traits.kernel or isinstance(op.lower, free)),
     )
 
 

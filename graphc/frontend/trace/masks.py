@@ -269,8 +269,9 @@ def selected(x: Any, index: Any) -> SelectedElements | None:
     """x[index] where the index is one traced mask, alone or before whole axes; None otherwise."""
     parts = index if isinstance(index, tuple) else (index,)
     masks = [p for p in parts if isinstance(p, Value) and p.element is BOOL]
-    rest = [p for p in parts if not (p is Ellipsis or is_whole(p))]
-    if len(masks) != 1 or len(rest) != 1 or parts[0] is not masks[0]:
+    if len(masks) != 1 or parts[0] is not masks[0]:
+        return None
+    if not all(p is Ellipsis or is_whole(p) for p in parts[1:]):
         return None
     mask = masks[0]
     if mask.ndim > x.ndim or x.shape[: mask.ndim] != mask.shape:

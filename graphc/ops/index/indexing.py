@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from graphc.errors import TraceError
-from graphc.ir.sizes import Size
+from graphc.ir.sizes import Size, is_open
 from graphc.ir.types import BOOL, Dim, Dimension
 from graphc.ops.index.gather import emit_gather
 from graphc.ops.index.traced_slices import HINT, first_traced, is_traced, taken
@@ -218,7 +218,7 @@ def slice_bounds(part: slice, extent: Dimension) -> tuple[Dimension, Dimension, 
         raise TraceError("the step of a slice cannot be 0")
     if isinstance(extent, Dim) or isinstance(part.start, Dim) or isinstance(part.stop, Dim):
         return _symbolic_bounds(part, extent, step)
-    if any(isinstance(v, Size) for v in (extent, part.start, part.stop)):
+    if is_open((extent, part.start, part.stop)):
         return _open_bounds(part, extent, step)
     start, stop, step = part.indices(extent)
     if slice_extent(start, stop, step) == 0:

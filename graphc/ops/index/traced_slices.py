@@ -22,7 +22,9 @@ HINT = "use gc.dynamic_slice(x, starts, sizes) with a fixed size"
 
 def is_traced(part: Any) -> bool:
     """Whether it is a slice with a traced bound."""
-    return isinstance(part, slice) and any(isinstance(v, Value) for v in (part.start, part.stop))
+    return isinstance(part, slice) and (
+        isinstance(part.start, Value) or isinstance(part.stop, Value)
+    )
 
 
 def is_whole(part: Any) -> bool:

@@ -53,6 +53,10 @@ def choose_integers(graph: Graph, config: Config) -> Graph:
     """The graph with products of bytes, on machines that multiply them fast."""
     if config.backend != "llvm" or on_gpus_alone(config) or not hardware_for(config).quads:
         return graph
+    if not any(
+        isinstance(n.type, Type) and n.type.dtype in BYTES for n in (*graph.params, *graph.nodes)
+    ):
+        return graph
     floats = not (config.strict or config.parity)
     products: set[Node] = set()
 
