@@ -523,10 +523,7 @@ def far_of(value: Any) -> Any:
 
 def is_open(values: Iterable[object]) -> bool:
     """Whether any of the values is a size."""
-    for value in values:  # noqa: SIM110  asked for every op: `any` takes twice as long
-        if isinstance(value, Size):
-            return True
-    return False
+    return any(isinstance(value, Size) for value in values)
 
 
 def bounds_of(value: int) -> tuple[int | None, int | None]:
@@ -536,11 +533,8 @@ def bounds_of(value: int) -> tuple[int | None, int | None]:
 
 def alike(first: Sequence[object], second: Sequence[object]) -> bool:
     """Whether two shapes are equal for all sizes: where they may differ, nothing is asked."""
-    return len(first) == len(second) and not any(map(_may_differ, first, second))
-
-
-def _may_differ(a: object, b: object) -> bool:
-    return a is not b and (isinstance(a, Size) or isinstance(b, Size) or a != b)
+    differ = (a is not b and (is_open((a, b)) or a != b) for a, b in zip(first, second))
+    return len(first) == len(second) and not any(differ)
 
 
 def at_most(a: int, b: int) -> bool:
