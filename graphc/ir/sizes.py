@@ -24,7 +24,8 @@ from typing import TYPE_CHECKING, Any
 
 from graphc.arithmetic import KINDS, even_parts
 from graphc.errors import GraphError
-from graphc.ir.unknowns import Atom, Guard, Monomial, Terms, text_of
+from graphc.ir.once import KEYS, once
+from graphc.ir.unknowns import Atom, Guard, Monomial, Terms, number_of, order_of, text_of
 from graphc.ir.user_lines import asking
 
 LONGEST = 60  # characters of a formula in a text; others are shown by a number
@@ -75,7 +76,8 @@ class Scope:
         self.symbols: dict[str, Size] = {}
         self.guards: dict[tuple[Size, str], Guard] = {}
         self._atoms: dict[tuple[str, tuple[Any, ...]], Size] = {}
-        self._sizes: dict[tuple[tuple[tuple[int, ...], int], ...], Size] = {}
+        self._sizes: dict[Terms, Size] = {}
+        self.results: dict[tuple[Any, ...], Any] = {}  # of operations, by what they were made of
         self._signs: dict[tuple[Size, bool], tuple[int | None, int | None]] = {}
 
     def symbol(self, name: str, hint: int) -> Size:
@@ -84,6 +86,7 @@ class Scope:
         self.symbols[name] = made
         return made
 
+    @once
     def floor(self, over: int | Size, by: int | Size) -> int | Size:
         """The quotient, rounded down."""
         if not isinstance(by, Size):
@@ -98,8 +101,7 @@ class Scope:
         elif isinstance(over, Size) and (exact := self._exact(over, by)) is not None:
             return exact
         low = self.bounds(over, False)[0] if isinstance(over, Size) else over
-        fewest = bounds_of(by)[0]
-        if low is None and fewest is not None and fewest >= 0 and self._falls(over):
+        if low is None and at_most(0, by) and at_most(over, 0):
             return -self.floor(by - 1 - over, by)  # rounded up
         name = f"(({over})//{f'({by})' if isinstance(by, Size) else by})"
         fewest = None
@@ -126,17 +128,10 @@ class Scope:
             made[tuple(rest)] = coefficient // factor
         return self.made(made)
 
-    def _falls(self, size: int | Size) -> bool:
-        """Whether a size is certainly not positive."""
-        if not isinstance(size, Size):
-            return size <= 0
-        high = self.bounds(size, False)[1]
-        return high is not None and high <= 0
-
-    def extreme(self, kind: str, given: Iterable[int | Size]) -> int | Size:
+    @once
+    def extreme(self, kind: str, *given: int | Size) -> int | Size:
         """The greatest or least of several, as a formula."""
         pick = max if kind == "max" else min
-        given = tuple(given)
         numbers = [v for v in given if not isinstance(v, Size)]
         rest = list(dict.fromkeys(v for v in given if isinstance(v, Size)))
         values = [*rest, *([pick(numbers)] if numbers else [])]
@@ -152,6 +147,7 @@ class Scope:
         low = max(known) if kind == "max" and known else low
         return self._unknown(kind, args, low, f"{kind}({', '.join(map(str, args))})")
 
+    @once
     def choice(self, condition: Size, yes: int | Size, no: int | Size) -> int | Size:
         """The first value where the condition is positive, else the second."""
         if yes is no or (not isinstance(yes, Size) and not isinstance(no, Size) and yes == no):
@@ -166,12 +162,14 @@ class Scope:
         name = f"({yes} if {condition} > 0 else {no})"
         return self._unknown("choice", (condition, yes, no), fewest, name)
 
+    @once
     def parts(self, extent: int | Size, most: int | Size, start: int) -> int | Size:
         """How many parts of at most about so many cover an extent, at least one."""
         if extent is most:
             return 1
         return self._unknown("parts", (extent, most, start), 1, f"parts({extent}, {most})")
 
+    @once
     def extent(self, formula: Size) -> int | Size:
         """A formula that stands for an extent as a symbol does."""
         return self._unknown("extent", (formula,), 0, f"extent({formula})")
@@ -201,16 +199,12 @@ class Scope:
 
     def made(self, terms: Mapping[Monomial, int]) -> int | Size:
         """The polynomial; equal ones are one object."""
-        kept = sorted(
-            ((m, c) for m, c in terms.items() if c),
-            key=lambda t: (-len(t[0]), [a.number for a in t[0]]),
-        )
-        if not kept or (len(kept) == 1 and not kept[0][0]):
-            return kept[0][1] if kept else 0
-        key = tuple((tuple(a.number for a in m), c) for m, c in kept)
+        key = tuple(sorted(((m, c) for m, c in terms.items() if c), key=order_of))
+        if not key or not key[0][0]:
+            return key[0][1] if key else 0
         found = self._sizes.get(key)
         if found is None:
-            found = self._sizes[key] = Size(self, tuple(kept))
+            found = self._sizes[key] = Size(self, key)
         return found
 
     # -- what is known
@@ -329,6 +323,7 @@ class Size(_Number):
 
     # -- arithmetic
 
+    @once
     def __add__(self, other: Any) -> Any:
         more = _terms(other)
         if more is None:
@@ -338,6 +333,7 @@ class Size(_Number):
             merged[monomial] = merged.get(monomial, 0) + coefficient
         return self.scope.made(merged)
 
+    @once
     def __mul__(self, other: Any) -> Any:
         more = _terms(other)
         if more is None:
@@ -345,7 +341,7 @@ class Size(_Number):
         product: dict[Monomial, int] = {}
         for left, a in self.terms:
             for right, b in more:
-                key = tuple(sorted(left + right, key=_number))
+                key = tuple(sorted(left + right, key=number_of))
                 product[key] = product.get(key, 0) + a * b
         return self.scope.made(product)
 
@@ -355,12 +351,14 @@ class Size(_Number):
     def __neg__(self) -> Any:
         return self * -1
 
+    @once
     def __sub__(self, other: Any) -> Any:
         return self + other * -1 if _is_number(other) else NotImplemented
 
     def __rsub__(self, other: Any) -> Any:
         return self * -1 + other
 
+    @once
     def __floordiv__(self, other: Any) -> Any:
         if isinstance(other, float):
             return self._value() // other
@@ -471,6 +469,9 @@ class Size(_Number):
         raise GraphError(f"the size {self} belongs to one compilation")
 
 
+KEYS.add(Size)
+
+
 def unknowns_behind(size: Size, known: Container[Atom] = ()) -> list[Atom]:
     """All that a size is made of but what is known, the oldest first: parts come before what is
     made of them, however deep a formula is."""
@@ -481,7 +482,7 @@ def unknowns_behind(size: Size, known: Container[Atom] = ()) -> list[Atom]:
         new = {atom for atom in atoms - found if atom not in known}
         found |= new
         pending += [part for atom in new for part in atom.args if isinstance(part, Size)]
-    return sorted(found, key=_number)
+    return sorted(found, key=number_of)
 
 
 def _value(size: int | Size, known: Mapping[Atom, int]) -> int:
@@ -489,10 +490,6 @@ def _value(size: int | Size, known: Mapping[Atom, int]) -> int:
     if not isinstance(size, Size):
         return size
     return sum(c * math.prod(known[atom] for atom in m) for m, c in size.terms)
-
-
-def _number(atom: Atom) -> int:
-    return atom.number
 
 
 def _is_number(value: object) -> bool:
@@ -557,7 +554,7 @@ def _extreme(kind: str, values: tuple[Any, ...]) -> Any:
     found = next((v.scope for v in values if isinstance(v, Size)), None)
     if found is None:
         return max(values) if kind == "max" else min(values)
-    return found.extreme(kind, values)
+    return found.extreme(kind, *values)
 
 
 def either(condition: int, yes: int, no: int) -> int:

@@ -60,3 +60,12 @@ def text_of(terms: Terms) -> str:
             factors = [str(abs(coefficient)), *factors]
         parts.append(("-" if coefficient < 0 else "+") + "*".join(factors))
     return "".join(parts).removeprefix("+")
+
+
+def order_of(term: tuple[Monomial, int]) -> tuple[int, list[int]]:
+    """Longer products come first."""
+    return -len(term[0]), [atom.number for atom in term[0]]
+
+
+def number_of(atom: Atom) -> int:
+    return atom.number

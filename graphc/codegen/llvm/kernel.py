@@ -344,7 +344,10 @@ class KernelWriter(Statements[str], LoopWriter):
 
     def one_loop(self, statement: For) -> None:
         start, stop = self.value(statement.start), self.value(statement.stop)
-        if self.sizes:
+        dissolved = statement.kind != "parallel" and dissolves(statement, bool(self.groups))
+        plain = dissolved or self.groups or not self.in_vectors
+        vectors = None if plain else self.facts(statement)
+        if self.sizes and vectors is None:
             self.compute_ahead(statement)
         self.forget(statement)  # later iterations see what earlier ones wrote
         if statement.kind == "parallel":
@@ -356,9 +359,6 @@ class KernelWriter(Statements[str], LoopWriter):
             )
         self.ranges[statement.variable] = loop_range(statement, self.ranges)
         outer_status = self.status
-        dissolved = statement.kind != "parallel" and dissolves(statement, bool(self.groups))
-        plain = dissolved or self.groups or not self.in_vectors
-        vectors = None if plain else self.facts(statement)
         grouped = statement.kind == "vector" and vectors is None
         if grouped:
             self.groups.append(self.module.note(distinct=True))
