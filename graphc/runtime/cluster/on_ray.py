@@ -6,7 +6,6 @@ all do that somebody else has started (see `remote`), and no value of a step goe
 
 from __future__ import annotations
 
-import time
 from contextlib import suppress
 from types import ModuleType
 from typing import Any
@@ -15,7 +14,6 @@ from graphc.errors import GraphError
 from graphc.runtime.cluster.carrier import CurveSockets
 from graphc.runtime.cluster.local import check_options, new_token
 from graphc.runtime.cluster.remote import RemoteCluster
-from graphc.runtime.cluster.worker import BEAT_SECONDS
 
 _END_SECONDS = 10.0  # for a worker to end when it is told to
 
@@ -47,7 +45,6 @@ class RayCluster(RemoteCluster):
     def __init__(self, engine: Any, starts: bool, cpus: float, **options: Any) -> None:
         self.engine, self.starts, self.cpus = engine, starts, cpus
         self.running: dict[int, Any] = {}  # the Ray task of each of ours
-        self.looked = 0.0  # at what runs
         host = engine.util.get_node_ip_address()
         super().__init__(f"tcp://{host}:0", new_token(), **options)
 
@@ -60,16 +57,6 @@ class RayCluster(RemoteCluster):
         how = {"num_cpus": self.cpus, "max_retries": 0, "max_calls": 1}
         remote = self.engine.remote(**how, scheduling_strategy="SPREAD")(serve)
         self.running[task] = remote.remote(self.router.address, self.token, task, self.threads)
-
-    def miss_silent(self) -> None:
-        """As of any worker; and those whose Ray task has ended."""
-        super().miss_silent()
-        if (now := time.monotonic()) > self.looked + BEAT_SECONDS:
-            self.looked = now
-            for worker in self.workers:
-                task = self.running[worker.task]
-                if worker.joined and not worker.lost and self.engine.wait([task], timeout=0)[0]:
-                    worker.lose("its process has ended")
 
     def replace(self, worker: Any) -> None:
         """Have Ray start another one."""

@@ -38,6 +38,7 @@ from graphc.runtime.devices.device import default_threads
 
 PULSE = b"/pulse"
 _LOOK = 20  # milliseconds
+_BEATS_SECONDS = 0.9  # in which a worker is heard whose connection has not ended
 _AWAY_SECONDS = 0.2  # without a look: this process did something else
 _LAST_WORD_MILLISECONDS = 1000  # for what was sent before the end
 CLOCK_LOOKS = 7  # at the clock of a worker
@@ -62,6 +63,8 @@ class MessageRouter:
         self.came: dict[int, deque[Message]] = defaultdict(deque)
         self.alarm = np.zeros(1, np.int64)  # set when a step has failed somewhere
         self.listens_since = self.listened = 0.0
+        self.monitor = self.connection.get_monitor_socket(self.sockets.zmq.EVENT_DISCONNECTED)
+        self.cut = 0.0  # when a connection has ended; whose is not told
 
     def post(self, name: bytes, kind: Kind, fields: dict[str, Any], payload: Any = ()) -> None:
         """Send to a process that has joined; what it is too late for is dropped. Raises GraphError
@@ -78,6 +81,9 @@ class MessageRouter:
             with self.lock:
                 while self.connection.poll(0):
                     self.sort(self.connection.recv_multipart())
+                while self.monitor.poll(0):  # behind what a connection had still brought
+                    self.monitor.recv_multipart()
+                    self.cut = time.monotonic()
                 if self.came[task]:
                     return self.came[task].popleft()
                 if ends():
@@ -346,13 +352,16 @@ class RemoteCluster(LocalCluster):
 
     def miss_silent(self) -> None:
         """Lose who has said nothing for too long: who is asked may wait for what comes from there.
+        When a connection has ended, that is sooner.
 
         Only while this process listened: what had come before may not have been read yet.
         """
         for worker in self.workers:
             heard = self.router.heard.get(worker.task, 0.0)
-            silent = time.monotonic() - max(heard, self.router.listens_since)
-            if worker.joined and silent > self.patience:
+            now, cut = time.monotonic(), self.router.cut
+            silent = now - max(heard, self.router.listens_since)
+            most = self.patience if heard > cut else min(_BEATS_SECONDS, self.patience)
+            if worker.joined and silent > most and now - cut > most:
                 worker.lose(f"nothing was heard of it for {silent:.2f} s")
 
     def restart(self) -> None:
