@@ -38,7 +38,7 @@ from graphc.ops.shape.shape import broadcast_to, reshape
 STORED = ("bool", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "f32", "f64", "c64", "c128")
 UPDATES = ("set", "add", "mul", "min", "max")
 CANCELLED = -1  # the status of a run that was cancelled
-STRIDE = (1 << 16) - 1  # rows written between two looks at the cancel flag
+STRIDE = 1 << 16  # rows written between two looks at the cancel flag
 
 
 def require_index_types(name: str, *types: AnyType) -> list[Type]:
@@ -106,29 +106,30 @@ def _scatter_kernel(kind: int, is_narrow: bool) -> Callable[..., int]:
             start = np.uint64(row * width)
             for column in range(lo, hi):
                 out[start + np.uint64(column)] = x[start + np.uint64(column)]
-        for k in range(len(index)):
-            if k & STRIDE == STRIDE and cancelled is not None and cancelled[0] != 0:
+        for first in range(0, len(index), STRIDE):
+            if cancelled is not None and cancelled[0] != 0:
                 return CANCELLED
-            target = np.int64(index[k])
-            if target < 0:
-                target += rows
-            if target < 0 or target >= rows:
-                continue
-            start, source = np.uint64(target * width), np.uint64(k * width)
-            for column in range(lo, hi):
-                place = start + np.uint64(column)
-                value = updates[source + np.uint64(column)]
-                if kind == 0:
-                    out[place] = value
-                elif kind == 1:
-                    out[place] += value
-                elif kind == 2:
-                    out[place] *= value
-                elif kind == 3:
-                    if value < out[place] or value != value:
+            for k in range(first, min(first + STRIDE, len(index))):
+                target = np.int64(index[k])
+                if target < 0:
+                    target += rows
+                if target < 0 or target >= rows:
+                    continue
+                start, source = np.uint64(target * width), np.uint64(k * width)
+                for column in range(lo, hi):
+                    place = start + np.uint64(column)
+                    value = updates[source + np.uint64(column)]
+                    if kind == 0:
                         out[place] = value
-                elif value > out[place] or value != value:
-                    out[place] = value
+                    elif kind == 1:
+                        out[place] += value
+                    elif kind == 2:
+                        out[place] *= value
+                    elif kind == 3:
+                        if value < out[place] or value != value:
+                            out[place] = value
+                    elif value > out[place] or value != value:
+                        out[place] = value
         return 0
 
     return kernel
