@@ -72,6 +72,7 @@ _HOMES = {
     "custom_grad": "graphc.frontend.transforms.markers",
     "custom_op": "graphc.ops.control.custom",
     "device": "graphc.frontend.trace.placement",
+    "fake_quantize": "graphc.learn.quantize",
     "fori": "graphc.frontend.transforms.control",
     "grad": "graphc.frontend.transforms.grad",
     "from_torch": "graphc.formats.torch.live",

@@ -101,6 +101,7 @@ from graphc.learn.checkpoints import save_checkpoint as save_checkpoint
 from graphc.learn.inputs import Queue as Queue
 from graphc.learn.inputs import Reader as Reader
 from graphc.learn.model import Model as Model
+from graphc.learn.quantize import fake_quantize as fake_quantize
 from graphc.learn.quantize import quantize as quantize
 from graphc.ops.control.custom import custom_op as custom_op
 from graphc.runtime.call.array import Array as Array

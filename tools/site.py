@@ -31,7 +31,7 @@ GROUPS = {
         "State",
         "Variable variables container reset_container Session Model Callback "
         "History EarlyStopping CSVLogger LearningRateLogger Checkpoints save_checkpoint "
-        "load_checkpoint quantize",
+        "load_checkpoint quantize fake_quantize",
     ),
 }
 MODULES = {

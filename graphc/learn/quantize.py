@@ -14,11 +14,13 @@ import numpy as np
 
 from graphc.errors import GraphError
 from graphc.frontend.trace.tree import register_pytree
+from graphc.frontend.transforms.markers import stop_gradient
 from graphc.ir.types import F32
-from graphc.learn.calibrate import calibrated
+from graphc.learn.calibrate import affine, calibrated
 from graphc.learn.trees import tree_map
 from graphc.ops.linalg.few_bits import LANES, WORD, packed, unpacked
-from graphc.ops.record.dims import shape_of
+from graphc.ops.record.dims import rank_of, shape_of
+from graphc.ops.record.families import require
 from graphc.ops.record.value import Factor, Value, common_element, emit, functions
 
 MANY_ROWS = 256  # a matrix that so many rows are multiplied with is widened first
@@ -147,13 +149,7 @@ def quantize(
         raise GraphError(
             "a function is quantized on samples", hint="gc.quantize(model, samples=[(x,), ...])"
         )
-    if axis not in (0, 1):
-        raise GraphError(f"axis must be 0 or 1, got {axis!r}")
-    if bits not in (4, 8):
-        raise GraphError(f"bits must be 8 or 4, got {bits!r}")
-    group = GROUP if group is None and bits == 4 else group
-    if group is not None and (group <= 0 or group % (WORD // bits)):
-        raise GraphError(f"group must be a multiple of {WORD // bits}, got {group!r}")
+    group = _checked(axis, bits, group)
 
     def convert(leaf: Any) -> Any:
         array = np.asarray(leaf)
@@ -164,32 +160,105 @@ def quantize(
     return tree_map(convert, tree)
 
 
+def fake_quantize(
+    x: Any,
+    bits: int = 8,
+    axis: int = 0,
+    group: int | None = None,
+    *,
+    limits: tuple[float, float] | None = None,
+) -> Any:
+    """x as it is after it was quantized, with the gradient of x itself (straight through).
+
+    A matrix f32[K, N] becomes what `quantize(x, axis, bits=bits, group=group).dense()` is, so that
+    training sees what rounding will do and ends with weights that stand it.  With `limits`, numbers
+    of any shape are rounded to u8 over that range, as `quantize(model, samples=...)` rounds what is
+    multiplied: those outside become its ends, and get no gradient.  Raises GraphError for what is
+    no matrix of f32 without limits, and for limits that are no range.
+    """
+    if limits is not None:
+        return _in_limits(x, bits, limits)
+    group = _checked(axis, bits, group)
+    if rank_of(x) != 2 or common_element(x)[0] is not F32:
+        raise GraphError(
+            f"fake_quantize takes a matrix of f32, got {common_element(x)[0]}{list(shape_of(x))}",
+            hint="give limits=(low, high) to round numbers of another shape",
+        )
+    held = stop_gradient(x.T if axis == 0 else x)
+    rows, width = shape_of(held)
+    parts = _parts(held, bits, group)
+    integers, scales = _rounded(parts, bits)
+    made = functions.reshape(integers * scales[..., None], (rows, prod(shape_of(parts)[1:])))
+    made = made[:, :width]
+    return _straight(x, made.T if axis == 0 else made)
+
+
+def _in_limits(x: Any, bits: int, limits: tuple[float, float]) -> Any:
+    low, high = limits
+    if bits != 8 or not (np.isfinite(limits).all() and low < high):
+        raise GraphError(f"limits are two finite numbers for 8 bits, got {limits} for {bits}")
+    kind = affine((float(low), float(high)))
+    first, last = (kind.scale * np.float32(end - kind.zero) for end in (0, 255))
+    inside = functions.clip(functions.astype(x, "f32"), first, last)
+    held = stop_gradient(inside)
+    return _straight(inside, functions.rint(held / kind.scale) * kind.scale)
+
+
+def _straight(x: Any, made: Any) -> Any:
+    """Exactly `made`, with the gradient of x."""
+    return made + (x - stop_gradient(x))
+
+
+def _checked(axis: int, bits: int, group: int | None) -> int | None:
+    """How many numbers share a scale, None for all. Raises GraphError."""
+    if axis not in (0, 1):
+        raise GraphError(f"axis must be 0 or 1, got {axis!r}")
+    if bits not in (4, 8):
+        raise GraphError(f"bits must be 8 or 4, got {bits!r}")
+    if group is None:
+        return GROUP if bits == 4 else None
+    if group <= 0 or group % (WORD // bits):
+        raise GraphError(f"group must be a multiple of {WORD // bits}, got {group!r}")
+    return group
+
+
 def _quantized(array: Any, axis: int, bits: int, group: int | None) -> Quantized:
     held = array.T if axis == 0 else array
     rows, width = held.shape
     if not np.isfinite(held).all():
         raise GraphError("a matrix with NaN or infinite numbers cannot be quantized")
-    run = group or -(-max(width, 1) // (WORD // bits)) * (WORD // bits)
-    full = np.zeros((-(-rows // LANES) * LANES, -(-max(width, 1) // run) * run), np.float32)
-    full[:rows, :width] = held
-    parts = full.reshape(len(full), -1, run)
-    scales = _scales(parts, bits)
-    most = 2 ** (bits - 1)
-    lowest = 1 - most if bits == 8 else -most
-    integers = np.rint(parts / scales[..., None]).clip(lowest, most - 1).astype(np.int32)
-    words = packed(integers.reshape(full.shape), bits)
+    full = np.zeros((-(-rows // LANES) * LANES, width), np.float32)
+    full[:rows] = held
+    integers, scales = _rounded(_parts(full, bits, group), bits)
+    words = packed(integers.reshape(len(full), prod(integers.shape[1:])), bits)
     lanes = scales.reshape(-1, LANES, scales.shape[1]).swapaxes(1, 2)
     return Quantized(words, np.ascontiguousarray(lanes), bits, rows, width, turned=axis == 0)
 
 
-def _scales(parts: Any, bits: int) -> Any:
-    """What the integers of each group count in: the largest magnitude becomes 127, or -8."""
+def _parts(held: Any, bits: int, group: int | None) -> Any:
+    """Rows as [rows, groups, numbers], filled up with zeros to whole groups of whole words."""
+    rows, width = shape_of(held)
+    require(isinstance(width, int), "the rows of a matrix of few bits have a known length")
+    assert isinstance(width, int)
+    word, least = WORD // bits, max(width, 1)
+    run = group or -(-least // word) * word
+    spare = -(-least // run) * run - width
+    full = functions.pad(held, ((0, 0), (0, spare))) if spare else held
+    return functions.reshape(full, (rows, (width + spare) // run, run))
+
+
+def _rounded(parts: Any, bits: int) -> tuple[Any, Any]:
+    """The integers of [rows, groups, numbers] as f32, and what those of each group count in: the
+    largest magnitude becomes 127, or -8."""
+    f, most = functions, 2 ** (bits - 1)
     if bits == 8:
-        scales = np.abs(parts).max(axis=2) / np.float32(127)
+        scales = f.max(f.abs(parts), axis=2) / np.float32(most - 1)
     else:
-        low, high = parts.min(axis=2), parts.max(axis=2)
-        scales = np.where(high > -low, high, low) / np.float32(-8)
-    return np.where(scales == 0, np.float32(1), scales)  # too small for f32, or zeros
+        low, high = f.min(parts, axis=2), f.max(parts, axis=2)
+        scales = f.where(high > -low, high, low) / np.float32(-most)
+    scales = f.where(scales == 0, np.float32(1), scales)  # too small for f32, or zeros
+    units = f.rint(parts / scales[..., None])
+    return f.clip(units, np.float32(1 - most if bits == 8 else -most), np.float32(most - 1)), scales
 
 
 def _again(kept: Any, children: Sequence[Any]) -> Quantized:

@@ -145,3 +145,76 @@ def test_what_takes_part_in_products_does_so_under_their_names_and_is_no_array()
             for call in (refused, gc.compile(refused)):
                 with pytest.raises(GraphError, match="is not an array"):
                     call(x, factor)
+
+
+def test_layers_take_their_matrices_in_few_bits() -> None:
+    net = gc.nn.Sequential(
+        gc.nn.Embedding(30, 64), gc.nn.LSTM(64, 32), gc.nn.GRU(32, 48), gc.nn.Dense(48, 30)
+    )
+    params = net.init(gc.random.key(1))
+    table, *others = params
+    for bits in (8, 4):
+        by_rows = gc.quantize(table, axis=1, bits=bits, least=1000)
+        made = [by_rows, *gc.quantize(others, bits=bits, least=1000)]
+        exact = [{k: getattr(w, "dense", lambda w=w: w)() for k, w in p.items()} for p in made]
+        ids = RNG.integers(0, 30, (2, 7))
+        run = gc.compile(lambda p, ids: net(p, ids))
+        assert close(run(made, ids), run(exact, ids))
+
+
+# ------------------------------------------------------------------------------------ training
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize(("bits", "group"), [(8, None), (8, 12), (4, None), (4, 16)])
+@pytest.mark.parametrize("shape", [(50, 70), (1, 1), (0, 5), (33, 8)])
+def test_training_sees_what_will_be_kept(
+    axis: int, bits: int, group: int | None, shape: tuple[int, int]
+) -> None:
+    w = normal(*shape)
+    kept = np.asarray(gc.quantize(w, axis=axis, bits=bits, group=group, least=0).dense())
+
+    def loss(w: Any) -> Any:
+        made = gc.fake_quantize(w, bits, axis, group)
+        return (made * np.arange(w.size, dtype="f4").reshape(shape)).sum(), made
+
+    slope, made = gc.compile(gc.grad(loss, has_aux=True))(w)
+    assert close(made, kept) and close(gc.fake_quantize(w, bits, axis, group), kept)
+    assert np.array_equal(slope, np.arange(w.size).reshape(shape))
+
+
+def test_numbers_beyond_the_limits_become_their_ends_without_gradient() -> None:
+    x = np.array([-3, -1, -0.2, 0, 0.3, 2, 5, 2.0001], "f4")
+    made, slope = gc.compile(
+        lambda x: (
+            gc.fake_quantize(x, limits=(-1, 2)),
+            gc.grad(lambda x: gc.fake_quantize(x, limits=(-1, 2)).sum())(x),
+        )
+    )(x)
+    assert np.abs(made - np.clip(x, -1, 2)).max() < 3 / 255 and made[3] == 0
+    assert np.array_equal(slope[[0, 2, 4, 6]], [0, 1, 1, 0])
+    for bits, limits in ((4, (0, 1)), (8, (1, 1)), (8, (0, np.nan))):
+        with pytest.raises(GraphError, match="two finite numbers"):
+            gc.fake_quantize(x, bits, limits=limits)
+    with pytest.raises(GraphError, match="limits="):
+        gc.fake_quantize(x)
+
+
+def test_training_with_rounded_weights_ends_with_better_ones() -> None:
+    rng = np.random.default_rng(0)
+    x = (rng.standard_normal((256, 8)) @ rng.standard_normal((8, 32))).astype("f4")
+    exact = rng.standard_normal((32, 24)).astype("f4")
+    y = x @ exact
+
+    def loss(w: Any, rounding: bool) -> Any:
+        made = x @ (gc.fake_quantize(w, 4) if rounding else w) - y
+        return (made * made).mean()
+
+    step = gc.compile(lambda w: w - np.float32(0.01) * gc.grad(lambda w: loss(w, True))(w))
+    w = exact
+    for _ in range(60):
+        w = step(w)
+    before, after = (
+        loss(np.asarray(gc.quantize(m, bits=4, least=0).dense()), False) for m in (exact, w)
+    )
+    assert after < 0.8 * before

@@ -14,6 +14,7 @@ from typing import Any
 
 from graphc.errors import TraceError
 from graphc.ops.random import random
+from graphc.ops.record.value import Factor
 from graphc.ops.record.value import functions as f
 from graphc.record import record
 
@@ -80,6 +81,11 @@ def parameter(params: Any, name: str, layer: Layer) -> Any:
         f"{layer!r} has a parameter {name}; what it was given is: {found}",
         hint="parameters come from init(key) of the same layer",
     )
+
+
+def product(x: Any, weight: Any) -> Any:
+    """x @ weight, of which the weight may be one of few bits."""
+    return x @ weight if isinstance(weight, Factor) else f.matmul(x, weight)
 
 
 def biased(x: Any, params: dict[str, Any]) -> Any:

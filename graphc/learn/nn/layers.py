@@ -8,11 +8,11 @@ from typing import Any
 from graphc.errors import TraceError
 from graphc.ir.types import dtype as as_dtype
 from graphc.learn.nn.init import Initialiser, glorot_uniform, uniform
-from graphc.learn.nn.layer import Layer, biased, parameter
+from graphc.learn.nn.layer import Layer, biased, parameter, product
 from graphc.ops.random import random
 from graphc.ops.record.dims import shape_of
 from graphc.ops.record.families import require
-from graphc.ops.record.value import as_value, element_of
+from graphc.ops.record.value import Factor, as_value, element_of
 from graphc.ops.record.value import functions as f
 from graphc.record import record
 
@@ -36,7 +36,7 @@ class Dense(Layer):
         return made
 
     def forward(self, params: Any, x: Any) -> Any:
-        return biased(f.matmul(x, parameter(params, "weight", self)), params)
+        return biased(product(x, parameter(params, "weight", self)), params)
 
 
 @record(frozen=True)
@@ -93,7 +93,8 @@ class Embedding(Layer):
     def forward(self, params: Any, x: Any) -> Any:
         kind = element_of(x)[0]
         require(kind.is_integer, f"an embedding is looked up by integers, not by {kind}")
-        return f.take(parameter(params, "weight", self), x, axis=0)
+        table = parameter(params, "weight", self)
+        return table[x] if isinstance(table, Factor) else f.take(table, x, axis=0)
 
 
 def dropout(x: Any, rate: float, key: Any) -> Any:

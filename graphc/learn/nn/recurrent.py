@@ -17,7 +17,7 @@ from graphc.frontend.transforms.control import scan
 from graphc.ir.types import Dim
 from graphc.ir.types import dtype as as_dtype
 from graphc.learn.nn.init import Initialiser, orthogonal
-from graphc.learn.nn.layer import Layer, parameter
+from graphc.learn.nn.layer import Layer, parameter, product
 from graphc.learn.nn.layers import GLOROT
 from graphc.ops.random import random
 from graphc.ops.record.families import require
@@ -142,7 +142,7 @@ class LSTM(Recurrent):
         return carry[0]
 
     def _projected(self, params: Any, x: Any) -> Any:
-        made = f.matmul(x, parameter(params, "input", self))
+        made = product(x, parameter(params, "input", self))
         bias = params.get("bias")
         if bias is None:
             return made
@@ -153,7 +153,7 @@ class LSTM(Recurrent):
 
     def _cell(self, held: Any, carry: Any, gates: Any) -> tuple[Any, Any]:
         h, c = carry
-        parts = f.split(f.add(gates, f.matmul(h, held)), 4, axis=-1)
+        parts = f.split(f.add(gates, product(h, held)), 4, axis=-1)
         i, forget, o = (f.sigmoid(parts[k]) for k in (0, 1, 3))
         c = f.add(f.multiply(forget, c), f.multiply(i, f.tanh(parts[2])))
         return f.multiply(o, f.tanh(c)), c
@@ -187,7 +187,7 @@ class GRU(Recurrent):
         return carry
 
     def _projected(self, params: Any, x: Any) -> Any:
-        made = f.matmul(x, parameter(params, "input", self))
+        made = product(x, parameter(params, "input", self))
         bias = params.get("bias")
         if bias is None:
             return made
@@ -205,14 +205,14 @@ class GRU(Recurrent):
     def _cell(self, held: Any, carry: Any, gates: Any) -> Any:
         h, width = carry, 2 * self.hidden
         if self.reset_after:
-            pull = f.matmul(h, held[0])
+            pull = product(h, held[0])
             pull = pull if held[1] is None else f.add(pull, held[1])
             r, z = f.split(f.sigmoid(f.add(gates[:, :width], pull[:, :width])), 2, axis=-1)
             n = f.tanh(f.add(gates[:, width:], f.multiply(r, pull[:, width:])))
         else:
-            both = f.add(gates[:, :width], f.matmul(h, held[0]))
+            both = f.add(gates[:, :width], product(h, held[0]))
             r, z = f.split(f.sigmoid(both), 2, axis=-1)
-            n = f.tanh(f.add(gates[:, width:], f.matmul(f.multiply(r, h), held[1])))
+            n = f.tanh(f.add(gates[:, width:], product(f.multiply(r, h), held[1])))
         return f.add(n, f.multiply(z, f.subtract(h, n)))
 
     def _first_bias(self, element: Any) -> Any:

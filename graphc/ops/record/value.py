@@ -345,6 +345,9 @@ class Factor:
     def __rmatmul__(self, x: Any) -> Any:
         raise self._no_array()
 
+    def __getitem__(self, places: Any) -> Any:
+        raise self._no_array()
+
 
 # ------------------------------------------------------------------------------------ emitting
 
