@@ -10,6 +10,7 @@ from graphc.errors import TypeRuleError
 from graphc.frontend.session.variable import Variable
 from graphc.frontend.trace.placement import colocate, device
 from graphc.frontend.trace.tree import TreeDef, flatten, leaf_names, unflatten
+from graphc.ir.sizes import Size, extent_of
 from graphc.ir.types import Dim
 from graphc.learn.arguments import count, refuse
 from graphc.learn.trees import matched
@@ -22,13 +23,20 @@ def sizes(rows: int, parts: int) -> tuple[int, ...]:
     """How many rows each part of a batch has: equal numbers, the last part may have fewer.
 
     There are fewer parts where there is nothing left for them: (3, 3, 3, 1) for 10 rows in 4 parts,
-    (1, 1, 1) for 3 in 8.  Raises GraphError unless parts > 0.
+    (1, 1, 1) for 3 in 8.  Of an open number of rows, parts are open, too; that there is something
+    left for each is a condition of the compilation.  Raises GraphError unless parts > 0.
     """
     count(parts, "parts of a batch")
-    if not isinstance(rows, int) or rows < 0:
+    if not isinstance(rows, int | Size) or rows < 0:
         raise refuse(f"a batch has a whole number of rows, got {rows!r:.80}")
-    each = max(1, -(-rows // parts))
-    return tuple(min(each, rows - start) for start in range(0, max(rows, 1), each))
+    if parts == 1:
+        return (rows,)
+    each = extent_of(-(-rows // parts)) or 1
+    found: list[int] = []
+    while len(found) < parts - 1 and rows > each:
+        found.append(each)
+        rows -= each
+    return (*found, extent_of(rows) if found else rows)
 
 
 def split(batch: Any, parts: int) -> list[Any]:
@@ -60,7 +68,7 @@ def rows_of(leaves: Sequence[Any], tree: TreeDef) -> int:
             raise TypeRuleError(f"a batch is made of arrays, but {name} is of type {kind}")
         require(len(leaf.shape) > 0, f"{name} is a number: a batch has its rows along axis 0")
         require(not isinstance(leaf.shape[0], Dim), f"the number of rows of {name} is not known")
-    lengths = {name: int(leaf.shape[0]) for name, leaf in zip(names, leaves)}
+    lengths: dict[str, int] = {name: leaf.shape[0] for name, leaf in zip(names, leaves)}
     require(len(lengths) > 0, "the batch has no arrays")
     shown = ", ".join(f"{name} has {n}" for name, n in list(lengths.items())[:6])
     require(len(set(lengths.values())) == 1, f"the arrays differ in their rows: {shown}")

@@ -90,6 +90,8 @@ class Pipeline:
     def _traced(self, params: Any, batch: Any, *rest: Any, **named: Any) -> Any:
         leaves, tree = flatten(batch, keep_order=True)
         rows = rows_of(leaves, tree)
+        if self.options.stages == "auto":
+            rows = int(rows)  # the best way is that of a number
 
         def call(start: int, length: int, number: int) -> Any:
             part = unflatten(tree, [cut_rows(leaf, start, start + length) for leaf in leaves])

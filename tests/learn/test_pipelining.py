@@ -422,6 +422,26 @@ def test_order_is_what_bounds_memory() -> None:
         assert loose[stage] > 1.3 * again[stage]
 
 
+def test_one_compilation_serves_batches_of_all_sizes() -> None:
+    """Chunks and messages are as large as a call asks for, the last chunk smaller or not; bit for
+    bit what is compiled for the size."""
+    piped = parallel.pipeline(mlp, TWO, 3)
+    sizes = {f"batch.{k}": ("n", 6) for k in range(2)}
+    options: Any = {"devices": TWO, "fast_math": False, "threads": 1}
+    served = gc.compile(piped, sizes=sizes, **options)
+    whole = gc.compile(gc.value_and_grad(mlp), sizes=sizes)
+    for rows in (64, 7, 5, 33):
+        batch = tuple(rng.standard_normal((rows, 6)) for _ in range(2))
+        made = served(LAYERS[:2], batch)
+        same(made, whole(LAYERS[:2], batch))
+    exact = gc.compile(piped, sizes="exact", **options)(LAYERS[:2], batch)
+    tree_map(np.testing.assert_array_equal, made, exact)
+    assert len(served.compiles) == 1
+    for rows in (1, 0):  # there is one chunk
+        batch = tuple(rng.standard_normal((rows, 6)) for _ in range(2))
+        same(served(LAYERS[:2], batch), whole(LAYERS[:2], batch))
+
+
 def test_the_best_way_is_chosen() -> None:
     """The fastest that fits, by the simulated timelines of all; what it is rejected for is told."""
     params = [rng.standard_normal((64, 64)) for _ in range(8)]

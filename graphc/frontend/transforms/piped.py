@@ -11,8 +11,6 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from graphc.config import Config
 from graphc.errors import GraphError
 from graphc.frontend.trace.batch_statistics import Pending, in_chunks
@@ -38,7 +36,7 @@ from graphc.ir.place import parse_device
 from graphc.ops.control.pipelined import BALANCES as BALANCES
 from graphc.ops.control.pipelined import CHECKPOINTS as CHECKPOINTS
 from graphc.ops.control.pipelined import Layout
-from graphc.ops.record.value import Value
+from graphc.ops.record.value import Value, lift
 from graphc.passes.pipelining.cells import prepare
 from graphc.passes.pipelining.choose import Choice, choices
 from graphc.passes.pipelining.decide import Options as Options
@@ -61,7 +59,7 @@ class Piece:
 
     call: Call
     rows: int
-    weight: float
+    weight: float | Value
     group: int = 0
 
 
@@ -197,7 +195,7 @@ class _Shape:
 
     def cotangent(self, piece: Piece) -> Value:
         """That of the loss of a chunk."""
-        return enclosing().constant(np.asarray(piece.weight, self.region.types[0].dtype.numpy))
+        return lift(piece.weight, enclosing(), self.region.types[0].dtype)
 
     def gradients(self, made: Sequence[Value]) -> Any:
         """The gradients in the nesting of the parameters."""
