@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import subprocess
 import sys
@@ -16,10 +17,22 @@ from gpu_launches import launches_of
 from project import ROOT
 
 import graphc as gc
-from benchmarks import digests, gpu, gpu_cases, peers, report, roofline, scale, training, worker
+from benchmarks import (
+    at_scale,
+    digests,
+    gpu,
+    gpu_cases,
+    peers,
+    report,
+    roofline,
+    scale,
+    training,
+    worker,
+)
 from benchmarks.__main__ import jobs
 from benchmarks.cases import CASES as FUNCTIONS
 from benchmarks.suite import CASES
+from graphc.runtime.devices.registry import Link
 
 # The encoder takes as long as all others, and the examples compare it with float64.
 SMALL = [name for name in FUNCTIONS if name != "minilm"]
@@ -247,3 +260,19 @@ def test_digests_tell_kernels_apart_and_are_always_the_same() -> None:
     assert {case.partition(" ")[0] for case in cases} >= {"tanh(float32)", "tanh(complex64)"}
     cells = [cell for case in cases for cell in case.split()[1:]]
     assert "-" not in cells and len(set(cells)) == len(cells)
+
+
+def test_workers_that_are_simulated_are_as_fast_as_their_links_let_them() -> None:
+    """Without transfers as fast as there are workers, with slow links never faster than that, and
+    the parts of a step are the whole."""
+    passes = {rows: 1e-3 * rows for rows in at_scale.CHUNK_ROWS}
+    links = {"none": Link(0.0, math.inf), "slow": Link(1e-4, 1e8), "slower": Link(1e-3, 1e7)}
+    found = at_scale.results(at_scale.Costs(passes, passes, links))
+    alone = found["none"][1].seconds
+    assert alone == pytest.approx(at_scale.ROWS * at_scale.LAYERS * 2e-3)
+    for workers in at_scale.WORKERS:
+        times = [found[title][workers].seconds for title in links]
+        assert times[0] == pytest.approx(alone / workers) and times == sorted(times)
+        for way in (found[title][workers] for title in links):
+            assert way.seconds == pytest.approx(way.work + way.bubble + way.summing)
+            assert way.replicas * way.stages == workers

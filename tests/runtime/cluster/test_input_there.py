@@ -135,3 +135,30 @@ def test_no_file_holds_a_reader(reader: gc.Reader, tmp_path: Path) -> None:
     with pytest.raises(GraphError, match="calls no Python"):
         gc.load(path)
     assert File(path).image(resources=True).hosts
+
+
+def test_a_queue_of_a_lost_worker_comes_back_from_its_contents(tmp_path: Path) -> None:
+    """Its contents are saved like arrays, and put into the queue of the worker in its place."""
+    queue = gc.Queue({"n": gc.spec((), "i64")}, capacity=8, order="priority")
+
+    def there(function: Any, names: list[str]) -> Any:
+        def call(*args: Any) -> Any:
+            with gc.device("/task:1"):
+                return function(*args)
+
+        return gc.compile(call, devices=names)
+
+    with gc.cluster.local(workers=2, job="queued") as cluster:
+        put = there(lambda n: queue.enqueue({"n": n}, n), cluster.devices)
+        take = there(lambda: queue.dequeue()["n"], cluster.devices)
+        for n in (5, 3, 9, 4):
+            put(np.int64(n))
+        assert take() == 3 and queue.size() == 0  # this process has a queue of its own
+        gc.save_checkpoint(tmp_path / "q.safetensors", there(queue.contents, cluster.devices)())
+        os.kill(cluster.pids[1], signal.SIGKILL)
+        with pytest.raises(RunError, match="was lost"):
+            take()
+        cluster.restart()
+        kept = gc.load_checkpoint(tmp_path / "q.safetensors", queue.contents())[0]
+        there(queue.restore, cluster.devices)(kept)
+        assert [int(take()) for _ in range(3)] == [4, 5, 9]
