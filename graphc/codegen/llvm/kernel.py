@@ -28,7 +28,7 @@ from graphc.codegen.llvm.scalar import MEMORY, TYPES
 from graphc.codegen.llvm.short_rows import ShortRows, short_rows
 from graphc.codegen.llvm.target import Target
 from graphc.codegen.llvm.vector import vector_loops
-from graphc.codegen.llvm.vector_facts import VectorFacts, count_of, facts_of
+from graphc.codegen.llvm.vector_facts import VectorFacts, count_of, facts_of, has_masks
 from graphc.codegen.walk import Functions, Statements
 from graphc.errors import GraphError
 from graphc.ir.sizes import Size
@@ -319,7 +319,9 @@ class KernelWriter(Statements[str], LoopWriter):
 
     def facts(self, loop: For) -> VectorFacts | None:
         if id(loop) not in self.known_facts:
-            self.known_facts[id(loop)] = facts_of(loop, self.kernel, self.changes)
+            self.known_facts[id(loop)] = facts_of(
+                loop, self.kernel, self.changes, has_masks(self.module.target)
+            )
         return self.known_facts[id(loop)]
 
     def by_length(self, statement: For, rows: ShortRows) -> None:

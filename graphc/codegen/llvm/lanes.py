@@ -7,10 +7,11 @@ from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
 from graphc.codegen.llvm import scalar as llvm_scalar
+from graphc.codegen.llvm.interleave import Chunk, Shuffles, Strided
 from graphc.codegen.llvm.loops import mask_of
-from graphc.codegen.llvm.module import FunctionWriter, Slot, neutral, widened
+from graphc.codegen.llvm.module import FunctionWriter, Slot, neutral, vector_suffix, widened
 from graphc.codegen.llvm.scalar import INSTRUCTIONS, MEMORY, TYPES, literal
-from graphc.codegen.llvm.vector_facts import Comb, Shape, Term, VectorFacts, split
+from graphc.codegen.llvm.vector_facts import Comb, Place, RowFacts, Shape, VectorFacts, split
 from graphc.ir.types import DType
 from graphc.loops.nest import Buffer, Expr, Register, Store
 
@@ -39,7 +40,8 @@ class VectorWriter(FunctionWriter):
         self.known: list[dict[Expr, str]] = []
         self.firsts: dict[Expr, str] = {}
         self.splats: dict[Expr, str] = {}
-        self.pointers: dict[tuple[int, frozenset[tuple[Term, int]]], tuple[str, int]] = {}
+        self.pointers: dict[Place, tuple[str, int]] = {}
+        self.turned: dict[Place, dict[int, str]] = {}  # by constant: what is loaded or waits
         self.slots: dict[tuple[int, int], Slot] = {}
         self.sums: dict[tuple[int, int], str] = {}
 
@@ -114,6 +116,12 @@ class VectorWriter(FunctionWriter):
         wide = self.kind(variable.dtype)
         return self.kernel.emit(f"add nsw {wide} {self.spread('i64', first)}, <{lanes}>")
 
+    def rare(self, expr: Expr, condition: str, usual: str) -> str:
+        known = {place: dict(columns) for place, columns in self.turned.items()}
+        made = super().rare(expr, condition, usual)
+        self.turned = known  # what was loaded behind the branch is not there after it
+        return made
+
     # -- memory
 
     def first(self, index: Expr) -> str:
@@ -167,6 +175,8 @@ class VectorWriter(FunctionWriter):
         k = self.kernel
         buffer = k.kernel.buffers[expr.data[0]]
         if self.facts.stride(expr.args[0]) != 1:
+            if isinstance(self.facts, RowFacts):
+                return self.load_apart(buffer, expr.args[0], self.facts.loaded)
             self.comb(buffer, self.facts.comb(expr))
             return self.values[expr]
         where, kind = self.pointer(buffer, expr.args[0]), self.kind(buffer.dtype, MEMORY)
@@ -183,6 +193,9 @@ class VectorWriter(FunctionWriter):
         k = self.kernel
         if buffer.dtype.kind == "b":
             value = self.emit(f"zext i1 {value} to i8")
+        if isinstance(self.facts, RowFacts) and self.facts.stride(index) != 1:
+            self.store_apart(buffer, index, value, self.facts.stored)
+            return
         where, given = self.pointer(buffer, index), self.operand(buffer.dtype, value, MEMORY)
         size, note = buffer.dtype.itemsize, k.access(buffer)
         if self.mask and not buffer.loose:
@@ -287,6 +300,94 @@ class VectorWriter(FunctionWriter):
         known_bits = [str((1 << max(0, min(lanes, count - n * lanes))) - 1) for n in range(step)]
         return ["" if n < whole else mask_of(k, b, lanes) for n, b in enumerate(known_bits)]
 
+    # -- elements of rows
+
+    def chunk_at(self, index: Expr, strided: Strided) -> tuple[Chunk, int]:
+        """The part of a row that an index lies in, and its constant."""
+        constant = split(index)[1]
+        chunks = strided.chunks(self.lanes)
+        return next(c for c in chunks if c.first <= constant < c.first + c.count), constant
+
+    def rows_at(self, buffer: Buffer, index: Expr, chunk: Chunk, stride: int) -> list[str]:
+        """Where this chunk begins in each row; of dense rows, where each vector does."""
+        at = self.at if stride == 1 else self.kernel.emit(f"mul nsw i64 {self.at}, {stride}")
+        with self.ahead():
+            base = self.kernel.address(buffer, self.first(index))
+        base = self.offset(buffer, base, at)
+        away, constant = self.lanes if chunk.dense else stride, split(index)[1]
+        count = chunk.width if chunk.dense else self.lanes
+        return [
+            self.offset(buffer, base, str(chunk.first - constant + k * away)) for k in range(count)
+        ]
+
+    def shuffles(self, buffer: Buffer) -> Shuffles:
+        return Shuffles(self.emit_one, MEMORY[buffer.dtype.name], self.lanes)
+
+    def load_apart(self, buffer: Buffer, index: Expr, rows: dict[Place, Strided]) -> str:
+        """An element of each row: all of its chunk is loaded and turned when it is first asked."""
+        place = buffer.index, frozenset(split(index)[0].items())
+        chunk, constant = self.chunk_at(index, rows[place])
+        known = self.turned.setdefault(place, {})
+        if constant not in known:
+            stride = rows[place].stride
+            wheres = self.rows_at(buffer, index, chunk, stride)
+            shuffles, parts = self.shuffles(buffer), [self.piece(buffer, w, chunk) for w in wheres]
+            if not chunk.dense:
+                each = self.lanes // chunk.width
+                groups = [parts[k : k + each] for k in range(0, self.lanes, each)]
+                parts = [shuffles.joined(group, chunk.width) for group in groups]
+            columns = shuffles.across(parts)[: chunk.count]
+            known.update((chunk.first + k, column) for k, column in enumerate(columns))
+        loaded = known[constant]
+        return self.emit(f"icmp ne i8 {loaded}, 0") if buffer.dtype.kind == "b" else loaded
+
+    def piece(self, buffer: Buffer, where: str, chunk: Chunk) -> str:
+        """What one row has of a chunk."""
+        k, kind = self.kernel, MEMORY[buffer.dtype.name]
+        width = self.lanes if chunk.dense else chunk.width
+        size, note = buffer.dtype.itemsize, k.access(buffer)
+        if not chunk.dense and chunk.count < width:
+            name = f"@llvm.masked.load.{vector_suffix(kind, width)}.p0"
+            mask = f"<{width} x i1> {_first_of(chunk.count, width)}, <{width} x {kind}> poison"
+            return k.emit(f"call <{width} x {kind}> {name}(ptr {where}, i32 {size}, {mask}){note}")
+        return k.emit(f"load <{width} x {kind}>, ptr {where}, align {size}{note}")
+
+    def store_apart(
+        self, buffer: Buffer, index: Expr, value: str, rows: dict[Place, Strided]
+    ) -> None:
+        """An element of each row: its chunk is turned and stored when all of it has come."""
+        place = buffer.index, frozenset(split(index)[0].items())
+        chunk, constant = self.chunk_at(index, rows[place])
+        waiting = self.turned.setdefault(place, {})
+        literal = not value.startswith("%")  # of all lanes: shuffles take vectors
+        given = self.operand(buffer.dtype, value, MEMORY)
+        waiting[constant] = self.kernel.emit(f"freeze {given}") if literal else value
+        wanted = range(chunk.first, chunk.first + chunk.count)
+        if not all(k in waiting for k in wanted):
+            return
+        columns = [waiting.pop(k) for k in wanted]
+        columns += [columns[-1]] * (chunk.width - chunk.count)
+        shuffles = self.shuffles(buffer)
+        parts = shuffles.along(columns)
+        if not chunk.dense:
+            starts = range(0, self.lanes, chunk.width)
+            parts = [shuffles.part(p, s, chunk.width) for p in parts for s in starts]
+        stride = rows[place].stride
+        for where, row in zip(self.rows_at(buffer, index, chunk, stride), parts, strict=True):
+            self.store_piece(buffer, where, chunk, row)
+
+    def store_piece(self, buffer: Buffer, where: str, chunk: Chunk, row: str) -> None:
+        k, kind = self.kernel, MEMORY[buffer.dtype.name]
+        width = self.lanes if chunk.dense else chunk.width
+        size, note = buffer.dtype.itemsize, k.access(buffer)
+        given = f"<{width} x {kind}> {row}"
+        if not chunk.dense and chunk.count < width:
+            name = f"@llvm.masked.store.{vector_suffix(kind, width)}.p0"
+            mask = f"<{width} x i1> {_first_of(chunk.count, width)}"
+            k.lines.append(f"  call void {name}({given}, ptr {where}, i32 {size}, {mask}){note}")
+        else:
+            k.lines.append(f"  store {given}, ptr {where}, align {size}{note}")
+
     # -- registers
 
     def read(self, index: int) -> str:
@@ -346,3 +447,8 @@ class VectorWriter(FunctionWriter):
         value = k.emit(self.across(combine, storage, total))
         now = k.emit(f"load {TYPES[storage.name]}, ptr {slot}")
         k.set_slot(slot, storage, k.combine(combine, storage, now, value))
+
+
+def _first_of(count: int, width: int) -> str:
+    """A mask of the first lanes."""
+    return f"<{', '.join(f'i1 {int(lane < count)}' for lane in range(width))}>"

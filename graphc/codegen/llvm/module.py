@@ -211,7 +211,7 @@ class FunctionWriter(Values[str]):
 
     def suffix(self, kind: str) -> str:
         """What an intrinsic over vectors of this type has in its name."""
-        return f"v{self.lanes}{({'float': 'f32', 'double': 'f64'}).get(kind, kind)}"
+        return vector_suffix(kind, self.lanes)
 
     def across(self, combine: str, dtype: DType, vector: str) -> str:
         """The instruction that combines all lanes."""
@@ -229,6 +229,10 @@ class FunctionWriter(Values[str]):
             name = {"min": "and", "max": "or"}.get(combine, combine)
         symbol = f"@llvm.vector.reduce.{name}.{self.suffix(kind)}"
         return f"call{flags} {kind} {symbol}({given})"
+
+
+def vector_suffix(kind: str, lanes: int) -> str:
+    return f"v{lanes}{({'float': 'f32', 'double': 'f64'}).get(kind, kind)}"
 
 
 def neutral(combine: str, dtype: DType) -> str:

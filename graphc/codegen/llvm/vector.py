@@ -138,6 +138,7 @@ class VectorLoop(VectorWriter):
         def body(at: str) -> None:
             self.at = at
             self.pointers.clear()
+            self.turned.clear()
             self.known = [{} for _ in range(copies)]
             self.masks = [self.cut(copy * self.lanes) for copy in range(copies)]
             self.block(self.facts.loop.body)

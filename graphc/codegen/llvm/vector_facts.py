@@ -1,14 +1,15 @@
 """Which loops are written as vector instructions, and in what shape.
 
 A `vector` loop qualifies when every value it loads or stores lies side by side from one iteration
-to the next, a few elements apart or in one place, and what it combines across iterations may be
-combined in any order.
+to the next, a few elements apart, beside others of its own iteration or in one place, and what it
+combines across iterations may be combined in any order.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from graphc.codegen.llvm.interleave import Strided
 from graphc.codegen.llvm.target import Target
 from graphc.codegen.tuning import tuned
 from graphc.ir.unknowns import Monomial
@@ -29,6 +30,7 @@ from graphc.loops.nest import (
 from graphc.record import record
 
 Term = Expr | Monomial  # what an index is a sum of
+Place = tuple[int, frozenset[tuple[Term, int]]]  # a buffer, and an index without its constant
 _MASKS = 512  # vector bits from which on every instruction takes a mask
 _MOST_APART = 4  # elements from one iteration to the next
 _MOST_BITS = 64  # elements that are masked together
@@ -198,8 +200,8 @@ class VectorFacts:
                 return self._combines(statement) and self._value(value)
             case Store(buffer=buffer, index=index, value=value):
                 self._counts(buffer.dtype.itemsize)
-                woven = any(statement in run for run in self.woven.values())
-                return (woven or self.stride(index) == 1) and self._value(value)
+                side = self.stride(index) == 1 or self._stores(statement)
+                return side and self._value(value)
             case Fail(condition=condition):
                 return self._value(condition)
         return False
@@ -239,6 +241,9 @@ class VectorFacts:
                 self.weight += tuned.call_weight
         return True
 
+    def _stores(self, statement: Store) -> bool:
+        return any(statement in run for run in self.woven.values())
+
     def _loads(self, expr: Expr) -> bool:
         step = self.stride(expr.args[0])
         if step is None or not 1 <= step <= _MOST_APART:
@@ -253,6 +258,40 @@ class VectorFacts:
     def _counts(self, itemsize: int) -> None:
         self.weight += 1
         self.itemsize = max(self.itemsize, itemsize)
+
+
+class RowFacts(VectorFacts):
+    """A loop whose iterations are rows, of which elements that lie side by side are taken."""
+
+    def __init__(self, loop: For, kernel: Kernel, changes: Changes) -> None:
+        super().__init__(loop, kernel, changes)
+        self.loaded: dict[Place, Strided] = {}
+        self.stored: dict[Place, Strided] = {}
+
+    def possible(self) -> bool:
+        if not all(self._allowed(s) for s in _inside(self.loop.body)):
+            return False
+        strided = [*self.loaded.values(), *self.stored.values()]
+        apart = {k for k, _ in self.stored}.isdisjoint(k for k, _ in self.loaded)
+        return apart and all(found.worthwhile for found in strided)
+
+    def _stores(self, statement: Store) -> bool:
+        return self._of_row(self.stored, statement.buffer.index, statement.index)
+
+    def _loads(self, expr: Expr) -> bool:
+        index = expr.args[0]
+        return self.stride(index) == 1 or self._of_row(self.loaded, expr.data[0], index)
+
+    def _of_row(self, found: dict[Place, Strided], buffer: int, index: Expr) -> bool:
+        """Note an element of a row; whether its place is known and it is the first there."""
+        stride = self.stride(index)
+        if stride is None or stride < 2 or not self.known(index):
+            return False
+        terms, constant = split(index)
+        place = buffer, frozenset(terms.items())
+        places = found[place].places if place in found else ()
+        found[place] = Strided(stride, tuple(sorted({*places, constant})))
+        return constant not in places
 
 
 def _inside(body: list[Statement]) -> Iterator[Statement]:
@@ -284,12 +323,15 @@ def split(index: Expr) -> tuple[dict[Term, int], int]:
     return {index: 1}, 0
 
 
-def facts_of(loop: For, kernel: Kernel, changes: Changes) -> VectorFacts | None:
+def facts_of(loop: For, kernel: Kernel, changes: Changes, masks: bool = True) -> VectorFacts | None:
     """What there is to know of a loop that vector instructions can do; None for any other."""
     if loop.kind != "vector":
         return None
     facts = VectorFacts(loop, kernel, changes)
-    return facts if facts.possible() else None
+    if facts.possible() and (masks or facts.widest == 1):
+        return facts
+    rows = RowFacts(loop, kernel, changes)
+    return rows if rows.possible() else None
 
 
 def count_of(loop: For, bounds: Callable[[Expr], Range | None]) -> int | None:
@@ -314,9 +356,11 @@ def shape_of(facts: VectorFacts, target: Target, count: int | None) -> Shape | N
     """How a loop that is `possible` is written; None if it is better left alone."""
     if count == 0:
         return None
+    if isinstance(facts, RowFacts):
+        return _rows_shape(min(target.lanes(facts.itemsize), tuned.most_lanes), count)
     lanes = min(target.lanes(facts.itemsize), tuned.most_lanes, _MOST_BITS // facts.widest)
     lanes = 1 << lanes.bit_length() - 1
-    masks = target.vector_bits >= _MASKS
+    masks = has_masks(target)
     if facts.widest > 1 and not masks:
         return None
     if count is not None and count < lanes:
@@ -334,6 +378,16 @@ def shape_of(facts: VectorFacts, target: Target, count: int | None) -> Shape | N
     if masks and facts.weight > tuned.heavy_weight:
         return Shape(lanes, 1, masked=True, apart=False)
     return Shape(lanes, _copies(facts, count and count // lanes), masks)
+
+
+def _rows_shape(lanes: int, count: int | None) -> Shape | None:
+    while count is not None and count < lanes:
+        lanes //= 2
+    return Shape(lanes, 1, masked=False) if lanes > 1 else None
+
+
+def has_masks(target: Target) -> bool:
+    return target.vector_bits >= _MASKS
 
 
 def _copies(facts: VectorFacts, trips: int | None) -> int:
