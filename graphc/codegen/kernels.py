@@ -23,9 +23,11 @@ from graphc.codegen.lowering.contraction import EpilogueLowering, Form, form_of,
 from graphc.codegen.lowering.direct import direct
 from graphc.codegen.lowering.evaluate import tensor_type
 from graphc.codegen.lowering.in_place_update import patched_param
-from graphc.codegen.lowering.lower import lower_loops, lower_patch, lower_written
+from graphc.codegen.lowering.lower import grain_of, lower_loops, lower_patch, lower_written
 from graphc.codegen.lowering.prologue import prologue
 from graphc.codegen.lowering.row_epilogue import FinishedRows
+from graphc.codegen.lowering.row_products import RowProducts, inner_axes
+from graphc.codegen.lowering.space import Space
 from graphc.codegen.lowering.split_k import PartialSums, parts_of, plan_parts, whole_plan
 from graphc.codegen.lowering.windows import windowed
 from graphc.codegen.sorting import Native, native_of
@@ -210,6 +212,9 @@ def _make(node: Node, config: Config) -> Spec:
             return _native_spec(region, native, config)
     if kind == "library" and not written(region):
         return _library_spec(region)
+    if kind == "contract" and config.backend == "llvm" and sums_rows(region, config):
+        nest = RowProducts(region, Space((), frozenset(), ()), "kernel", **rules(config))
+        return _loop_spec(nest.lower(), grain_of(nest), region, config)
     if kind in ("contract", "staged") and config.backend == "llvm":
         return _contract_spec(region, config, staged=kind == "staged")
     if kind == "loop" and (pieces := pieces_of(region)) is not None:
@@ -226,6 +231,11 @@ def _make(node: Node, config: Config) -> Spec:
         part = lower_patch(region, "kernel", **rules(config))
         patch = param, _loop_spec(*part, region, config)
     return _loop_spec(kernel, grain, region, config, patch)
+
+
+def sums_rows(region: Graph, config: Config) -> bool:
+    """Is a product better computed with a row in each lane than by the contraction core?"""
+    return not (config.strict or config.parity) and inner_axes(region) is not None
 
 
 def rules(config: Config) -> dict[str, bool]:

@@ -146,6 +146,9 @@ class CodegenTuning(Tuning):
         "any fold waits for memory where operands are in no cache")
     epilogue_block = number(32, 1, 1 << 20, "columns", "gemm-256",
         "an epilogue over several rows at once against vectors not filled")
+    row_products = number(64, 1, 1 << 30, "rows", "thin",
+        "a row in each lane against the core: products of few elements")
+    short_product = number(64, 0, 4096, "multiply-adds", "thin", "the same: work of a row")
     split_share = number(0.5, 0.001, 1e9, "second-level caches of the matrix", "split-k",
         "a sum shared by threads against adding up its parts")
     split_parts = number(16, 1, 1024, "parts", "split-k", "the same: parts for all threads")
@@ -153,6 +156,10 @@ class CodegenTuning(Tuning):
         "the same: sums of a part are stored and loaded once more")
     tile_side = number(16, 2, 256, "elements", "transpose",
         "cache lines used whole against both sides staying near")
+    tile_length = number(256, 2, 1 << 20, "elements", "transpose",
+        "the same for tiles that are turned in registers: streams of stores against lines kept")
+    tile_flops = number(12, 0, 1 << 20, "operations per element", "transpose",
+        "the same: copies of the work of an element against code to compile")
     tile_least = number(8, 1, 1 << 20, "elements", "transpose",
         "the same: shorter sides are not worth tiles")
 

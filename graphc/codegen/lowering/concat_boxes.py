@@ -4,19 +4,25 @@
         when piece == 0:  for i: vector for j:  out[i, j]      = a[i, j]
         when piece == 1:  for i: vector for j:  out[i, j + 10] = b[i, j]
 
-Every piece is walked by its own loops, so no element asks which piece it belongs to.
+Every piece is walked by its own loops, so no element asks which piece it belongs to.  Rows of a few
+elements are put together one in each lane of a vector:
+
+    parallel for block of rows:  vector for i:  out[i, 0] = a[i];  out[i, 1] = b[i]
 """
 
 from __future__ import annotations
 
+import math
 from contextlib import ExitStack
 
-from graphc.codegen.lowering.evaluate import flat_index, store_element, tensor_type
+from graphc.codegen.lowering.evaluate import flat_index, split_index, store_element, tensor_type
 from graphc.codegen.lowering.nest import Nest
 from graphc.codegen.tuning import tuned
 from graphc.ir.graph import Graph, Node
 from graphc.ir.op import Compute
+from graphc.ir.sizes import hint_of
 from graphc.loops.nest import Expr
+from graphc.loops.scalars import minimum
 
 
 def pieces_of(region: Graph) -> list[tuple[int, tuple[int, ...]]] | None:
@@ -37,12 +43,41 @@ class Pieces(Nest):
         b, result = self.b, self.region.results[0]
         found = pieces_of(self.region)
         assert found is not None
+        if self.makes_short_rows(found):
+            self.rows(result, found)
+            return
         self.units = len(found)
         self.elements_per_unit = tensor_type(result).size // len(found)
         with b.loop(self.units, "parallel") as unit:
             for number, (operand, offset) in enumerate(found):
                 with b.when(unit == number):
                     self.copy(result, result.inputs[operand], offset)
+
+    def makes_short_rows(self, found: list[tuple[int, tuple[int, ...]]]) -> bool:
+        """Are pieces put side by side along the last axis, which they make no longer than a vector
+        of many?"""
+        dims = tensor_type(self.region.results[0]).dims
+        few = isinstance(dims[-1], int) and 1 < dims[-1] <= tuned.tile_side
+        beside = not any(any(offset[:-1]) for _, offset in found)
+        return len(dims) > 1 and few and beside and hint_of(dims[-2]) >= tuned.row_products
+
+    def rows(self, result: Node, found: list[tuple[int, tuple[int, ...]]]) -> None:
+        b, whole = self.b, tensor_type(result).dims
+        *outer, row, width = whole
+        length = tuned.row_block // width
+        extents = (*outer, -(-row // length))
+        self.units, self.elements_per_unit = math.prod(extents), length * width
+        with b.loop(self.units, "parallel") as unit:
+            *parts, block = split_index(b, unit, extents)
+            start = block * length
+            with b.loop(minimum(start + length, row), "vector", start) as i:
+                for operand, offset in found:
+                    source = result.inputs[operand]
+                    for k in range(tensor_type(source).dims[-1]):
+                        value = self.elements.at(source, (*parts, i, b.integer(k)))
+                        place = (*parts, i, b.integer(offset[-1] + k))
+                        for buffer in self.outputs[result.id]:
+                            store_element(b, buffer, flat_index(b, place, whole), value)
 
     def copy(self, result: Node, source: Node, offset: tuple[int, ...]) -> None:
         """One loop per wide axis of the piece."""

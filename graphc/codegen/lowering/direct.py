@@ -46,34 +46,38 @@ class Direct(Nest):
     def sum_products(self, values: dict[int, Expr]) -> None:
         """Bind the contraction's node to its sum at these result indices."""
         b, form = self.b, self.form
-        dims = tensor_type(form.node).dims
         total = b.register(b.const(0, form.accumulator))
-        places = result_axes(form)
+        with ExitStack() as stack:
+            steps = {k: stack.enter_context(b.loop(form.dims[k][1])) for k in self.summed()}
+            self.add_product(total, *self.factors(values, steps))
+        made = b.read(total).cast(tensor_type(form.node).dtype)
+        self.elements.bind_value(form.node, made)
+
+    def factors(self, values: dict[int, Expr], steps: dict[int, Expr]) -> tuple[Expr, Expr]:
+        """The operands at these result indices and, by number of the dim, steps of the sum."""
+        form = self.form
+        dims, places = tensor_type(form.node).dims, result_axes(form)
         terms: tuple[Terms, Terms] = ([], [])
         variables: dict[tuple[str, int], Expr] = {}
         counts: dict[str, int] = {}
-        with ExitStack() as stack:
-            steps = {k: stack.enter_context(b.loop(form.dims[k][1])) for k in self.summed()}
-            for number, (role, extent, stride_a, stride_b, _) in enumerate(form.dims):
-                position = counts.get(role, 0)
-                counts[role] = position + 1
-                variable = steps.get(number)
-                if variable is None and (role, position) in places:
-                    axis, step = places[role, position]
-                    variable = values[axis] // step
-                    if step * extent != dims[axis]:
-                        variable = variable % extent
-                if variable is not None:
-                    variables[role, position] = variable
-                    terms[0].append((variable, stride_a))
-                    terms[1].append((variable, stride_b))
-            x, y = (
-                self.computed(k, variables) if form.computed[k] else self.factor(k, terms[k])
-                for k in (0, 1)
-            )
-            self.add_product(total, x, y)
-        made = b.read(total).cast(tensor_type(form.node).dtype)
-        self.elements.bind_value(form.node, made)
+        for number, (role, extent, stride_a, stride_b, _) in enumerate(form.dims):
+            position = counts.get(role, 0)
+            counts[role] = position + 1
+            variable = steps.get(number)
+            if variable is None and (role, position) in places:
+                axis, step = places[role, position]
+                variable = values[axis] // step
+                if step * extent != dims[axis]:
+                    variable = variable % extent
+            if variable is not None:
+                variables[role, position] = variable
+                terms[0].append((variable, stride_a))
+                terms[1].append((variable, stride_b))
+        x, y = (
+            self.computed(k, variables) if form.computed[k] else self.factor(k, terms[k])
+            for k in (0, 1)
+        )
+        return x, y
 
     def summed(self) -> list[int]:
         """The dims that are summed over, outermost first, by number."""

@@ -1,17 +1,20 @@
 """Tiles: an element-wise group that reads an operand across the grain (a stored transpose).
 
 The store runs along the last loop, some load along another one.  Walking both in small tiles uses
-every cache line that is fetched:
+every cache line that is fetched.  All elements of a tile's columns are written out, so that they
+are loaded along a and turned in registers:
 
     parallel for tile of (a, z):
-        for a in tile:  vector for z in tile:  out[a, z] = x[z, a]
+        vector for z in tile:  out[a, z] = x[z, a];  out[a + 1, z] = x[z, a + 1] ..
+
+What is open or costs much is written once, in a loop over a.
 """
 
 from __future__ import annotations
 
 import math
-from contextlib import ExitStack
 
+from graphc.codegen.llvm.interleave import SHORTEST
 from graphc.codegen.lowering.evaluate import Elements, split_index, tensor_type
 from graphc.codegen.lowering.nest import Nest
 from graphc.codegen.lowering.operands import affine
@@ -19,7 +22,7 @@ from graphc.codegen.lowering.space import Axes, Space
 from graphc.codegen.tuning import tuned
 from graphc.ir.graph import Graph
 from graphc.ir.op import Reduction
-from graphc.ir.sizes import hint_of
+from graphc.ir.sizes import hint_of, is_open
 from graphc.ir.types import I64
 from graphc.loops.nest import Buffer, Expr, Scalars, postorder
 from graphc.loops.scalars import minimum
@@ -71,18 +74,57 @@ class Tiles(Nest):
         space, b = self.space, self.b
         across = crossing_loop(self.region, space)
         assert across is not None
-        last = space.loops[-1]
-        outer = [loop for loop in space.loops if loop not in (across, last)]
-        tiles = (-(-across.extent // tuned.tile_side), -(-last.extent // tuned.tile_side))
+        self.across, self.last = across, space.loops[-1]
+        outer = [loop for loop in space.loops if loop not in (across, self.last)]
+        widths = self.widths()
+        side, length = (widths[0], tuned.tile_length) if widths else (tuned.tile_side,) * 2
+        tiles = (-(-self.last.extent // length), len(widths) or -(-across.extent // side))
         extents = (*(loop.extent for loop in outer), *tiles)
-        self.units, self.elements_per_unit = math.prod(extents), tuned.tile_side * tuned.tile_side
-        with ExitStack() as stack:
-            unit = stack.enter_context(b.loop(self.units, "parallel"))
+        self.units, self.elements_per_unit = math.prod(extents), side * length
+        with b.loop(self.units, "parallel") as unit:
             *parts, row, column = split_index(b, unit, extents)
-            values = {loop.place: p for loop, p in zip(outer, parts, strict=True)}
-            for loop, tile, kind in ((across, row, "serial"), (last, column, "vector")):
-                start = tile * tuned.tile_side
-                stop = minimum(start + tuned.tile_side, loop.extent)
-                values[loop.place] = stack.enter_context(b.loop(stop, kind, start))
-            for result in dict.fromkeys(self.region.results):
-                self.store(result, space.index(b, values, tensor_type(result).dims))
+            self.values = {loop.place: p for loop, p in zip(outer, parts, strict=True)}
+            start = row * length
+            along = start, minimum(start + length, self.last.extent)
+            if not widths:
+                self.loops(column * side, along)
+            elif widths[0] == widths[-1]:
+                self.copies(column * side, side, along)
+            else:
+                for width, here in (
+                    (side, column < len(widths) - 1),
+                    (widths[-1], column == len(widths) - 1),
+                ):
+                    with b.when(here):
+                        self.copies(column * side, width, along)
+
+    def widths(self) -> list[int]:
+        """How many elements along the crossing loop each tile writes out; empty if it loops."""
+        across, side = self.across.extent, tuned.tile_side
+        flops = sum(n.op.estimate(n)[0] for n in self.region.nodes)
+        size = math.prod(self.space.full)
+        if is_open((across, size)) or flops > tuned.tile_flops * size:
+            return []
+        full, rest = divmod(across, side)
+        if full and 0 < rest < SHORTEST:
+            return [*[side] * (full - 1), side + rest]
+        return [*[side] * full, rest] if rest else [side] * full
+
+    def loops(self, first: Expr, along: tuple[Expr, Expr]) -> None:
+        """A tile in two loops."""
+        stop = minimum(first + tuned.tile_side, self.across.extent)
+        with (
+            self.b.loop(stop, "serial", first) as a,
+            self.b.loop(along[1], "vector", along[0]) as z,
+        ):
+            self.element(a, z)
+
+    def copies(self, first: Expr, width: int, along: tuple[Expr, Expr]) -> None:
+        """A tile in one loop, with as many elements in an iteration as it is wide."""
+        with self.b.loop(along[1], "vector", along[0]) as z:
+            for k in range(width):
+                self.element(first + k, z)
+
+    def element(self, a: Expr, z: Expr) -> None:
+        values = self.values | {self.across.place: a, self.last.place: z}
+        self.store_full(values, self.region.results)
