@@ -20,6 +20,7 @@ from graphc.ir.types import C64, C128, I64, AnyType, Dim, DType, TupleType, Type
 from graphc.loops.nest import NON_FINITE, Expr
 from graphc.loops.scalars import Pair, where
 from graphc.ops.linalg import decomposition_gradients as rules
+from graphc.ops.linalg.lane_nests import LaneQR, Lanes
 from graphc.ops.linalg.routines import BLOCK, Nest, Routines, Rows, lapack, parts
 from graphc.ops.record.arguments import Applied, Array
 from graphc.ops.record.batching import leading
@@ -101,6 +102,7 @@ def _op(
     doc: str,
     flops: float,
     attrs: tuple[Attr, ...] = (),
+    lanes: type[Lanes] | None = None,
 ) -> Op:
     def cost(node: Applied) -> tuple[float, float]:
         x = node.inputs[0].type
@@ -111,7 +113,7 @@ def _op(
         batch=leading,
         infer=infer,
         reference=reference,
-        lower=lapack(nest, needs),
+        lower=lapack(nest, needs, lanes),
         attrs=attrs,
         dtypes=DTYPES,
         gradient=gradient,
@@ -163,6 +165,7 @@ qr_op = _op(
     "`complete` q is square.",
     4.0,
     (Attr("complete", "bool", False),),
+    LaneQR,
 )
 
 # ------------------------------------------------------------------------------------ svd

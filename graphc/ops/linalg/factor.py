@@ -31,6 +31,7 @@ from graphc.ir.types import (
 )
 from graphc.ops.linalg import factor_gradients as rules
 from graphc.ops.linalg import factor_nests as nests
+from graphc.ops.linalg.lane_nests import LaneLU, Lanes, LaneSolve, in_lanes
 from graphc.ops.linalg.solve_nest import Solve, solve_workspace
 from graphc.ops.record.arguments import Array, ArrayLike, Tensor
 from graphc.ops.record.batching import elementwise, leading
@@ -60,15 +61,21 @@ def _square(name: str, x: AnyType) -> Type:
     return x
 
 
-def _lowering(nest: Callable[..., Any], workspace: Callable[..., Any], cuda: str) -> Library:
-    """Loops for CPUs, launches for GPUs."""
+def _lowering(
+    nest: Callable[..., Any],
+    workspace: Callable[..., Any],
+    cuda: str,
+    lanes: type[Lanes] | None = None,
+) -> Library:
+    """Loops for CPUs, those for small matrices in `lanes` of vectors, and launches for GPUs."""
     loops = Loops(lambda *given: nest(*given).nest(), nests.matrices, workspace)
-    return Library(None, cuda=device_code("linalg.factor_launches", cuda), loops=lambda node: loops)
+    cuda_code = device_code("linalg.factor_launches", cuda)
+    return Library(None, cuda=cuda_code, loops=in_lanes(lanes, loops))
 
 
 def _samples(*bad: ArrayLike) -> Callable[[], list[Sample]]:
     def make() -> list[Sample]:
-        shapes = ((3, 3), (2, 5, 5), (1, 1), (0, 2, 2), (17, 17))
+        shapes = ((3, 3), (2, 5, 5), (1, 1), (0, 2, 2), (17, 17), (33, 2, 2))
         made = []
         for name in DTYPES:
             for shape in shapes:
@@ -134,7 +141,7 @@ lu_op = define(
     batch=leading,
     infer=_infer_lu,
     reference=_lu_reference,
-    lower=_lowering(nests.LU, nests.lu_workspace, "lu_code"),
+    lower=_lowering(nests.LU, nests.lu_workspace, "lu_code", LaneLU),
     dtypes=DTYPES,
     gradient=rules.lu_gradient,
     samples=_samples(np.zeros((2, 3)), np.zeros(3), np.zeros((2, 2), int)),
@@ -190,7 +197,7 @@ lu_solve_op = define(
     batch=leading,
     infer=_infer_lu_solve,
     reference=_lu_solve_reference,
-    lower=_lowering(Solve, solve_workspace, "solve_code"),
+    lower=_lowering(Solve, solve_workspace, "solve_code", LaneSolve),
     attrs=(Attr("transposed", "bool", False),),
     dtypes=DTYPES,
     gradient=rules.lu_solve_gradient,

@@ -17,6 +17,7 @@ from graphc.ir.op import CudaCode, Library, Loops
 from graphc.ir.types import I64, DType, leaves
 from graphc.loops.nest import NON_FINITE, Buffer, Expr, Scalars
 from graphc.loops.scalars import Element, Pair
+from graphc.ops.linalg.lane_nests import Lanes, in_lanes
 from graphc.ops.record.arguments import Applied, ReadAt, Write
 from graphc.ops.reduce.cumulative import unravel
 
@@ -124,9 +125,11 @@ def matrices(node: Applied) -> int:
     return 0 if empty else math.prod(node.inputs[0].type.dims[:-2])
 
 
-def lapack(nest: Nest, needs: Callable[[Applied], Rows]) -> Library:
+def lapack(
+    nest: Nest, needs: Callable[[Applied], Rows], lanes: type[Lanes] | None = None
+) -> Library:
     """The lowering of an op that routines of LAPACK compute: `nest(routines, unit)` writes what
-    happens to one matrix, `needs(node)` names its scratch."""
+    happens to one matrix, `needs(node)` names its scratch; small ones are computed in `lanes`."""
 
     def whole(
         b: Scalars, node: Applied, read: ReadAt, write: Write, scratch: Sequence[Buffer]
@@ -139,7 +142,7 @@ def lapack(nest: Nest, needs: Callable[[Applied], Rows]) -> Library:
         return ((I64, CELLS), *wanted)
 
     loops = Loops(whole, matrices, workspace)
-    return Library(None, cuda=_no_gpu, loops=lambda node: loops)
+    return Library(None, cuda=_no_gpu, loops=in_lanes(lanes, loops))
 
 
 def _no_gpu(node: Any, strict: bool, simulated: bool) -> CudaCode:
