@@ -58,3 +58,19 @@ def test_no_element_asks_where_it_lies() -> None:
     assert len(found) == 1
     assert len(vectors) == 9
     assert not [s for loop in vectors for s in walk(loop.body) if isinstance(s, If)]
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.int8, np.complex64])
+def test_rows_of_a_few_elements_are_put_together_in_lanes(kind: Any) -> None:
+    x = np.arange(3 * 150 * 2).reshape(3, 150, 2).astype(kind)
+    cases: list[Any] = [
+        lambda x: np.stack([x[..., 0], x[..., 1] * 2], -1),
+        lambda x: np.concatenate([x, x[..., :1], x], -1),
+        lambda x: np.stack([x[0, :, 0], x[1, :, 1], x[2, :, 0]], 1) + x[0, :, :1],
+        lambda x: np.concatenate([x[0], x[1]], 1)[3:],
+    ]
+    for case in cases:
+        np.testing.assert_array_equal(gc.compile(case)(x), case(x))
+    fn = gc.compile(lambda x: np.stack([x, x], -1), sizes={"x": ("n",)})
+    for n in (0, 1, 100, 5000):
+        np.testing.assert_array_equal(fn(x[0, :1, 0].repeat(n)), [[x[0, 0, 0]] * 2] * n or x[0, :0])
