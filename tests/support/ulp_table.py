@@ -22,7 +22,8 @@ Largest error found, in units of the last place of the exact result (0.5 is corr
 random bit patterns, linear ranges up to 700, every power of two from 2^-30 to 2^12 and values close
 to 1. f32: {single:,} points against float64; f64: {double:,} points against mpmath. Both types take
 the whole range of the type, denormals included, as argument and result. "Ops" is the number of
-instructions of the branch-free expression. Written by `python tests/support/ulp_table.py`.
+instructions; vectors skip those that only large arguments and the ends of the range need (exp, pow,
+sin, cos, tan), if no element of theirs is one. Written by `python tests/support/ulp_table.py`.
 
 | function | f32 | f64 | ops f32 | ops f64 | note |
 |---|---|---|---|---|---|

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 
 from graphc.loops.nest import Expr
-from graphc.loops.scalars import fma, where
+from graphc.loops.scalars import fma, rare, where
 from graphc.loops.vecmath.base import Pair, Real, function, split
 
 _LN2 = "0.6931471805599453094172321214581765680755"
@@ -130,9 +130,21 @@ def exp_lower_bound(r: Real) -> float:
     return -104.5 if r.single else -746.0
 
 
+def scale_once(r: Real, p: Expr, bits: Expr) -> Expr:
+    """p 2**n where the low bits of the integer hold n + bias and the result is normal."""
+    return p * r.from_bits(bits << r.format.mantissa)
+
+
 @function
 def exp(x: Expr) -> Expr:
+    """Where all results of a vector are normal their powers of two are applied at once."""
     r = Real(x)
+    usual = scale_once(r, *exp_parts(r, x, r.format.bias))
+    return rare(abs(x) >= r.pick(87.0, 708.0), _exp_to_the_ends(r, x), usual)
+
+
+def _exp_to_the_ends(r: Real, x: Expr) -> Expr:
+    """The same bits, and overflow and denormals."""
     bounded = r.at_least(r.at_most(x, 89.0 if r.single else 710.0), exp_lower_bound(r))
     p, bits = exp_parts(r, bounded, 2 * r.format.bias)
     return scale_twice(r, p, bits)
@@ -144,9 +156,9 @@ def exp_below_zero(x: Expr) -> Expr:
     return exp_falling(Real(x), x)
 
 
-def exp2_parts(r: Real, x: Expr, rest: Expr | None = None) -> Pair:
+def exp2_parts(r: Real, x: Expr, rest: Expr | None = None, biases: int = 2) -> Pair:
     """(p, bits) with 2**(x + rest) = p 2**n and n + 2 bias in the low bits; rest is tiny."""
-    bits, n = r.round_scaled(x, 1.0, 2 * r.format.bias)
+    bits, n = r.round_scaled(x, 1.0, biases * r.format.bias)
     fraction = x - n
     fraction = fraction if rest is None else fraction + rest
     tail = r.polynomial(fraction, _EXP2_32 if r.single else _EXP2_64)

@@ -69,6 +69,12 @@ def reduce(r: Real, x: Expr) -> tuple[Expr, Expr]:
     return e.cast(r.dtype) + offset, m - 1.0
 
 
+def reduce_normal(r: Real, x: Expr) -> tuple[Expr, Expr]:
+    """The same for a normal x."""
+    e = exponent_of(r, x)
+    return e.cast(r.dtype), r.from_bits(r.bits(x) - (e << r.format.mantissa)) - 1.0
+
+
 def _edges(r: Real, x: Expr, result: Expr, zero: float) -> Expr:
     """A logarithm's ends: `zero` gives -inf, less gives NaN, +inf and NaN give themselves."""
     result = where(x < math.inf, result, x)

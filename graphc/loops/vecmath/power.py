@@ -11,10 +11,10 @@ import math
 from fractions import Fraction
 
 from graphc.loops.nest import Expr
-from graphc.loops.scalars import fma, rint, where
+from graphc.loops.scalars import fma, rare, rint, where
 from graphc.loops.vecmath.base import Pair, Real, function, split
-from graphc.loops.vecmath.exponential import exp2_bounds, exp2_parts, scale_twice
-from graphc.loops.vecmath.logarithm import reduce
+from graphc.loops.vecmath.exponential import exp2_bounds, exp2_parts, scale_once, scale_twice
+from graphc.loops.vecmath.logarithm import reduce, reduce_normal
 
 _TWO_LOG2_E = "2.885390081777926814719849362003784274854"
 
@@ -36,9 +36,9 @@ def _pair_product(r: Real, x: Pair, y: Pair) -> Pair:
     return high, fma(x[0], y[1], fma(x[1], y[0], low))
 
 
-def log2_pair(r: Real, x: Expr) -> Pair:
-    """log2 of a positive finite x as high + low."""
-    e, f = reduce(r, x)
+def log2_pair(r: Real, x: Expr, normal: bool = False) -> Pair:
+    """log2 of a positive finite x, which may be known to be normal, as high + low."""
+    e, f = (reduce_normal if normal else reduce)(r, x)
     total, total_low = r.quick_sum(r.c(2.0), f)
     inverse = 1.0 / total
     s = f * inverse
@@ -71,6 +71,18 @@ def _magnitude(r: Real, x: Expr, y: Expr) -> Expr:
 
 @function
 def pow(x: Expr, y: Expr) -> Expr:
+    """Where a vector's x and results are positive normal numbers nothing else is asked."""
+    r = Real(x)
+    high, low = log2_pair(r, x, normal=True)
+    z = y * high
+    rest = fma(y, low, fma(y, high, -z))
+    usual = scale_once(r, *exp2_parts(r, z, rest, biases=1))
+    plain = (x >= r.format.tiny) & (x < math.inf) & (abs(z) < r.format.bias - 1.0)
+    return rare(~plain, _pow_to_the_ends(x, y), usual)
+
+
+def _pow_to_the_ends(x: Expr, y: Expr) -> Expr:
+    """The same bits, and every special case."""
     r = Real(x)
     zero, one, infinity = r.c(0.0), r.c(1.0), r.c(math.inf)
     size = abs(x)

@@ -8,19 +8,25 @@ the exponent of x takes part (Payne and Hanek 1983).
   bits times the 24 bits of x is exact, so the products can be reduced modulo 4 without error.
 * f64 works in integers: 192 bits of 2/pi, moved to the exponent of x, times the 53-bit significand
   modulo 2**192; the top two bits are the quadrant, the next 124 the fraction.
+
+Of vectors that hold no large argument three products with parts of pi/2 do the same.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from fractions import Fraction
 
 from graphc.ir.types import F32, F64, I32, I64, U64
 from graphc.loops.nest import Expr
-from graphc.loops.scalars import floor, fma, rint, where
+from graphc.loops.scalars import floor, fma, rare, rint, where
 from graphc.loops.vecmath.base import Pair, Real, function, split
 
 _PI = "3.141592653589793238462643383279502884197"
-_HALF_PI = "1.570796326794896619231321691639751442099"
+_HALF_PI = "1.57079632679489661923132169163975144209858469968755291"
+
+NEAR = 2.0**15  # where pi/2 in three parts is exact enough
 
 # The bits of 2/pi of weights 2**(24-32j) .. 2**(-4-32j), the next 29, the next 53, for |x| <
 # 2**(32(j+1)).
@@ -154,35 +160,63 @@ def _reduce_64(size: Expr) -> tuple[Expr, Expr, Expr]:
     return (where(near, zero, quadrant.cast(I64)), rest, where(near, 0.0, rest_low))
 
 
-def _sin_cos_32(r: Real, x: Expr) -> Pair:
+def _reduce_near(r: Real, size: Expr) -> tuple[Expr, Expr, Expr]:
+    """(q, r, low) with size = q pi/2 + r + low, for what is less than NEAR (Cody and Waite 1980).
+
+    The first difference is exact; what rounding the second one loses is kept.
+    """
+    left, parts = Fraction(_HALF_PI), []
+    for _ in range(3):
+        parts.append(split(left, r.dtype)[0])
+        left -= Fraction(parts[-1])
+    q, n = r.round_scaled(size, 2 / math.pi)
+    first = fma(n, -parts[0], size)
+    product, product_low = r.two_product(n, r.c(parts[1]))
+    rest = first - product
+    back = rest - first
+    lost = first - (rest - back) - (product + back)
+    return q, rest, fma(n, -parts[2], lost - product_low)
+
+
+def _sin_cos_32(r: Real, x: Expr, low: Expr | None = None) -> Pair:
     z = x * x
-    sine = fma(x * z, r.polynomial(z, _SIN_32), x)
+    tail = x * z if low is None else fma(x * z, r.polynomial(z, _SIN_32), low)
+    sine = fma(tail, r.polynomial(z, _SIN_32), x) if low is None else tail + x
     cosine = fma(z, fma(z, r.polynomial(z, _COS_32), -0.5), 1.0)
     return sine, cosine
 
 
-def _sin_cos_64(r: Real, x: Expr, low: Expr) -> Pair:
+def _sin_cos_64(r: Real, x: Expr, low: Expr, sharp: bool = False) -> Pair:
+    """The `sharp` cosine knows what rounding x**2 has lost."""
     z = x * x
     half = z * 0.5
     cube = x * r.polynomial(z, _SIN_64)
     sine = x + fma(z, fma(low, -0.5, cube), low)
     near_one = 1.0 - half
     lost = 1.0 - near_one - half
+    lost = fma(fma(x, x, -z), -0.5, lost) if sharp else lost
     rest = fma(z * z, r.polynomial(z, _COS_64), fma(-x, low, lost))
     return sine, near_one + rest
 
 
-def _quadrant_sin_cos(r: Real, x: Expr) -> tuple[Expr, Expr, Expr]:
-    """(q, sin(f pi/2), cos(f pi/2)) for |x| = (q + f) pi/2."""
-    size = abs(x)
+def _by_quadrant(
+    x: Expr, finish: Callable[[Real, Expr, Expr, Expr], Expr], sharp: bool = True
+) -> Expr:
+    """finish(q, sin(f pi/2), cos(f pi/2)) for |x| = (q + f) pi/2."""
+    r, size = Real(x), abs(x)
+    q, rest, low = _reduce_near(r, size)
     if r.single:
+        near = finish(r, q, *_sin_cos_32(r, rest, low))
         q, rest = _reduce_32(size)
-        return q, *_sin_cos_32(r, rest)
-    q, rest, low = _reduce_64(size)
-    return q, *_sin_cos_64(r, rest, low)
+        far = finish(r, q, *_sin_cos_32(r, rest))
+    else:
+        near = finish(r, q, *_sin_cos_64(r, rest, low, sharp))
+        q, rest, low = _reduce_64(size)
+        far = finish(r, q, *_sin_cos_64(r, rest, low, sharp))
+    return rare(~(size < NEAR), far, near)
 
 
-def _odd(r: Real, q: Expr) -> Expr:
+def _odd(q: Expr) -> Expr:
     return (q & 1) != 0
 
 
@@ -193,28 +227,31 @@ def _sign_from_bit_1(r: Real, q: Expr) -> Expr:
 
 @function
 def sin(x: Expr) -> Expr:
-    r = Real(x)
-    q, sine, cosine = _quadrant_sin_cos(r, x)
-    value = where(_odd(r, q), cosine, sine)
-    return r.flip(value, _sign_from_bit_1(r, q) ^ r.sign_of(x))
+    def finish(r: Real, q: Expr, sine: Expr, cosine: Expr) -> Expr:
+        sign = _sign_from_bit_1(r, q) ^ r.sign_of(x)
+        return r.flip(where(_odd(q), cosine, sine), sign)
+
+    return _by_quadrant(x, finish)
 
 
 @function
 def cos(x: Expr) -> Expr:
-    r = Real(x)
-    q, sine, cosine = _quadrant_sin_cos(r, x)
-    value = where(_odd(r, q), sine, cosine)
-    return r.flip(value, _sign_from_bit_1(r, q + 1))
+    def finish(r: Real, q: Expr, sine: Expr, cosine: Expr) -> Expr:
+        return r.flip(where(_odd(q), sine, cosine), _sign_from_bit_1(r, q + 1))
+
+    return _by_quadrant(x, finish)
 
 
 @function
 def tan(x: Expr) -> Expr:
     """sin / cos, turned to -cos / sin in odd quadrants."""
-    r = Real(x)
-    q, sine, cosine = _quadrant_sin_cos(r, x)
-    odd = _odd(r, q)
-    value = where(odd, cosine, sine) / where(odd, -sine, cosine)
-    return r.flip(value, r.sign_of(x))
+
+    def finish(r: Real, q: Expr, sine: Expr, cosine: Expr) -> Expr:
+        odd = _odd(q)
+        value = where(odd, cosine, sine) / where(odd, -sine, cosine)
+        return r.flip(value, r.sign_of(x))
+
+    return _by_quadrant(x, finish, sharp=False)
 
 
 def sin_cos_pi(r: Real, x: Expr) -> Pair:
