@@ -28,7 +28,7 @@ class OpsTuning(Tuning):
     score_band = number(256, 1, 1 << 20, "rows", "attention",
         "what no row of a band sees is left out, against kernels of its own")
     score_bands = number(4, 1, 64, "bands", "attention", "the same against kernels to compile")
-    lane_matrices = number(32, 2, 1 << 20, "matrices", "linalg",
+    lane_matrices = number(32, 2, 1 << 20, "matrices", "batch",
         "small matrices one in each lane against one after another")
     weight_sums = number(64, 0, 512, "weights of a group", "train-conv",
         "weights summed up one by one against a contraction")
