@@ -364,3 +364,38 @@ def test_an_extent_that_the_size_at_hand_makes_1_is_broadcast(sizes):
                     made(x)
             else:
                 np.testing.assert_array_equal(made(x), want)
+
+
+def test_systems_of_any_order_take_a_few_compilations():
+    def factors(a, b):
+        spd = a @ a.T + np.eye(len(a))
+        return np.linalg.solve(spd, b), np.linalg.cholesky(spd), np.linalg.det(spd / len(a))
+
+    compiled = gc.compile(factors)
+    for n in (3, 5, 40, 1, 9, 17, 100, 4, 6, 33, 129, 2):
+        a, b = rng.uniform(-1, 1, (n, n)), rng.uniform(-1, 1, (n, 2))
+        for got, expected in zip(compiled(a, b), factors(a, b), strict=True):
+            np.testing.assert_allclose(got, expected, rtol=1e-6, atol=1e-9)
+    assert len(compiled.compiles) <= 5
+
+
+def test_a_size_may_say_how_much_is_padded():
+    compiled = gc.compile(lambda x: np.pad(x, (1, len(x))))
+    for n in (3, 5, 2):
+        assert compiled(np.ones(n)).tolist() == [0.0] + [1.0] * n + [0.0] * n
+
+
+def test_no_extent_is_found_beside_one_of_nothing():
+    """NumPy raises: any number would do."""
+    rows = gc.compile(lambda x, y: y.reshape(-1, len(x)))
+    found = gc.compile(lambda x: x[x > 0].reshape(-1, len(x[x > 0])))
+    for n in (2, 3):
+        assert rows(np.ones(n), np.arange(12.0)).shape == (12 // n, n)
+        assert found(np.ones(n)).shape == (1, n)
+    for call in (
+        lambda: rows(np.ones(0), np.arange(0.0)),
+        lambda: rows(np.ones(0), np.arange(12.0)),
+        lambda: found(-np.ones(3)),
+    ):
+        with pytest.raises(GraphError, match="cannot reshape"):
+            call()

@@ -56,7 +56,7 @@ def padded(n: int) -> int:
 def pitch(count: int, element: DType) -> int:
     """Elements from one row of `count` to the next."""
     lines = -(-count * element.itemsize // LINE)
-    return (lines | 1) * LINE // element.itemsize
+    return (lines // 2 * 2 + 1) * LINE // element.itemsize  # an odd number of lines
 
 
 class Square:

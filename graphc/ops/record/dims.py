@@ -148,6 +148,8 @@ def tensor_type(name: str, x: AnyType) -> Type:
 def _missing_extent(source: Shape, known: list[Dimension]) -> Dimension | None:
     """The extent that -1 stands for: the quotient of products, equal symbolic factors cancelled."""
     left, right = list(source), []
+    if any(isinstance(extent, Size) and extent == 0 for extent in known):
+        return None  # any number would do
     for extent in known:
         match = next(
             (k for k, d in enumerate(left) if isinstance(d, Dim | Size) and d is extent), None

@@ -167,7 +167,7 @@ def _pairs(value: Any, rank: int, name: str) -> list[tuple[Any, Any]]:
         table = np.broadcast_to(np.asarray(value), (rank, 2))
     except ValueError:
         raise TypeRuleError(f"pad: {name} {value} does not fit {rank} axes") from None
-    return [(row[0].item(), row[1].item()) for row in table]
+    return [(low, high) for low, high in table.tolist()]
 
 
 def _pad_constant(x: Any, pairs: Pairs, constant_values: Any = 0) -> Any:
