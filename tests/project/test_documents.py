@@ -20,12 +20,21 @@ def blocks_of(page: Path) -> list[str]:
     return re.findall(r"^```python\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
 
 
+HEAD = """
+from runpy import run_path
+import graphc
+from graphc.runtime.devices.registry import Link
+graphc.measure_links = lambda cluster: Link(1e-5, 1e9)  # other work of the machine hides links
+"""
+
+
 def run_pages(pages: list[Path], folder: Path) -> None:
-    """All in one process, each in a module of its own and with its own variables."""
-    script = "import graphc\n"
-    for page in pages:  # modules named like no package that a page imports
+    """All in one process, each as a program of its own and with its own variables."""
+    script = HEAD
+    for page in pages:
         (folder / f"{page.stem}_page.py").write_text("\n".join(blocks_of(page)))
-        script += f"import {page.stem}_page\ngraphc.reset_container()\n"
+        script += f"run_path('{page.stem}_page.py', run_name='__main__')\n"
+        script += "graphc.reset_container()\n"
     done = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, cwd=folder
     )
