@@ -518,7 +518,7 @@ def test_what_cannot_be_piped() -> None:
         (mlp, {"schedule": "0F0 0B0"}, "the schedule is for 1 stages of 1 chunks"),
         (mlp, {"checkpoint": "often"}, "checkpoint is always"),
         (mlp, {"balance": "luck"}, "by time, bytes, not"),
-        (mlp, {"stages": 500}, "are no 500 stages"),
+        (mlp, {"stages": 200}, "are no 200 stages"),
         *((mlp, {"stages": bad}, 'names or "auto"') for bad in ("all", 0, -1, 1.5, [3])),
         (mlp, {"devices": None}, "names of devices, one device or more, got None"),
         (mlp, {"memory_limit": 1e6, "gradients": False}, "pipelines with gradients"),
