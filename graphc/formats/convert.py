@@ -1,6 +1,7 @@
 """Models in one format become models in another: `gc.convert(source, "model.onnx")`.
 
 .gir .onnx .pt2 .keras, or a graph  ->  .onnx   checked by running it
+                                    ->  .mlir   StableHLO, checked by running it in JAX
                                     ->  .gir    graphc's own
                                     ->  .npz .safetensors   its constants and variables alone
                                     ->  .dot    a drawing by Graphviz
@@ -22,6 +23,7 @@ from graphc.errors import GraphError
 from graphc.formats.tensorflow.checkpoint import read_checkpoint
 from graphc.frontend.files.gir_files import graph_of, save
 from graphc.frontend.files.gir_files import load as load_saved
+from graphc.frontend.files.loaded_graph import LoadedGraph
 from graphc.frontend.files.saved_variables import values_of
 from graphc.ir.graph import Graph
 from graphc.ir.literal import Literal
@@ -62,10 +64,11 @@ def convert(
             text; or that of weights (.npz, .safetensors, a checkpoint's .index, the folder of a
             SavedModel)
     sizes   values of symbolic dimensions; those of graphs stay symbolic without
-    feeds   arrays by name to try an ONNX model on; drawn at random without
+    feeds   arrays by name to try an ONNX model or a StableHLO module on; drawn at random without
 
-    The file appears when it is whole and, for ONNX, when the model was valid and computed what the
-    interpreter does.  Raises GraphError for what the format cannot express, all of it at once.
+    The file appears when it is whole and, for ONNX and StableHLO, when the model was valid and
+    computed what the interpreter does.  Raises GraphError for what the format cannot express, all
+    of it at once.
     """
     path = Path(target)
     if path.suffix not in _WRITERS:
@@ -76,7 +79,16 @@ def convert(
     held = _arrays(source)
     if held is not None:
         return _of_weights(held, path)
-    return _WRITERS[path.suffix](_graph(source, dict(sizes or {})), path, feeds)
+    return _WRITERS[path.suffix](_graph(source, _checked(sizes)), path, feeds)
+
+
+def _checked(sizes: Any) -> dict[str, int]:
+    """Values of dimensions by name. Raises GraphError for what is none."""
+    items = list(sizes.items()) if isinstance(sizes, Mapping) else [] if sizes is None else [(0, 0)]
+    for name, size in items:
+        if not isinstance(name, str) or type(size) is not int or size < 0:
+            raise GraphError(f'sizes gives dimensions their values, {{"n": 32}}, got {sizes!r}')
+    return dict(items)
 
 
 def _arrays(source: Any) -> dict[str, Array] | None:
@@ -118,8 +130,9 @@ def _of_weights(arrays: dict[str, Array], path: Path) -> Conversion:
 
 def _graph(source: Any, sizes: dict[str, int]) -> Graph:
     found = _loaded(Path(source)) if isinstance(source, PathLike) or _is_path(source) else source
-    if sizes and hasattr(found, "bound"):
-        found = found.bound(sizes)
+    if sizes:
+        loaded = found if hasattr(found, "bound") else LoadedGraph(graph_of("convert", found))
+        found = loaded.bound(sizes)
     return graph_of("convert", found)
 
 
@@ -152,6 +165,13 @@ def _to_onnx(graph: Graph, path: Path, feeds: Feeds) -> Conversion:
     from graphc.formats.onnx.export.model import save as save_onnx
 
     checked = save_onnx(graph, path, feeds)
+    return Conversion(str(path), checked.passed, checked.left_out)
+
+
+def _to_stablehlo(graph: Graph, path: Path, feeds: Feeds) -> Conversion:
+    from graphc.formats.stablehlo.model import save as save_stablehlo
+
+    checked = save_stablehlo(graph, path, feeds)
     return Conversion(str(path), checked.passed, checked.left_out)
 
 
@@ -204,6 +224,7 @@ def write_safetensors(path: Path, arrays: Mapping[str, Array]) -> None:
 
 _WRITERS: dict[str, Callable[[Graph, Path, Feeds], Conversion]] = {
     ".onnx": _to_onnx,
+    ".mlir": _to_stablehlo,
     ".gir": _to_gir,
     ".npz": _to_npz,
     ".safetensors": _to_safetensors,

@@ -57,7 +57,8 @@ ALLOWED = {
     "sparse": BASE | {"ir", "ops", "frontend"},
     "summary": BASE | {"frontend"},
     "numpy": BASE | {"frontend"},
-    "formats": BASE | {"config", "ir", "ops", "runtime", "passes", "frontend", "viewer"},
+    "formats": BASE
+    | {"loops", "config", "ir", "ops", "runtime", "codegen", "passes", "frontend", "viewer"},
     "learn": BASE | {"config", "ir", "ops", "runtime", "frontend", "formats"},
     **dict.fromkeys(("data", "nn", "optim", "parallel"), BASE | {"learn"}),
     "cli": BASE

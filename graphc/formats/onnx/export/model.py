@@ -16,7 +16,7 @@ import numpy as np
 
 from graphc.config import Config
 from graphc.errors import GraphError
-from graphc.formats.onnx.export.writer import Writer, require_written
+from graphc.formats.onnx.export.writer import Writer
 from graphc.formats.onnx.reader import package
 from graphc.frontend.compile.specialise import specialise
 from graphc.frontend.files.loaded_graph import LoadedGraph
@@ -78,7 +78,7 @@ def model_of(graph: Graph) -> Any:
     inputs = [param.attrs["name"] for param in expanded.params]
     writer.measure(expanded.params, inputs)
     made = writer.graph(expanded, inputs)
-    require_written(writer, f"@{graph.name}")
+    writer.require_written(f"@{graph.name}")
     outputs = _outputs(writer, graph, inputs, made)
     proto = onnx.helper.make_graph(
         writer.nodes,
@@ -123,20 +123,20 @@ def check(model: Any, graph: Graph, feeds: Mapping[str, Any] | None = None) -> C
         ) from None
     passed, left_out = ["checker"], []
     try:
-        trial, arguments = _trial(graph, feeds)
-        expected = interpret(gradient(trial, Config.create()), arguments, state=_state(graph))
+        concrete, arguments = trial(graph, feeds)
+        expected = interpret(gradient(concrete, Config.create()), arguments, state=state_of(graph))
     except GraphError as error:
         left_out.append(f"evaluators: {error.message}")
         return Checked(tuple(passed), tuple(left_out))
     named = {p.attrs["name"]: a for p, a in zip(graph.params, arguments)}
     for name, evaluator in (("reference evaluator", _reference), ("onnxruntime", _runtime)):
         try:
-            run = evaluator(model, trial)
+            run = evaluator(model, concrete)
             found = run(named)
         except _LeftOut as reason:
             left_out.append(f"{name}: {reason}")
             continue
-        _require_equal(name, graph, found, expected)
+        require_equal(name, graph, found, expected)
         passed.append(name)
     return Checked(tuple(passed), tuple(left_out))
 
@@ -145,7 +145,7 @@ class _LeftOut(Exception):
     """An evaluator that cannot run a model, for reasons of its own."""
 
 
-def _trial(graph: Graph, feeds: Mapping[str, Any] | None) -> tuple[Graph, list[Array]]:
+def trial(graph: Graph, feeds: Mapping[str, Any] | None) -> tuple[Graph, list[Array]]:
     """The graph with an extent for every symbol, and arguments for it."""
     if feeds is None:
         small = _small(graph)
@@ -164,7 +164,7 @@ def _small(graph: Graph) -> Graph:
     return specialise(graph, {name: SMALL_EXTENT + k for k, name in enumerate(names)})
 
 
-def _state(graph: Graph) -> dict[tuple[str, str], Array]:
+def state_of(graph: Graph) -> dict[tuple[str, str], Array]:
     return {key: item.array for key, item in values_of(graph).items()}
 
 
@@ -228,9 +228,7 @@ def _flops(graph: Graph) -> float:
     return total
 
 
-def _require_equal(
-    name: str, graph: Graph, found: Sequence[Any], expected: Sequence[Array]
-) -> None:
+def require_equal(name: str, graph: Graph, found: Sequence[Any], expected: Sequence[Array]) -> None:
     """Raise GraphError for a result that lies too far from the interpreter's."""
     for title, got, want, node in zip(graph.result_names, found, expected, graph.results):
         assert isinstance(node.type, Type)

@@ -1,10 +1,6 @@
 """The writer: a graph becomes the nodes of the format, by a rule for each op.
 
-    for node in graph: names[node] = RULES[node.op](writer, node, *names of its inputs)
-
-A rule writes nodes with `writer.op("Gemm", ...)` and returns the names of what they make.  What the
-format has no word for is written with other ops, by a function over traced values: an op's own
-expansion, or one of the table.  What cannot be written is collected, and refused all at once.
+A rule writes nodes with `writer.op("Gemm", ...)` and returns the names of what they make.
 
 Regions are closed in graphc and see what is around them in the format: their parameters become the
 names of what they are given.
@@ -17,9 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from graphc.errors import GraphError
-from graphc.ir.graph import Builder, Graph, Node
-from graphc.ir.op import Composite
+from graphc.formats.exporting import Array, Exporter, Names, Refused, Rules, static
+from graphc.ir.graph import Node
 from graphc.ir.types import (
     BF16,
     F32,
@@ -34,67 +29,22 @@ from graphc.ir.types import (
     tensor,
 )
 from graphc.ops.control.control import param_node
-from graphc.ops.record.value import Trace, as_value, tracing
-from graphc.record import record
 
-Array = np.ndarray[Any, Any]
-Names = Any  # the name of a value, or a tuple of them
-Rule = Callable[..., Names]
+__all__ = ["ONNX", "Refused", "Writer", "element_number", "rule", "static", "traced"]
 
 SMALL_BYTES = 4096  # of constants that are compared by what they hold
 
-RULES: dict[str, Rule] = {}
-MOVES: set[str] = set()
-TRACED: dict[str, Callable[..., Any]] = {}  # functions of values that say an op in terms of others
+ONNX = Rules()
+rule, traced = ONNX.rule, ONNX.in_other_ops
 
 
-class Refused(Exception):
-    """A node that the format cannot express; the message says why."""
-
-
-def rule(*ops: str, moves: bool = False) -> Callable[[Rule], Rule]:
-    """Enter a rule (writer, node, *names) -> names; None leaves the node to its expansion.
-
-    One that only moves elements takes them of any type.
-    """
-
-    def enter(function: Rule) -> Rule:
-        RULES.update(dict.fromkeys(ops, function))
-        MOVES.update(ops if moves else ())
-        return function
-
-    return enter
-
-
-def traced(*ops: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Enter a function (*values, **attributes) -> values that makes what an op makes."""
-
-    def enter(function: Callable[..., Any]) -> Callable[..., Any]:
-        TRACED.update(dict.fromkeys(ops, function))
-        return function
-
-    return enter
-
-
-@record(frozen=True)
-class Refusal:
-    """An op that cannot be written, why, and where the first of them stands."""
-
-    op: str
-    reason: str
-    loc: tuple[str, int] | None
-
-    def __str__(self) -> str:
-        place = f" at {self.loc[0]}:{self.loc[1]}" if self.loc else ""
-        return f"{self.op}{place}: {self.reason}"
-
-
-class Writer:
+class Writer(Exporter):
     """Nodes and constants of one model.
 
     nodes     those of the graph or body that is being written
-    values    the present values of variables that the graph reads
     """
+
+    format, rules, nothing = "ONNX", ONNX, "__refused"
 
     def __init__(self, values: dict[tuple[str, str], Array] | None = None) -> None:
         from onnx import helper, numpy_helper
@@ -103,9 +53,8 @@ class Writer:
         self.numpy_helper = numpy_helper
         self.nodes: list[Any] = []
         self.constants: dict[tuple[Any, ...], Any] = {}
-        self.refused: dict[tuple[str, str], Refusal] = {}
+        super().__init__(values)
         self.symbols: dict[str, str] = {}
-        self.values = values or {}
         self.count = 0
 
     # ---------------------------------------------------------------------------- nodes, constants
@@ -179,32 +128,11 @@ class Writer:
 
     # ---------------------------------------------------------------------------- graphs
 
-    def graph(self, graph: Graph, operands: Sequence[Names]) -> list[Names]:
-        """Write the nodes of a graph on these operands: the names of its results."""
-        made: dict[int, Names] = {p.id: name for p, name in zip(graph.params, operands)}
-        for node in graph.nodes:
-            made[node.id] = self.node(node, [made[n.id] for n in node.inputs])
-        return [made[r.id] for r in graph.results]
-
-    def node(self, node: Node, inputs: list[Names]) -> Names:
-        """The names of what a node makes."""
-        name = node.op.name
-        try:
-            _require_real(node)
-            if name not in MOVES and _has_bf16(node):
-                return self.widened(node, inputs)
-            found = RULES[name](self, node, *inputs) if name in RULES else None
-            if found is not None:
-                return found
-            if name in TRACED:
-                return self.written_out(TRACED[name], node, inputs)
-            if isinstance(node.op.lower, Composite):
-                return self.written_out(node.op.lower.expand, node, inputs)
-            raise Refused("ONNX has no operator for it")
-        except Refused as refused:
-            key = name, str(refused)
-            self.refused.setdefault(key, Refusal(*key, node.loc))
-            return _placeholder(node.type)
+    def converted(self, node: Node, inputs: list[Names]) -> Names | None:
+        """Few operators compute bf16, and none complex numbers."""
+        _require_real(node)
+        is_narrow = node.op.name not in ONNX.moves and _has_bf16(node)
+        return self.widened(node, inputs) if is_narrow else None
 
     def widened(self, node: Node, inputs: Sequence[Names]) -> Names:
         """A node on bf16, which few operators and no runtime compute, in f32."""
@@ -222,22 +150,6 @@ class Writer:
             parts = zip(names, made.elements, wanted.elements)
             return tuple(self._narrowed(*part) for part in parts)
         return names if made is wanted else self.cast(names, BF16)
-
-    def written_out(
-        self, function: Callable[..., Any], node: Node, inputs: Sequence[Names]
-    ) -> Names:
-        """What a function of traced values makes of a node's operands."""
-        params = tuple(param_node(k, n.type) for k, n in enumerate(node.inputs))
-        trace = Trace(Builder(len(params)))
-        trace.builder.loc = node.loc
-        held = {"regions": node.regions} if node.op.regions else {}
-        with tracing(trace):
-            made = function(*map(trace.wrap, params), **held, **node.attrs.values_dict)
-            several = isinstance(made, tuple | list)
-            results = tuple(as_value(v).node for v in (made if several else (made,)))
-        region = Graph(node.op.name, params, trace.builder.nodes, results)
-        names = self.graph(region, inputs)
-        return tuple(names) if several else names[0]
 
     def body(
         self,
@@ -269,12 +181,6 @@ class Writer:
         return self.helper.make_tensor_value_info(name, element_number(kind.dtype), shape)
 
 
-def _placeholder(kind: AnyType) -> Names:
-    if isinstance(kind, TupleType):
-        return tuple(map(_placeholder, kind.elements))
-    return "__refused"
-
-
 def _require_real(node: Node) -> None:
     for kind in leaves(node.type):
         inner = kind.element if isinstance(kind, StackType) else kind
@@ -297,21 +203,3 @@ def element_number(element: DType) -> int:
     from onnx import helper
 
     return int(helper.np_dtype_to_tensor_dtype(np.dtype(element.numpy)))
-
-
-def static(dims: Sequence[Dimension]) -> tuple[int, ...]:
-    """Extents that a rule must know. Raises Refused for symbolic ones."""
-    if any(isinstance(d, Dim) for d in dims):
-        raise Refused(f"it needs known extents, not {list(map(str, dims))}")
-    return tuple(int(d) for d in dims)  # type: ignore[arg-type]
-
-
-def require_written(writer: Writer, name: str) -> None:
-    """Raise GraphError that lists all that could not be written."""
-    if writer.refused:
-        found = list(writer.refused.values())
-        shown = [str(refusal) for refusal in found[:9]]
-        more = [f"and {len(found) - 9} more"] if len(found) > 9 else []
-        raise GraphError(
-            f"{name} holds {len(found)} op(s) that ONNX cannot express", details=(*shown, *more)
-        )

@@ -1,0 +1,1 @@
+"""Graphs as StableHLO modules, in MLIR's generic text: what XLA, IREE and others compile."""
