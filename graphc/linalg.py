@@ -5,6 +5,9 @@ from __future__ import annotations
 from graphc.hints import missing
 from graphc.ops.linalg.products import *  # noqa: F403
 from graphc.ops.linalg.products import __all__ as __all__
+from graphc.refusing import refuse_all
+
+refuse_all(__all__, globals())
 
 
 def __getattr__(name: str) -> object:

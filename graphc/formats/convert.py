@@ -29,6 +29,7 @@ from graphc.ir.graph import Graph
 from graphc.ir.literal import Literal
 from graphc.limits import check_within
 from graphc.record import record
+from graphc.refusing import refusing
 from graphc.runtime.files.files import npz, write_atomically
 from graphc.runtime.files.stable_file import OpenFile
 from graphc.runtime.files.tensors import encode_header, is_storable, raw_bytes, read_tensors
@@ -51,6 +52,7 @@ class Conversion:
     left_out: tuple[str, ...] = ()
 
 
+@refusing
 def convert(
     source: Any,
     target: str | PathLike[str],

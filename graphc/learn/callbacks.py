@@ -19,6 +19,7 @@ from graphc.frontend.summaries.recorder import Recorder, to
 from graphc.frontend.summaries.writers import plain
 from graphc.learn.chart import drawn
 from graphc.learn.trees import tree_map
+from graphc.refusing import refusing
 from graphc.runtime.files.files import write_atomically
 
 
@@ -87,6 +88,7 @@ class Monitor(Callback):
     mode        "min" or "max"; by default "max" for names with "accuracy" in them
     """
 
+    @refusing
     def __init__(self, monitor: str, min_delta: float, mode: str | None) -> None:
         if mode not in (None, "min", "max"):
             raise GraphError(f"mode is 'min' or 'max', not {mode!r}")
@@ -173,6 +175,7 @@ class SaveBest(Monitor):
     mode        "min" or "max"; by default "max" for names with "accuracy" in them
     """
 
+    @refusing
     def __init__(
         self,
         path: str | os.PathLike[str],
@@ -204,6 +207,7 @@ class LearningRateLogger(Callback):
 class _Logger(Callback):
     """Writes the history to a file after every epoch, whole or not at all."""
 
+    @refusing
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
 

@@ -22,6 +22,7 @@ import numpy as np
 from graphc.errors import CheckpointError
 from graphc.frontend.session.variable import Variable
 from graphc.frontend.trace.tree import TreeDef, flatten, leaf_names, unflatten, unique_names
+from graphc.refusing import refusing
 from graphc.runtime.files.checkpoint import (
     Arrays,
     Clock,
@@ -37,6 +38,7 @@ Path_ = str | os.PathLike[str]
 _MOST_SHOWN = 6
 
 
+@refusing
 def save_checkpoint(path: Path_, tree: Any, values: Any = None) -> None:
     """Write a tree of arrays and JSON values to one .safetensors file, whole or not at all.
 
@@ -45,6 +47,7 @@ def save_checkpoint(path: Path_, tree: Any, values: Any = None) -> None:
     save_arrays(Path(path), snapshot(_named(tree)), json_text(values))
 
 
+@refusing
 def load_checkpoint(path: Path_, template: Any = None) -> tuple[Any, Any]:
     """The tree and the JSON values of a file; without a template the tree is {name: array}.
 
@@ -127,6 +130,7 @@ class Checkpoints:
     disk) is raised by the next call; the checkpoints written before it stay as they are.
     """
 
+    @refusing
     def __init__(
         self,
         folder: Path_,

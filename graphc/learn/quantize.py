@@ -22,6 +22,7 @@ from graphc.ops.linalg.few_bits import LANES, WORD, packed, unpacked
 from graphc.ops.record.dims import rank_of, shape_of
 from graphc.ops.record.families import require
 from graphc.ops.record.value import Factor, Value, common_element, emit, functions
+from graphc.refusing import refusing
 
 MANY_ROWS = 256  # a matrix that so many rows are multiplied with is widened first
 GROUP = 32  # weights of 4 bits that share a scale
@@ -115,6 +116,7 @@ class Quantized(Factor):
         return functions.reshape(made, (*lead, columns))
 
 
+@refusing
 def quantize(
     tree: Any,
     axis: int = 0,

@@ -25,6 +25,7 @@ BASE = {
     "layout",
     "limits",
     "record",
+    "refusing",
     "seams",
     "tuning",
 }
@@ -38,6 +39,7 @@ ALLOWED = {
     "layout": set(),
     "seams": {"layout"},
     "record": set(),
+    "refusing": {"errors"},
     "tuning": {"errors"},
     "gpu": {"errors", "seams"},
     "collector": set(),

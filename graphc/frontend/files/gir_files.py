@@ -35,6 +35,7 @@ from graphc.ir.verify import with_blocks
 from graphc.limits import check_within
 from graphc.ops.record.effects import Key
 from graphc.record import record
+from graphc.refusing import refusing
 from graphc.runtime.call.variable import names_of_own
 from graphc.runtime.files.files import write_atomically
 
@@ -48,6 +49,7 @@ _OPTIONS_LINE = "# options "
 _DECIDING = ("precision", "compress", "error_budget", "fast_math", "parity", "check_finite")
 
 
+@refusing
 def show(value: Any, *, locations: bool = True) -> str:
     """The canonical text of a graph or program. Raises GraphError for anything else."""
     from graphc.ir.text import show as print_text
@@ -58,6 +60,7 @@ def show(value: Any, *, locations: bool = True) -> str:
     return print_text(graph, locations=locations)
 
 
+@refusing
 def parse(text: str, tensors: Mapping[str, Any] | None = None) -> Graph | Program:
     """The graph (or partitioned program) that a text denotes; `tensors` maps digests to arrays.
 
@@ -94,6 +97,7 @@ def graph_of(name: str, value: Any) -> Graph:
     return found
 
 
+@refusing
 def save(
     path: str | PathLike[str],
     value: Any,
@@ -305,6 +309,7 @@ def _require_data(file: Path, digests: list[str], tensors: Weights | None) -> No
         )
 
 
+@refusing
 def load(
     path: str | PathLike[str],
     *,

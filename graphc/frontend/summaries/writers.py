@@ -17,6 +17,7 @@ from graphc.errors import GraphError
 from graphc.ir.graph import Graph
 from graphc.ir.text import show
 from graphc.record import record
+from graphc.refusing import refusing
 
 Array = np.ndarray[Any, Any]
 BINS = 64  # of a histogram
@@ -124,6 +125,7 @@ class Writer(Protocol):
 class _TextFile:
     """A file, in a folder that may have to be made."""
 
+    @refusing
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
         self.path.parent.mkdir(parents=True, exist_ok=True)

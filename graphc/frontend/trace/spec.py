@@ -14,10 +14,12 @@ import numpy as np
 
 from graphc.errors import FeedError, GraphError
 from graphc.ir.types import AnyType, Dim, Dimension, Type, dtype, symbol, tensor
+from graphc.refusing import refusing
 
 _TOKEN = re.compile(r"\s*(?:(\d{1,18})|([A-Za-z_]\w{0,63})|([-+*]))")
 
 
+@refusing
 def spec(shape: int | str | Iterable[int | str | Dim], dtype_: Any = "f32") -> Type:
     """A stand-in for an array: `gc.spec((32, 784), "f32")`, `gc.spec(("N", "2*N+1"), "f64")`.
 

@@ -30,6 +30,7 @@ from graphc.ir.promotion import promote
 from graphc.ir.types import DType, Type, tensor
 from graphc.ops.control.control import FLAG
 from graphc.ops.record.value import Stateful, Value, cast_value, current, emit, functions, lift
+from graphc.refusing import refusing
 
 MOST_ROUNDS = 4  # retraces until the dtypes of carries settle
 MOST_STORED = 1 << 16  # counts of a loop that are an array: less work per step, 8 bytes each
@@ -45,6 +46,7 @@ def is_traced() -> bool:
 # ---------------------------------------------------------------------------------------- branches
 
 
+@refusing
 def cond(pred: Any, then: Callable[..., Any], otherwise: Callable[..., Any], *operands: Any) -> Any:
     """then(*operands) if pred holds, else otherwise(*operands); only the one that is taken runs.
 
@@ -63,6 +65,7 @@ def cond(pred: Any, then: Callable[..., Any], otherwise: Callable[..., Any], *op
     return emit_branch("cond", (flag,), (then, otherwise), operands)
 
 
+@refusing
 def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any) -> Any:
     """`branches[index](*operands)`; an index out of range is clamped to it.
 
@@ -202,6 +205,7 @@ class Carry:
 # ---------------------------------------------------------------------------------------- loops
 
 
+@refusing
 def while_loop(test: Callable[[Any], Any], body: Callable[[Any], Any], init: Any) -> Any:
     """Repeat state = body(state) while test(state) holds, from state = init.
 
@@ -236,6 +240,7 @@ def while_loop(test: Callable[[Any], Any], body: Callable[[Any], Any], init: Any
     return unflatten(carry.tree, made)
 
 
+@refusing
 def fori(start: Any, stop: Any, body: Callable[[Any, Any], Any], init: Any) -> Any:
     """Repeat state = body(i, state) for i in start..stop-1, from state = init.
 
@@ -290,6 +295,7 @@ def _integer(bound: Any, what: str = "the bounds of fori must be integers") -> i
         raise TraceError(f"{what}, got {bound!r}") from None
 
 
+@refusing
 def scan(
     body: Callable[[Any, Any], Any],
     init: Any,
@@ -348,6 +354,7 @@ def _pair(made: Any) -> tuple[Any, Any]:
     return made[0], made[1]
 
 
+@refusing
 def map(body: Callable[[Any], Any], xs: Any) -> Any:
     """body(x) for each slice x along the first axis of xs, stacked along a new first axis.
 

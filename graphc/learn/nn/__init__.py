@@ -31,6 +31,7 @@ from graphc.learn.nn.recurrent import GRU, LSTM
 from graphc.learn.nn.state_dict import load_state_dict, state_dict
 from graphc.learn.trees import parameter_count
 from graphc.ops.record.value import functions
+from graphc.refusing import refuse_all
 
 relu, leaky_relu, elu, selu = (functions.relu, functions.leaky_relu, functions.elu, functions.selu)
 gelu, silu, mish = functions.gelu, functions.silu, functions.mish
@@ -90,6 +91,8 @@ __all__ = [
     "state_dict",
     "tanh",
 ]
+
+refuse_all(__all__, globals())
 
 
 def __getattr__(name: str) -> object:

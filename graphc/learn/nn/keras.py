@@ -34,6 +34,7 @@ from graphc.learn.nn.state_dict import shape_troubles
 from graphc.limits import check_within
 from graphc.ops.record.value import functions as f
 from graphc.record import record
+from graphc.refusing import refusing
 from graphc.runtime.files.stable_file import OpenFile
 
 Array = np.ndarray[Any, Any]
@@ -146,6 +147,7 @@ PARTS: dict[type[Layer], Part] = {
 }
 
 
+@refusing
 def load_keras(layer: Layer, weights: Any) -> tuple[Any, Any]:
     """(parameters, state) of a layer from weights of Keras or TensorFlow.
 
@@ -169,6 +171,7 @@ def load_keras(layer: Layer, weights: Any) -> tuple[Any, Any]:
     return _put(layer, made)
 
 
+@refusing
 def keras_weights(layer: Layer, params: Any, state: Any = None) -> list[Array]:
     """The weights of a layer in the order of set_weights() of the same Keras model."""
     if isinstance(layer, Sequential):

@@ -25,6 +25,7 @@ from graphc.learn.nn.recurrent import GRU, LSTM
 from graphc.ops.random import random
 from graphc.ops.record.value import tracing
 from graphc.record import record
+from graphc.refusing import refusing
 from graphc.runtime.files.tensors import read_tensors
 
 Arrays = Mapping[str, Any]
@@ -69,6 +70,7 @@ PARTS: dict[type[Layer], Part] = {
 }
 
 
+@refusing
 def load_state_dict(layer: Layer, weights: Any, names: Any = "") -> tuple[Any, Any]:
     """(parameters, state) of a layer from weights of PyTorch: a module, its state_dict or the path
     of a .safetensors file.
@@ -85,6 +87,7 @@ def load_state_dict(layer: Layer, weights: Any, names: Any = "") -> tuple[Any, A
     return made
 
 
+@refusing
 def state_dict(layer: Layer, params: Any, state: Any = None, name: str = "") -> dict[str, Any]:
     """The weights of a layer as arrays under PyTorch's names: what load_state_dict takes.
 

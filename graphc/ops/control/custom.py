@@ -33,6 +33,7 @@ from graphc.ops.record.dims import row_major_strides
 from graphc.ops.record.families import define, require, require_dtype, require_tensor
 from graphc.ops.record.value import Value, cast_value, emit, lift
 from graphc.record import record
+from graphc.refusing import refusing
 
 Operands = tuple[tuple[DType, tuple[int, ...]], ...]
 
@@ -243,6 +244,7 @@ def _cotangent(name: str, position: int, given: Any, operand: Value) -> Value | 
     return made
 
 
+@refusing
 def custom_op(
     name: str,
     infer: Callable[..., Any] | None = None,
