@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING
 
 from graphc.codegen.llvm.lanes import VectorWriter
 from graphc.codegen.llvm.loops import lane_mask
-from graphc.codegen.llvm.vector_facts import VectorFacts, shape_of
+from graphc.codegen.llvm.vector_facts import RowFacts, Shape, VectorFacts, shape_of
+from graphc.codegen.tuning import tuned
 from graphc.ir.types import BOOL
 from graphc.loops.facts import loop_range
 from graphc.loops.nest import Assign, Declare, Fail, For, Statement, Store, Update, expressions
@@ -245,6 +246,20 @@ def vector_loops(
     if shape.masked or (count is not None and count % shape.lanes == 0):
         VectorLoop(kernel, facts, shape).loop(start, stop, count)
         return stop
+    middle = whole_vectors(kernel, facts, shape, start, stop, count)
+    while isinstance(facts, RowFacts) and shape.lanes > 4 and facts.weight <= tuned.heavy_weight:
+        # Rows that are left go on in halves of vectors: one by one they would take as long as all.
+        count = count and count % shape.lanes
+        shape = Shape(shape.lanes // 2, 1, masked=False)
+        if count is None or count >= shape.lanes:
+            middle = whole_vectors(kernel, facts, shape, middle, stop, count)
+    return middle
+
+
+def whole_vectors(
+    kernel: KernelWriter, facts: VectorFacts, shape: Shape, start: str, stop: str, count: int | None
+) -> str:
+    """Write the part of a loop that fills vectors; where it ends."""
     whole = str(count // shape.lanes * shape.lanes) if count is not None else ""
     if not whole:
         many = kernel.emit(f"sub nsw i64 {stop}, {start}")
