@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeVar
 from graphc.errors import GraphError
 from graphc.ir.types import DType
 from graphc.loops.facts import Changes, Range
-from graphc.loops.nest import Expr, Kernel, Scalars, Statement, rare_operands
+from graphc.loops.nest import ALWAYS, Expr, Kernel, Scalars, Statement, rare_operands
 
 T = TypeVar("T")  # what names a value
 # Where emitters are asked to tell which name stands for which expression, what they told.
@@ -43,6 +43,8 @@ class Values(Generic[T]):
     An expression is written where it is first needed and known from there to the end of its scope.
     """
 
+    lanes = 1  # elements of a value
+
     def __init__(self) -> None:
         self.told = told.get()
         self.values: dict[Expr, T] = {}
@@ -68,7 +70,13 @@ class Values(Generic[T]):
 
     def operands(self, expr: Expr) -> tuple[Expr, ...]:
         """What has to be known before the expression is written."""
+        if self.is_plain(expr):
+            return (expr.args[1],)
         return rare_operands(expr) if expr.op == "rare" else expr.args
+
+    def is_plain(self, expr: Expr) -> bool:
+        """Is this a choice that is left out in code for one element?"""
+        return expr.op == "rare" and expr.data == ALWAYS and self.lanes == 1
 
     def write(self, expr: Expr) -> T:
         """Write an expression whose operands are known."""

@@ -30,7 +30,8 @@ Expression ops, (operands) -> result:
     and or xor (x, y)  not (x)  bool and integers        shl shr (x, y) integers; shr is arithmetic
     if signed; a count outside 0..bits-1 gives 0 (shr of signed: sign)
     rare (c, x, y)           a select whose x is written where nothing else runs, and skipped where
-                             c holds in no lane: x is made of instructions that vectors have
+                             c holds in no lane: x is made of instructions that vectors have. With
+                             {always} x may be taken everywhere
     popcount clz (x)         integers
     call {name} (x...)       a function of `vecmath`, same float type in and out
 
@@ -515,6 +516,9 @@ def expressions(statement: Statement) -> tuple[Expr, ...]:
 
 
 _LEAVES = ("load", "reg", "var", "param", "size", "arg")
+
+
+ALWAYS = "always"  # marks a `rare` expression whose x may be taken everywhere
 
 
 def rare_operands(expr: Expr) -> tuple[Expr, ...]:

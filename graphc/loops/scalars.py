@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, overload
 
 from graphc.ir.types import BOOL, DTYPES, DType
-from graphc.loops.nest import Expr
+from graphc.loops.nest import ALWAYS, Expr
 from graphc.record import record
 
 
@@ -64,6 +64,12 @@ def where(condition: Expr, x: Element | float, y: Element | float) -> Element:
 def rare(condition: Expr, x: Expr, y: Expr) -> Expr:
     """`where` with an x that costs much and is seldom chosen: vectors skip it where they can."""
     return condition.scalars.op("rare", condition, x, y)
+
+
+def shortcut(condition: Expr, x: Expr, y: Expr) -> Expr:
+    """`rare` with an x that is right everywhere, with the bits of y where that is chosen: code for
+    one element, which LLVM makes vectors of, has x alone."""
+    return condition.scalars.make("rare", x.dtype, (condition, x, y), ALWAYS)
 
 
 def minimum(x: Expr, y: Expr | float) -> Expr:

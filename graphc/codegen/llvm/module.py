@@ -148,6 +148,8 @@ class FunctionWriter(Values[str]):
         operands = [self.values[a] for a in self.operands(expr)]
         if expr.op == "call":
             return self.call(expr, operands)
+        if self.is_plain(expr):
+            return operands[0]
         if expr.op == "rare":
             return self.rare(expr, *operands[:2])
         return INSTRUCTIONS[expr.op](self, expr, operands)

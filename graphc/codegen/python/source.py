@@ -173,7 +173,7 @@ class Source(Values[Text]):
                 name = self.library.math(expr.data, expr.dtype, len(expr.args))
                 return f"{name}({', '.join(self.atom(a, LOOSE) for a in expr.args)})", ATOM
             case "rare":
-                return self.rare(expr)
+                return self.values[expr.args[1]] if self.is_plain(expr) else self.rare(expr)
         return spell(self, expr)
 
     def rare(self, expr: Expr) -> Text:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 
 from graphc.loops.nest import Expr
-from graphc.loops.scalars import fma, rare, where
+from graphc.loops.scalars import fma, shortcut, where
 from graphc.loops.vecmath.base import Pair, Real, function, split
 
 _LN2 = "0.6931471805599453094172321214581765680755"
@@ -140,7 +140,7 @@ def exp(x: Expr) -> Expr:
     """Where all results of a vector are normal their powers of two are applied at once."""
     r = Real(x)
     usual = scale_once(r, *exp_parts(r, x, r.format.bias))
-    return rare(abs(x) >= r.pick(87.0, 708.0), _exp_to_the_ends(r, x), usual)
+    return shortcut(abs(x) >= r.pick(87.0, 708.0), _exp_to_the_ends(r, x), usual)
 
 
 def _exp_to_the_ends(r: Real, x: Expr) -> Expr:

@@ -11,7 +11,7 @@ import math
 from fractions import Fraction
 
 from graphc.loops.nest import Expr
-from graphc.loops.scalars import fma, rare, rint, where
+from graphc.loops.scalars import fma, rint, shortcut, where
 from graphc.loops.vecmath.base import Pair, Real, function, split
 from graphc.loops.vecmath.exponential import exp2_bounds, exp2_parts, scale_once, scale_twice
 from graphc.loops.vecmath.logarithm import reduce, reduce_normal
@@ -78,7 +78,7 @@ def pow(x: Expr, y: Expr) -> Expr:
     rest = fma(y, low, fma(y, high, -z))
     usual = scale_once(r, *exp2_parts(r, z, rest, biases=1))
     plain = (x >= r.format.tiny) & (x < math.inf) & (abs(z) < r.format.bias - 1.0)
-    return rare(~plain, _pow_to_the_ends(x, y), usual)
+    return shortcut(~plain, _pow_to_the_ends(x, y), usual)
 
 
 def _pow_to_the_ends(x: Expr, y: Expr) -> Expr:
