@@ -9,7 +9,8 @@ rendered letters for those that read.  One fresh process per network, precision 
 threads, pinned to so many processors; the runtimes take turns in it.  Calls on one thread are timed
 by what the process takes of a processor, which other work on the machine does not lengthen, those
 on more by the clock.  First calls are those of
-fresh processes with an empty and with a full cache, in seconds of the clock and of the processors.
+fresh processes with an empty and with a full cache, in seconds of the clock and of the processors;
+Python's own cache of compiled modules is full.
 A package or runtime that is not there is named in its row.
 """
 
@@ -272,23 +273,31 @@ def warm_rows(names: list[str], threads: int, precision: str, seconds: float) ->
             yield f"| {name} | {size_of(shape)} | {own} | {cells} | {error} |"
 
 
+def first_call(name: str, threads: int, runtime: str, folder: str) -> dict[str, Any]:
+    """A first call with this cache; Python has compiled its modules, as it has where they were
+    installed.
+    """
+    if find_spec(runtime) is None:
+        return {"failed": "not installed"}
+    modules = {"PYTHONPYCACHEPREFIX": f"{folder}/modules", "PYTHONDONTWRITEBYTECODE": ""}
+    shape = NETWORKS[name].shapes[0]
+    if not Path(folder, runtime).exists():
+        Path(folder, runtime).mkdir()
+        cache = f"{folder}/{runtime}"
+        child("first", name, shape, threads, runtime, GRAPHC_CACHE_DIR=cache, **modules)
+    cache = f"{folder}/cache"
+    return child("first", name, shape, threads, runtime, GRAPHC_CACHE_DIR=cache, **modules)
+
+
 def first_rows(names: list[str], threads: int) -> Iterator[str]:
-    runtimes = ("graphc, empty cache", "graphc, full cache", "onnxruntime", "openvino")
-    yield f"| network | {' | '.join(runtimes)} |"
+    titles = ("graphc, empty cache", "graphc, full cache", "onnxruntime", "openvino")
+    yield f"| network | {' | '.join(titles)} |"
     yield "|---" * 5 + "|"
     for name in names:
         if path_of(NETWORKS[name]) is None:
             continue
-        shape = NETWORKS[name].shapes[0]
         with tempfile.TemporaryDirectory() as folder:
-            found = [
-                {"failed": "not installed"}
-                if find_spec(runtime.split(",")[0]) is None
-                else child(
-                    "first", name, shape, threads, runtime.split(",")[0], GRAPHC_CACHE_DIR=folder
-                )
-                for runtime in runtimes
-            ]
+            found = [first_call(name, threads, title.split(",")[0], folder) for title in titles]
         cells = [f.get("failed") or f"{f['clock']:.2f} / {f['processors']:.2f}" for f in found]
         print(name, *cells, file=sys.stderr)
         yield f"| {name} | {' | '.join(cells)} |"
