@@ -38,10 +38,11 @@ Run = Callable[[], Any]  # the scores of the next token of each text
 
 
 def graphc(held: Any, bits: int, threads: int, tokens: Any, past: Any) -> Run:
+    """Weights are constants, as they are to the runtimes: products by them are packed once."""
     heads = past.shape[3]
 
-    def step(params: Any, cache: Any, tokens: Any) -> Any:
-        made, cache = gpt.scores(params, cache, tokens, np.int32(PAST), heads)
+    def step(cache: Any, tokens: Any) -> Any:
+        made, cache = gpt.scores(held, cache, tokens, np.int32(PAST), heads)
         return made[:, -1], cache
 
     precision = "bf16" if bits == 16 else "f32"
@@ -51,7 +52,7 @@ def graphc(held: Any, bits: int, threads: int, tokens: Any, past: Any) -> Run:
     kept = [cache]
 
     def once() -> Any:
-        made, kept[0] = run(held, kept[0], tokens)
+        made, kept[0] = run(kept[0], tokens)
         return made
 
     return once

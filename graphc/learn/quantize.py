@@ -21,7 +21,7 @@ from graphc.learn.trees import tree_map
 from graphc.ops.linalg.few_bits import LANES, WORD, packed, unpacked
 from graphc.ops.record.dims import rank_of, shape_of
 from graphc.ops.record.families import require
-from graphc.ops.record.value import Factor, Value, common_element, emit, functions
+from graphc.ops.record.value import Factor, Value, common_element, emit, functions, lift
 from graphc.refusing import refusing
 
 MANY_ROWS = 256  # a matrix that so many rows are multiplied with is widened first
@@ -85,9 +85,11 @@ class Quantized(Factor):
             )
         places = self._places(rows)
         block, lane = functions.floor_divide(places, LANES), functions.remainder(places, LANES)
+        parts = [self.words, self.scales]
+        if isinstance(places, Value):  # an array of a closure takes no traced index
+            parts = [lift(part, places.owner) for part in parts]
         lines, scales = (
-            functions.reshape(part[block, :, lane], (-1, shape_of(part)[1], 1))
-            for part in (self.words, self.scales)
+            functions.reshape(part[block, :, lane], (-1, shape_of(part)[1], 1)) for part in parts
         )
         made = unpacked(lines, scales, self.bits)[: self.width].T
         return functions.reshape(made, (*shape_of(places), self.width))

@@ -50,6 +50,8 @@ def test_rows_of_a_table(bits: int, group: int | None) -> None:
     ids = np.array([[0, 7], [199, -1]])
     dense = np.asarray(q.dense())
     assert close(gc.compile(lambda q, ids: q[ids])(q, ids), dense[ids])
+    assert close(gc.compile(lambda ids: q[ids])(ids), dense[ids])
+    assert close(gc.compile(lambda q: q[ids])(q), dense[ids])
     for rows in (ids, 3, [5, 6], slice(180, None, 3), dense[:, 0] > 0):
         assert close(q[rows], dense[rows])
     for row in (200, -201):

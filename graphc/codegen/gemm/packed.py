@@ -45,6 +45,8 @@ def packable(node: Node, config: Config) -> tuple[int, contract.Panels] | None:
     nbytes = tensor_type(source).nbytes
     if not root(node.inputs[position]).op.traits.constant or nbytes < tuned.packed_ahead_bytes:
         return None
+    if panels.rows == 1 and panels.together == 1:
+        return None  # the loops of a single row read no panels: their sums were wrong
     if (
         panels.rows < tuned.packed_ahead_rows
         and panels.together < 4  # bytes one by one would be widened one by one

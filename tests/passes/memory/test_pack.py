@@ -201,3 +201,16 @@ def test_kernels_of_constants_run_while_compiling() -> None:
     np.testing.assert_array_equal(known(x), gc.compile(loop)(x, w))
     with tuning.chosen({"passes.evaluated_bytes": 1 << 19}):
         assert outside(gc.compile(lambda x: loop(x, w))) == 1
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_one_row_times_a_constant_larger_than_the_second_level_cache(
+    dtype: str, order: Any
+) -> None:
+    rng = np.random.default_rng(0)
+    w = np.asarray(rng.standard_normal((160, 16_400)), dtype, order=order)
+    for rows in (1, 2):
+        x = rng.standard_normal((rows, 160)).astype(dtype)
+        made = gc.compile(lambda x: x @ w, threads=1)(x)
+        assert np.abs(made - x @ w).max() < 1e-3
