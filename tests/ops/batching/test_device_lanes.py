@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as some
 
 import graphc as gc
@@ -33,6 +33,7 @@ STEPS: dict[str, Any] = {
 }
 
 
+@settings(max_examples=8)
 @given(some.lists(some.sampled_from(sorted(STEPS)), min_size=1, max_size=4))
 def test_slices_on_devices_have_the_values_of_all_together(names: list[str]) -> None:
     def f(x: Any) -> Any:
