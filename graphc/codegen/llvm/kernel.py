@@ -349,7 +349,7 @@ class KernelWriter(Statements[str], LoopWriter):
         dissolved = statement.kind != "parallel" and dissolves(statement, bool(self.groups))
         plain = dissolved or self.groups or not self.in_vectors
         vectors = None if plain else self.facts(statement)
-        if self.sizes and vectors is None:
+        if self.sizes:
             self.compute_ahead(statement)
         self.forget(statement)  # later iterations see what earlier ones wrote
         if statement.kind == "parallel":
