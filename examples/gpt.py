@@ -296,8 +296,11 @@ def with_draft(exact, bits, draft, ahead, shape, prompt, options):
     """What the table says of a model whose tokens the same weights in fewer bits guess."""
     models = in_bits(exact, bits), in_bits(exact, draft)
     steps = writer(shape["heads"], "f32"), guesser(shape["heads"], ahead)
-    write_ahead(steps, models, shape, prompt, ahead + 2, *options[1:], ahead)  # compiles
-    text, seconds, calls = write_ahead(steps, models, shape, prompt, *options, ahead)
+    count, seed, temperature = options
+    write_ahead(steps, models, shape, prompt, ahead + 2, seed, temperature, ahead)  # compiles
+    text, seconds, calls = write_ahead(
+        steps, models, shape, prompt, count, seed, temperature, ahead
+    )
     token = seconds / (len(text) - 1)
     return {"token_ms": token * 1e3, "tokens_per_step": (len(text) - 1) / calls, "text": text}
 
