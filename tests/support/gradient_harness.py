@@ -17,12 +17,11 @@ from graphc.passes.normalise.gradient import gradient
 
 DIRECTIONS = 3
 FIVE_POINTS = ((-2, 1 / 12), (-1, -2 / 3), (1, 2 / 3), (2, -1 / 12))
-# Ops of the compiler's own, and those whose gradient is that of their region.
+# Ops of the compiler's own.
 OWN = {
-    "param", "const", "tuple", "item", "call", "fused", "blocked", "workspace", "pack", "unpack",
-    "barrier", "grad", "checkpoint", "custom_grad", "cond", "switch", "while", "scan",
-    "stack", "push", "pop", "read", "assign", "send", "recv", "print", "assert", "callback",
-    "summary", "vmap", "axis_sum", "axis_gather", "axis_slice",
+    "param", "const", "tuple", "item", "workspace", "pack", "unpack", "barrier", "stack", "push",
+    "pop", "read", "assign", "send", "recv", "print", "assert", "callback", "summary", "axis_sum",
+    "axis_gather", "axis_slice",
 }  # fmt: skip
 
 # Ops with a kink wherever two elements are equal.
@@ -35,9 +34,9 @@ PHASES, COMPLETED = {"eigh", "svd"}, {"complete", "full"}
 
 
 def differentiable_ops() -> Iterator[Op]:
-    """Every op that a gradient flows through."""
+    """Every op that a gradient flows through, but those whose gradient is that of a region."""
     for name, op in sorted(OPS.items()):
-        if op.differentiable and name not in OWN and not op.is_custom:
+        if op.differentiable and name not in OWN and not op.regions and not op.is_custom:
             yield op
 
 
