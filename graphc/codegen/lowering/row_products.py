@@ -37,6 +37,8 @@ def inner_axes(region: Graph) -> tuple[int, ...] | None:
     plain = form.element is tensor_type(form.node).dtype and form.element in (F32, F64)
     if reduces(region) or not plain or any(form.computed) or not isinstance(steps, int):
         return None
+    if not dims:  # a sum of all products has no rows
+        return None
     if any(read.source.op.traits.unpacks for read in form.reads):
         return None
     axes, work = len(dims), steps
