@@ -10,10 +10,8 @@ from __future__ import annotations
 
 import functools
 import inspect
-import os
-import sysconfig
+import sys
 from collections.abc import Callable, MutableMapping
-from types import TracebackType
 from typing import Any, ParamSpec, TypeVar
 
 from graphc.errors import GraphError
@@ -22,9 +20,12 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 _KINDS = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, OSError)
-_OURS = os.path.dirname(__file__) + os.sep
-_LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")})
-_CLASSES: dict[tuple[type, type], type] = {}
+# Packages that graphc calls itself.  Others, installed ones too, run because the user has given
+# something of theirs.
+_OURS = {"graphc", "numpy", "ml_dtypes", "llvmlite", "numba", "lark"}
+_OURS |= {"PIL", "h5py", "jax", "keras", "onnx", "pyarrow", "safetensors", "torch"}
+_UNTOLD = (UnicodeDecodeError, UnicodeEncodeError, UnicodeTranslateError)  # hold text that failed
+_CLASSES: dict[type, type[GraphError]] = {}
 
 
 def refusing(function: Callable[P, R], name: str = "") -> Callable[P, R]:
@@ -38,7 +39,7 @@ def refusing(function: Callable[P, R], name: str = "") -> Callable[P, R]:
         except GraphError:
             raise
         except _KINDS as error:
-            if _is_users(error.__traceback__):
+            if _is_users(error):
                 raise
             raise _refusal(title, function, error) from None
 
@@ -54,32 +55,49 @@ def refuse_all(names: list[str], namespace: MutableMapping[str, Any]) -> None:
             made.__module__, made.__qualname__ = namespace["__name__"], name
 
 
-def _is_users(trace: TracebackType | None) -> bool:
-    """Whether code of neither graphc nor a library was running, called from here."""
-    trace = trace.tb_next if trace is not None else None
+def _is_users(error: Exception) -> bool:
+    """Whether it has a class of the user's, or code of the user's was running, called from here."""
+    modules = [type(error).__module__]
+    trace = error.__traceback__.tb_next if error.__traceback__ is not None else None
     while trace is not None:
-        file = trace.tb_frame.f_code.co_filename
-        if not file.startswith((_OURS, *_LIBRARIES, "<frozen")):
-            return True
+        modules.append(trace.tb_frame.f_globals.get("__name__", ""))
         trace = trace.tb_next
-    return False
+    packages = {name.partition(".")[0] for name in modules}
+    return not packages <= _OURS | sys.stdlib_module_names
 
 
 def _refusal(title: str, function: Callable[..., Any], error: Exception) -> GraphError:
     shape = inspect.signature(function)
     plain = [p.replace(annotation=p.empty) for p in shape.parameters.values() if p.name != "self"]
     taken = str(shape.replace(parameters=plain, return_annotation=shape.empty))
-    return _both(type(error))(f"{title}: {error}", hint=f"it takes {title}{taken}")
+    base = next(
+        kind
+        for kind in type(error).__mro__
+        if kind.__module__ == "builtins" and kind not in _UNTOLD
+    )
+    known = {"message": f"{title}: {error}", "hint": f"it takes {title}{taken}"}
+    return _both(base, known | _of_file(error))
 
 
-def _both(raised: type[Exception]) -> type[GraphError]:
-    """The class of errors that are GraphErrors and what Python raised."""
-    base = next(kind for kind in raised.__mro__ if kind.__module__ == "builtins")
-    key = GraphError, base
-    if key not in _CLASSES:
+def _both(base: type[Exception], known: dict[str, Any]) -> GraphError:
+    """A GraphError that is also what Python raised, and knows what that knew."""
+    if base not in _CLASSES:
+        names = {"__module__": GraphError.__module__, "__reduce__": _pickled}
         try:
-            made = type("GraphError", key, {"__module__": GraphError.__module__})
+            _CLASSES[base] = type("GraphError", (GraphError, base), names)
         except TypeError:  # of another layout in memory
-            made = GraphError
-        _CLASSES[key] = made
-    return _CLASSES[key]
+            _CLASSES[base] = GraphError
+    made = _CLASSES[base](known["message"])
+    for name, value in known.items():
+        setattr(made, name, value)
+    return made
+
+
+def _of_file(error: Exception) -> dict[str, Any]:
+    """What an OSError knows."""
+    names = ("errno", "strerror", "filename", "filename2") if isinstance(error, OSError) else ()
+    return {name: getattr(error, name) for name in names}
+
+
+def _pickled(error: GraphError) -> tuple[Any, ...]:
+    return _both, (type(error).__mro__[2], vars(error) | _of_file(error))

@@ -109,7 +109,8 @@ class Quantized(Factor):
         if given != depth:
             raise GraphError(f"x @ {self!r} takes x[..., {depth}], got {list(shape_of(x))}")
         count = prod(d if isinstance(d, int) else 1 for d in lead)
-        if count >= MANY_ROWS or not self.turned or common_element(x)[0] is not F32:
+        dense = count >= MANY_ROWS or not self.turned or not columns
+        if dense or common_element(x)[0] is not F32:
             return x @ self.dense()
         flat = functions.reshape(x, (-1, depth)) if depth else functions.zeros((count, 0), F32)
         spare = shape_of(self.words)[1] * (WORD // self.bits) - depth
@@ -164,6 +165,7 @@ def quantize(
     return tree_map(convert, tree)
 
 
+@refusing
 def fake_quantize(
     x: Any,
     bits: int = 8,
@@ -199,8 +201,9 @@ def fake_quantize(
 
 def _in_limits(x: Any, bits: int, limits: tuple[float, float]) -> Any:
     low, high = limits
-    if bits != 8 or not (np.isfinite(limits).all() and low < high):
-        raise GraphError(f"limits are two finite numbers for 8 bits, got {limits} for {bits}")
+    width, known = max(high, 0.0) - min(low, 0.0), np.finfo(np.float32)
+    if bits != 8 or not (low < high and 255 * float(known.tiny) <= width <= float(known.max)):
+        raise GraphError(f"limits are two numbers of f32 for 8 bits, got {limits} for {bits}")
     kind = affine((float(low), float(high)))
     first, last = (kind.scale * np.float32(end - kind.zero) for end in (0, 255))
     inside = functions.clip(functions.astype(x, "f32"), first, last)

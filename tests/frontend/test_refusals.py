@@ -3,6 +3,10 @@ which is also what Python says; what a function of the user's raises stays what 
 
 from __future__ import annotations
 
+import copy
+import errno
+import pickle
+import sysconfig
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -14,6 +18,7 @@ import pytest
 import graphc as gc
 from graphc import linalg, nn, random, sparse, summary
 from graphc.errors import GraphError
+from graphc.refusing import refusing
 
 X = np.arange(12.0, dtype="f4").reshape(3, 4)
 Y, P, L = np.ones((3, 4), "f4"), np.full((3, 4), 0.3, "f4"), np.array([0, 1, 2])
@@ -120,7 +125,8 @@ CASES = [
     given(gc.fori, start=0, stop=3, body=lambda i, c: c, init=0.0),
     given(gc.while_loop, test=lambda c: False, body=lambda c: c, init=0.0),
     given(gc.map, body=lambda r: r, xs=X),
-    given(gc.quantize, tree={"w": Y}, axis=0, least=1),
+    given(gc.quantize, tree={"w": Y}, axis=0, least=1, bits=8, group=None),
+    given(gc.fake_quantize, x=Y, bits=8, axis=0, group=None, limits=None),
     given(gc.custom_op, name="refused_op"),
     given(gc.EarlyStopping, monitor="val_loss", patience=0, min_delta=0.0),
     given(gc.CSVLogger, path="a.csv"),
@@ -174,3 +180,25 @@ def test_what_functions_of_the_user_raise_stays_what_it_is() -> None:
         with pytest.raises(ValueError, match=r"^mine$") as caught:
             call()
         assert type(caught.value) is ValueError
+
+
+def test_installed_packages_of_the_user_are_the_users() -> None:
+    file = sysconfig.get_path("purelib") + "/my_models.py"
+    names: dict[str, Any] = {"__name__": "my_models"}
+    exec(compile("def bad(*_): raise ValueError('mine')", file, "exec"), names)
+    with pytest.raises(ValueError, match=r"^mine$") as caught:
+        gc.fori(0, 3, names["bad"], 0.0)
+    assert type(caught.value) is ValueError
+
+
+@pytest.mark.parametrize("again", [lambda e: e, lambda e: pickle.loads(pickle.dumps(e)), copy.copy])
+def test_a_refusal_knows_what_the_error_knew(again: Callable[[Any], Any]) -> None:
+    with pytest.raises(GraphError) as caught:
+        refusing(open, "open_file")("/no/such/file")
+    error = again(caught.value)
+    assert isinstance(error, GraphError) and isinstance(error, FileNotFoundError)
+    assert (error.errno, error.filename) == (errno.ENOENT, "/no/such/file")
+    assert str(error) == str(caught.value) and "it takes open_file(" in str(error)
+    with pytest.raises(GraphError, match="invalid start byte") as untold:
+        refusing(bytes.decode, "text")(b"\xff")
+    assert isinstance(again(untold.value), UnicodeError)

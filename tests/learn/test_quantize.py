@@ -111,7 +111,12 @@ def test_odd_matrices() -> None:
         gc.quantize(normal(128, 128), bits=4, group=12)
     huge = gc.quantize(np.full((128, 128), 3e38, "f4"))
     assert np.isfinite(np.asarray(huge.dense())).all()
-    assert gc.quantize(np.empty((0, 9), "f4"), least=0).shape == (0, 9)
+    for shape, axis in (((0, 9), 0), ((9, 0), 0), ((0, 9), 1), ((9, 0), 1), ((0, 0), 0)):
+        q = gc.quantize(np.empty(shape, "f4"), axis, least=0)
+        assert q.shape == shape
+        for n, held in zip(shape, (q, q.T)):
+            product = gc.compile(lambda x, q: x @ q)(np.ones((3, n), "f4"), held)
+            assert np.array_equal(product, np.zeros((3, held.shape[1]), "f4"))
     with np.errstate(divide="raise", invalid="raise"):
         tiny = gc.quantize(np.full((1, 2), 1e-45, "f4"), least=0)
     assert np.asarray(tiny.dense()).max() <= 1e-45
@@ -200,6 +205,14 @@ def test_numbers_beyond_the_limits_become_their_ends_without_gradient() -> None:
             gc.fake_quantize(x, bits, limits=limits)
     with pytest.raises(GraphError, match="limits="):
         gc.fake_quantize(x)
+
+
+@pytest.mark.parametrize(
+    "limits", [(1, 0), (0, 0), (0, 1e300), (0, 1e-40), (0, np.nan), (0,), 3, "ab"]
+)
+def test_limits_that_are_none_are_refused(limits: Any) -> None:
+    with pytest.raises(GraphError):
+        gc.fake_quantize(normal(2, 2), limits=limits)
 
 
 def test_training_with_rounded_weights_ends_with_better_ones() -> None:
