@@ -203,7 +203,9 @@ def _in_limits(x: Any, bits: int, limits: tuple[float, float]) -> Any:
     low, high = limits
     width, known = max(high, 0.0) - min(low, 0.0), np.finfo(np.float32)
     if bits != 8 or not (low < high and 255 * float(known.tiny) <= width <= float(known.max)):
-        raise GraphError(f"limits are two numbers of f32 for 8 bits, got {limits} for {bits}")
+        raise GraphError(
+            f"limits are two finite numbers of f32 for 8 bits, got {limits} for {bits}"
+        )
     kind = affine((float(low), float(high)))
     first, last = (kind.scale * np.float32(end - kind.zero) for end in (0, 255))
     inside = functions.clip(functions.astype(x, "f32"), first, last)
