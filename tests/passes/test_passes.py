@@ -377,6 +377,15 @@ def test_a_reader_of_a_value_and_of_a_view_of_it_stays_outside_its_group() -> No
     np.testing.assert_array_equal(interpret(final, [x])[0][1], x @ x.T)
 
 
+@pytest.mark.parametrize("opt", [0, 1, 2])
+def test_a_complex_infinity_times_one_is_what_the_product_makes_of_it(opt: int) -> None:
+    x = np.array([1 + 1j, complex(1, np.inf), complex(np.nan, 2)])
+    with np.errstate(invalid="ignore"):
+        times, over = gc.compile(lambda x: (x * 1, x / np.complex128(1)), opt=opt)(x)
+        np.testing.assert_array_equal(times, x * np.complex128(1))
+        np.testing.assert_array_equal(over, x / np.complex128(1))
+
+
 def test_complex_constants_do_not_stop_simplification() -> None:
     z = np.array([1 + 2j, -3 - 0.5j])
     for operation in (lambda z: z - (0 + 0j), lambda z: z / (1 + 0j), lambda z: z * 0j):

@@ -103,7 +103,7 @@ def scalar_of(node: Node) -> Any:
 
 
 def unit_operand(node: Node, r: Rewriter) -> Node | None:
-    """x*1, x/1, x-0, and x+0 for integers."""
+    """x*1, x/1, x-0, and x+0 for integers. A complex x*1 is no x where x is infinite."""
     x, y = node.inputs
     if node.op.name in ("mul", "add") and scalar_of(x) is not None:
         x, y = y, x
@@ -113,12 +113,10 @@ def unit_operand(node: Node, r: Rewriter) -> Node | None:
     is_integer = isinstance(number, np.integer)
     parts = np.array([number], np.complex128).view(np.float64)
     plus_zero = number == 0 and not np.signbit(parts).any()
-    unit = {
-        "mul": number == 1,
-        "div": number == 1,
-        "sub": plus_zero,
-        "add": is_integer and number == 0,
-    }[node.op.name]
+    is_one = number == 1 and not isinstance(number, np.complexfloating)
+    unit = {"mul": is_one, "div": is_one, "sub": plus_zero, "add": is_integer and number == 0}[
+        node.op.name
+    ]
     return x if unit else None
 
 
