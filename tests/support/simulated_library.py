@@ -22,7 +22,7 @@ from graphc.ops.linalg.factor_cuda import SINGULAR
 from graphc.ops.linalg.factor_launches import cholesky_code, lu_code, solve_code
 from graphc.ops.linalg.solve_cuda import OUT_OF_RANGE
 from graphc.ops.record.launches import Machine
-from graphc.ops.reduce.scan_launches import cumulative_code, nonzero_code
+from graphc.ops.reduce.scan_launches import cumulative_code, nonzero_code, occurrences_code
 from graphc.ops.sort.sort_launches import argsort_code, sort_code, topk_code
 
 assert SIMULATED
@@ -113,6 +113,12 @@ def test_topk() -> None:
         check(lambda n: topk_code(n, True, SMALL), "topk_keys", (x,), k=wanted)
     node = node_of(OPS["topk_keys"], (keys("u8", (1, 19), False),), {"k": 9})
     assert len(topk_code(node, True, SMALL).calls) > 3  # it sorts all, then takes the head
+
+
+def test_occurrences() -> None:
+    for size, drop in ((5, False), (3, True), (0, True)):
+        x = RANDOM.integers(-2 if drop else 0, 5, 33).astype(np.int32)
+        check(lambda n: occurrences_code(n, True, SMALL), "occurrences", (x,), size=size, drop=drop)
 
 
 def test_nonzero() -> None:

@@ -15,8 +15,17 @@ from graphc.ops.index.scatter import scatter_rows
 from graphc.ops.record.arguments import ArrayLike, Axes, DTypeLike, Tensor
 from graphc.ops.record.dims import rank_of, shape_of, size_of
 from graphc.ops.record.families import INTEGERS, as_dtype, normalise_axis, require
-from graphc.ops.record.value import Value, as_value, common_element, counting, functions, public
+from graphc.ops.record.value import (
+    Value,
+    as_value,
+    common_element,
+    counting,
+    emit,
+    functions,
+    public,
+)
 from graphc.ops.reduce.bins import bins_by_rule
+from graphc.ops.reduce.occurrences import occurrences_op
 from graphc.ops.reduce.reduce import reduce_axes
 from graphc.ops.shape.creation import iota
 from graphc.ops.shape.manipulation import expand_dims
@@ -52,11 +61,12 @@ def bincount(
     if weights is not None:
         require(not common_element(weights)[0].is_complex, "weights of counts are real numbers")
     x = as_value(x)
-    kind = I64 if weights is None else F64
-    amounts = np.ones((), np.int64) if weights is None else functions.astype(weights, F64)
+    if weights is None:
+        return emit(occurrences_op, x, size=length, drop=drop)
     legal = functions.where(x < 0, length, x) if common_element(x)[0].kind == "i" else x
-    amounts = broadcast_to(reshape(amounts, -1), (size_of(shape_of(x)),))
-    zeros = functions.zeros((length,), kind)
+    amounts = reshape(functions.astype(weights, F64), -1)
+    amounts = broadcast_to(amounts, (size_of(shape_of(x)),))
+    zeros = functions.zeros((length,), F64)
     return scatter_rows(zeros, reshape(legal, -1), amounts, "add", drop=drop)
 
 

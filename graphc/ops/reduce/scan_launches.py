@@ -1,5 +1,5 @@
-"""Launches that find true elements and that make running totals, see `scan_cuda.py` and
-`cumulative_cuda.py`.
+"""Launches that find true elements, that count and that make running totals, see `scan_cuda.py`,
+`counting_cuda.py` and `cumulative_cuda.py`.
 """
 
 from __future__ import annotations
@@ -28,6 +28,14 @@ def nonzero_code(node: Applied, strict: bool, machine: Machine) -> CudaCode:
         CudaCall(write, tiles, threads, (extent, size)),
     )
     return CudaCode(calls, ((I64, tiles),))
+
+
+def occurrences_code(node: Applied, strict: bool, machine: Machine) -> CudaCode:
+    """Device code of occurrences."""
+    size, count, code = node.type.dims[0], node.inputs[0].type.size, "reduce.counting_cuda"
+    clear = over(machine, kernel(code, "clear_counters"), size, (size,))
+    sizes = size, count, int(node.attrs["drop"])
+    return CudaCode((clear, over(machine, kernel(code, "add_occurrences"), count, sizes)))
 
 
 # ------------------------------------------------------------------------------------ running

@@ -38,6 +38,7 @@ N = RNG.integers(-9, 9, (3, 5)).astype(np.int32)
         "topk_keys",
         "searchsorted",
         "nonzero",
+        "occurrences",
     ],
 )
 def test_samples(name: str) -> None:

@@ -8,6 +8,7 @@ from graphc.formats.stablehlo.writer import Value, Writer, in_other_ops, rule, t
 from graphc.ir.graph import Node
 from graphc.ir.types import BOOL, I64, Type, tensor
 from graphc.ops.record.value import functions as f
+from graphc.ops.reduce.occurrences import by_scatter
 
 
 def _sorted(w: Writer, *rows: Value) -> Any:
@@ -73,3 +74,6 @@ def nonzero(mask: Any, size: int) -> Any:
     order = f.sort(f.where(flat, f.arange(extent), extent))
     padded = f.pad(order, [(0, size)])[:size]
     return f.where(f.arange(size) < count, padded, 0), count
+
+
+in_other_ops("occurrences")(by_scatter)

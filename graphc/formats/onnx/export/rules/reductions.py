@@ -12,6 +12,7 @@ from graphc.formats.onnx.export.writer import Refused, Writer, rule, static, tra
 from graphc.ir.graph import Node
 from graphc.ir.types import I64, tensor
 from graphc.ops.record.value import functions as f
+from graphc.ops.reduce.occurrences import by_scatter
 
 _REDUCTIONS = {
     "sum": "ReduceSum",
@@ -147,6 +148,9 @@ def nonzero(w: Writer, node: Node, mask: str) -> Any:
     padded = w.op("Pad", found, w.integers([0, size]), w.number(0, I64))
     places = w.op("Slice", padded, w.integers([0]), w.integers([size]))
     return places, w.op("Squeeze", w.op("Shape", found))
+
+
+traced("occurrences")(by_scatter)
 
 
 # ------------------------------------------------------------------------------------ products
