@@ -152,9 +152,13 @@ def random_weights(shape, rng):
 
 def stored_weights(path, shape):
     """Those of a file with the names that GPT-2's have in PyTorch."""
+    from safetensors import SafetensorError
     from safetensors.numpy import load_file
 
-    tensors = {name.removeprefix("transformer."): x for name, x in load_file(path).items()}
+    try:
+        tensors = {name.removeprefix("transformer."): x for name, x in load_file(path).items()}
+    except SafetensorError as error:
+        raise click.ClickException(f"{path} is no safetensors file: {error}") from error
 
     def linear(name):
         return {"w": tensors[f"{name}.weight"], "b": tensors[f"{name}.bias"]}
@@ -292,6 +296,11 @@ def measured(exact, bits, shape, prompt, options):
     }
 
 
+def guessed_for(draft):
+    """The bits of the models that a draft of so many bits guesses for."""
+    return [bits for bits in (32, 8) if bits > int(draft)]
+
+
 def with_draft(exact, bits, draft, ahead, shape, prompt, options):
     """What the table says of a model whose tokens the same weights in fewer bits guess."""
     models = in_bits(exact, bits), in_bits(exact, draft)
@@ -327,7 +336,9 @@ def prompt_of(text, shape, count, batch):
         tokens = [int(word) % shape["words"] for word in text.split()]
     except ValueError as error:
         raise click.BadParameter("a prompt is numbers of tokens", param_hint="--prompt") from error
-    if not 1 <= len(tokens) <= shape["length"] - count:
+    if not tokens:
+        raise click.BadParameter("a prompt has one token at least", param_hint="--prompt")
+    if len(tokens) > shape["length"] - count:
         raise click.ClickException(f"prompt and text must fit into {shape['length']} tokens")
     return np.array([tokens] * batch, np.int32)
 
@@ -341,14 +352,16 @@ def prompt_of(text, shape, count, batch):
 @click.option("--prompt", default="464 3290 318 257", help="Numbers of tokens (modulo all words).")
 @click.option("--weights", type=FILE, help="GPT-2's as safetensors; random ones otherwise.")
 @click.option("--temperature", type=click.FloatRange(1e-3), default=0.8)
-@click.option("--seed", type=int, default=0)
+@click.option("--seed", type=click.IntRange(0, 2**63 - 1), default=0)
 @click.option("--quick", is_flag=True, help="A small model.")
 @click.option("--json", "as_json", is_flag=True)
 def main(bits, count, batch, draft, ahead, prompt, weights, temperature, seed, quick, as_json):
     shape = QUICK if quick else FULL
     if draft and batch > 1:
         raise click.ClickException("a draft guesses for one text: leave out --batch")
-    tokens = prompt_of(prompt, shape, count + ahead, batch)
+    if draft and bits != "all" and int(bits) not in guessed_for(draft):
+        raise click.ClickException("a draft guesses for 32 bits, and one of 4 bits for 8, too")
+    tokens = prompt_of(prompt, shape, count + (ahead if draft else 0), batch)
     rng = np.random.default_rng(seed)
     try:
         exact = stored_weights(weights, shape) if weights else random_weights(shape, rng)
@@ -357,7 +370,7 @@ def main(bits, count, batch, draft, ahead, prompt, weights, temperature, seed, q
     rows, options = [], (count, seed, temperature)
     for each in (32, 16, 8, 4) if bits == "all" else (int(bits),):
         rows.append(measured(exact, each, shape, tokens, options))
-        if draft and each in (32, 8) and each > int(draft):
+        if draft and each in guessed_for(draft):
             rows[-1]["draft"] = with_draft(exact, each, int(draft), ahead, shape, tokens, options)
     if as_json:
         click.echo(json.dumps(rows))

@@ -320,7 +320,11 @@ def test_a_wrong_prompt_or_file_of_gpt_is_an_error_in_words(
     save_file({"w": np.zeros(3, np.float32)}, path)
     for options, told in (
         (["--prompt", "a cat"], "numbers of tokens"),
+        (["--prompt", " "], "one token at least"),
         (["--weights", str(path)], "has no array"),
+        (["--weights", __file__], "no safetensors file"),
+        (["--seed", "-1"], "not in the range"),
+        (["--draft", "8", "--bits", "4"], "guesses for 32 bits"),
     ):
         made = CliRunner().invoke(main, ["--quick", *options])
         assert made.exit_code and told in made.output, made.output

@@ -86,7 +86,7 @@ def _right_half(x: Expr, order: int) -> Any:
 def _polygamma(x: Expr, *, order: int) -> Any:
     """Left of 0 by reflection: (-1)**n polygamma(n, 1 - x) - pi d^n/dx^n cot(pi x)."""
     left = x < 0
-    mirrored = where(left, 1 - x, x)
+    mirrored = where(left, 1 - x, abs(x))  # -0 is 0, where XLA adds no 0 either
     right = _right_half(mirrored, order)
     angle = (x - rint(x)) * math.pi
     cotangent = vecmath.cos(angle) / vecmath.sin(angle)

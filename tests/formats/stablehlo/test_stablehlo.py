@@ -129,3 +129,10 @@ def test_what_is_refused(tmp_path: Path) -> None:
 def test_names_are_quoted(tmp_path: Path) -> None:
     graph = gc.compile(lambda x: {'a"b\\é\n': x * 2}).graph(gc.spec((), "f64"))
     same(graph, text_of_graph(graph), [np.float64(3)])
+
+
+@pytest.mark.parametrize("order", [2, 4])
+def test_a_pole_is_right_where_xla_adds_no_zero(order: int) -> None:
+    x = np.array([-0.0, 0.0, 0.5])
+    graph = gc.compile(lambda x: gc.polygamma(order, x)).graph(x)
+    same(graph, text_of_graph(graph), [x])
