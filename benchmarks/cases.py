@@ -135,7 +135,7 @@ def gemm(a, b):
     return a @ b
 
 
-def erf(x):
+def erf(x: Any) -> Any:
     """Abramowitz and Stegun 7.1.26: NumPy has no erf. Absolute error below 2e-7 in float32."""
     t = 1 / (1 + 0.3275911 * np.abs(x))
     poly = 1.061405429 * t - 1.453152027

@@ -691,13 +691,21 @@ def dsplit(x: ArrayLike, indices_or_sections: ArrayLike) -> NDArray[Any]:
 def dstack(arrays: Sequence[ArrayLike]) -> NDArray[Any]:
     """Arrays joined along axis 2."""
 
-def dynamic_slice(x: ArrayLike, starts: ArrayLike, sizes: int | Sequence[int]) -> NDArray[Any]:
+def dynamic_slice(
+    x: ArrayLike,
+    starts: ArrayLike | Sequence[ArrayLike],
+    sizes: int | Sequence[int],
+) -> NDArray[Any]:
     """x[s0:s0+n0, ...] with traced starts (a vector or a sequence of scalars) and fixed sizes.
 
     A block that sticks out is moved inside x.
     """
 
-def dynamic_update_slice(x: ArrayLike, updates: ArrayLike, starts: ArrayLike) -> NDArray[Any]:
+def dynamic_update_slice(
+    x: ArrayLike,
+    updates: ArrayLike,
+    starts: ArrayLike | Sequence[ArrayLike],
+) -> NDArray[Any]:
     """x with the block at traced starts replaced; a block that sticks out is moved inside x."""
 
 def ediff1d(

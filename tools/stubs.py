@@ -43,7 +43,8 @@ TYPES = {
     "arrays": "Sequence[ArrayLike]", "keys": "ArrayLike | Sequence[ArrayLike]",
     "conditions": "Sequence[ArrayLike]", "choices": "Sequence[ArrayLike]",
     "axes": _SIZES, "axis": f"{_SIZES} | None", "shape": _SIZES, "new_shape": _SIZES,
-    "window_shape": _SIZES, "dims": _SIZES, "sizes": _SIZES, "starts": "ArrayLike",
+    "window_shape": _SIZES, "dims": _SIZES, "sizes": _SIZES,
+    "starts": "ArrayLike | Sequence[ArrayLike]",
     "stride": f"{_SIZES} | None", "padding": f"{_SIZES} | str | Sequence[tuple[int, int]]",
     "output_padding": _SIZES, "dilation": _SIZES, "window": _SIZES,
     "dtype": "DTypeLike | None", "out": f"{ARRAY} | None", "copy": _FLAG, "stable": _FLAG,
@@ -194,7 +195,7 @@ def of_layers() -> str:
     """`gc.nn`: its classes by import, the functions of graphc that it also lists."""
     homes = {}
     for name in nn.__all__:
-        made = getattr(nn, name)
+        made = inspect.unwrap(getattr(nn, name))
         home = getattr(made, "__module__", "graphc.learn.nn")
         homes[name] = "graphc" if PUBLIC.get(name) is made else home
     return f'"""{nn.__doc__}"""\n\n{imported(homes)}\n{exported(nn.__all__)}'

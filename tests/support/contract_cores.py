@@ -185,8 +185,8 @@ class Problem:
     def contraction(self) -> Contraction:
         """The normal form."""
         batch, m, n, k = (tuple(self.dims[g]) for g in "bmnk")
-        offsets = [self.layout[name].offset for name in "abc"]
-        return Contraction(self.dtype, batch, m, n, k, *offsets)
+        a, b, c = (self.layout[name].offset for name in "abc")
+        return Contraction(self.dtype, batch, m, n, k, a, b, c)
 
     def view(self, name: str, used: str) -> np.ndarray:
         """An operand as an array over the dims it uses."""

@@ -46,9 +46,9 @@ def region_of(function: Function, specs: Sequence[Spec]) -> Graph:
 def drawn(kind: Type, random: np.random.Generator) -> np.ndarray:
     if kind.dtype.is_integer:
         info = np.iinfo(kind.dtype.numpy)
-        made = random.integers(info.min, info.max, kind.shape, kind.dtype.numpy, endpoint=True)
+        made = random.integers(info.min, info.max, kind.dims, kind.dtype.numpy, endpoint=True)
     else:
-        made = random.standard_normal(kind.shape).astype(kind.dtype.numpy)
+        made = random.standard_normal(kind.dims).astype(kind.dtype.numpy)
     return np.asarray(made)
 
 
@@ -83,7 +83,7 @@ def check(
     expected = interpret(region, operands, wide=True)
     magnitudes = interpret(region, [np.abs(o) if o.dtype.kind != "u" else o for o in operands])
     kinds = [r.type for r in region.results if isinstance(r.type, Type)]
-    results = [np.full(kind.shape, 7, kind.dtype.numpy) for kind in kinds]
+    results = [np.full(kind.dims, 7, kind.dtype.numpy) for kind in kinds]
     if overwritten is not None:
         results[0] = operands[overwritten]
     made = Contract(region, form_of(region), SIMULATED).launches(tile, splits)

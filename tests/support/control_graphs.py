@@ -63,7 +63,8 @@ class Code:
         found = [v for v in self.values if v.type is kind]
         if not found or self.number(0, 5) == 0:
             return self.const(kind, self.number(-2, 2))
-        return self.choose((*found, *found[-2:]))
+        chosen: Node = self.choose((*found, *found[-2:]))
+        return chosen
 
     def floats(self) -> Type:
         return self.choose(KINDS)  # type: ignore[no-any-return]

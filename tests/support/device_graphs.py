@@ -34,7 +34,9 @@ def config(devices: int = 2, **options: Any) -> Config:
 def simplified(graph: Graph) -> Graph:
     """The graph as it is when it gets its places."""
     records = run(graph, config(len(CPUS)))
-    return next(record.value for record in records if record.name == "cluster")
+    made = next(record.value for record in records if record.name == "cluster")
+    assert isinstance(made, Graph)
+    return made
 
 
 def traced(function: Callable[..., Any], *arguments: Any) -> Graph:
@@ -94,7 +96,7 @@ def checked(program: Program) -> None:
     channels_paired(program)
     no_deadlock(program)
     text = show(program)
-    tensors = {}
+    tensors: dict[str, Any] = {}
     assert show(parse(text, tensors)) == text
 
 

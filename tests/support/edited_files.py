@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 from graphc.errors import GraphError
 from graphc.runtime.files.gcx import digest
 
+Document = dict[str, Any]
 
-def edited(path, change, signed=True) -> None:
+
+def edited(path: Path, change: Callable[[Document, Document], object], signed: bool = True) -> None:
     """Change a file's header and its metadata, and if that can be, sign what it has then."""
     data = path.read_bytes()
     length = int.from_bytes(data[:8], "little")

@@ -127,9 +127,9 @@ def special(dtype: DType) -> np.ndarray:
         edge = [info.min, info.min + 1, info.max, info.max - 1, 0, 1, 2, 3, 5, 7, 31, 63, 100]
         edge += [-1, -2, -7, -100] if dtype.kind == "i" else [8, 200]
         return np.array(edge, dtype.numpy)
-    edge = [0.0, -0.0, 1.0, -1.0, 0.5, 1.5, 2.5, -2.5, 0.49999997, 3.7, -3.7, 1e-40, -1e-45, 1e-8]
-    edge += [np.nan, np.inf, -np.inf, 127.5, 128.0, -128.5, 255.5, 256.0, -0.9, 32767.6, 65504.0]
-    edge += [
+    real = [0.0, -0.0, 1.0, -1.0, 0.5, 1.5, 2.5, -2.5, 0.49999997, 3.7, -3.7, 1e-40, -1e-45, 1e-8]
+    real += [np.nan, np.inf, -np.inf, 127.5, 128.0, -128.5, 255.5, 256.0, -0.9, 32767.6, 65504.0]
+    real += [
         65519.99,
         65520.0,
         6e-8,
@@ -139,7 +139,7 @@ def special(dtype: DType) -> np.ndarray:
         -2147483648.0,
         4294967040,
     ]
-    edge += [
+    real += [
         4294967296.0,
         9.2e18,
         9223372036854775808.0,
@@ -150,10 +150,10 @@ def special(dtype: DType) -> np.ndarray:
         3.4e38,
     ]
     if dtype is F64:
-        edge += [1e300, -1e300, 1 + 2**-8 + 2**-40, 1 + 2**-11 + 2**-50, 1 + 3 * 2**-8 - 2**-40]
-        edge += [2049.0000001, 2147483647.5, -2147483648.9, 65519.999999, 2**-25 * (1 + 2**-30)]
+        real += [1e300, -1e300, 1 + 2**-8 + 2**-40, 1 + 2**-11 + 2**-50, 1 + 3 * 2**-8 - 2**-40]
+        real += [2049.0000001, 2147483647.5, -2147483648.9, 65519.999999, 2**-25 * (1 + 2**-30)]
     with np.errstate(over="ignore"):
-        return np.array(edge, np.float64).astype(dtype.numpy)
+        return np.array(real, np.float64).astype(dtype.numpy)
 
 
 def pairs(dtype: DType) -> tuple[np.ndarray, np.ndarray]:

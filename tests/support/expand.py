@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from typing import Any
+
 import numpy as np
 
 from graphc.ir.graph import Builder, Graph
-from graphc.ir.op import OPS, Composite
+from graphc.ir.op import OPS, Attrs, Composite, Op
 from graphc.ops.record.value import Trace, literal_type, tracing
 from graphc.ops.reference.interpreter import interpret
 
 
-def traced(function, arrays):
+def traced(function: Callable[..., Any], arrays: Sequence[Any]) -> Graph:
     """The graph of `function` over Values of the arrays' types."""
     builder = Builder()
     params = []
@@ -26,14 +29,14 @@ def traced(function, arrays):
     return Graph("f", tuple(params), builder.nodes, nodes, next_id=builder.next_id)
 
 
-def expanded(graph):
+def expanded(graph: Graph) -> Graph:
     """The graph with every composite node replaced by its expansion, innermost last."""
     while any(isinstance(n.op.lower, Composite) for n in graph.nodes):
         graph = _expand_once(graph)
     return graph
 
 
-def _expand_once(graph):
+def _expand_once(graph: Graph) -> Graph:
     builder = Builder(graph.next_id)
     trace = Trace(builder)
     mapped = {p.id: p for p in graph.params}
@@ -52,7 +55,9 @@ def _expand_once(graph):
     return Graph("f", graph.params, builder.nodes, results, next_id=builder.next_id)
 
 
-def run_composite(op, arrays, attrs):
+def run_composite(op: Op, arrays: Sequence[Any], attrs: Attrs) -> list[Any]:
     """The values of one composite op through its expansion, as a list."""
-    graph = traced(lambda *values: op.lower.expand(*values, **attrs.values_dict), arrays)
+    lower = op.lower
+    assert isinstance(lower, Composite)
+    graph = traced(lambda *values: lower.expand(*values, **attrs.values_dict), arrays)
     return interpret(expanded(graph), [np.asarray(a) for a in arrays])

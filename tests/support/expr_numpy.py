@@ -4,7 +4,9 @@ to compare an op's expression with its reference without generating code."""
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 
@@ -25,16 +27,17 @@ class Operands(Scalars):
 
     def operand(self, array: np.ndarray, element: DType, stored: bool = False) -> Expr | Pair:
         if element.is_complex:
-            return Pair(
-                self.operand(array.real, element.real), self.operand(array.imag, element.real)
-            )
+            return Pair(*(self.real(a, element.real) for a in (array.real, array.imag)))
+        return self.real(array, element, stored)
+
+    def real(self, array: np.ndarray, element: DType, stored: bool = False) -> Expr:
         element = element if stored else element.compute
         made = self.make("load", element, (), len(self.values))
         self.values[made] = np.asarray(array).astype(element.numpy)
         return made
 
 
-CALLS = {
+CALLS: dict[str, Callable[..., Any]] = {
     **{name: getattr(np, name) for name in (
         "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "sinh",
         "cosh", "tanh", "cbrt")},
@@ -56,7 +59,7 @@ CALLS = {
 }  # fmt: skip
 
 
-def _truncating(x, y):
+def _truncating(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     zero = y == 0
     safe = np.where(zero, 1, y)
     remainder = np.fmod(x, safe)
@@ -64,7 +67,7 @@ def _truncating(x, y):
     return np.where(zero, 0, quotient), np.where(zero, 0, remainder)
 
 
-def _shift(op, x, y):
+def _shift(op: str, x: np.ndarray, y: np.ndarray) -> np.ndarray:
     bits = 8 * x.dtype.itemsize
     inside = (y >= 0) & (y < bits)
     count = np.where(inside, y, 0).astype(x.dtype)
@@ -73,7 +76,7 @@ def _shift(op, x, y):
     return np.where(inside, x >> count, (x < 0) * -1 if x.dtype.kind == "i" else 0)
 
 
-def _fma_one(x, y, z):
+def _fma_one(x: float, y: float, z: float) -> float:
     """x*y + z rounded once; not-finite operands and exact zeros as the plain formula gives them."""
     plain = x * y + z
     if not math.isfinite(plain):
@@ -81,13 +84,13 @@ def _fma_one(x, y, z):
     return float(Fraction(x) * Fraction(y) + Fraction(z)) or plain
 
 
-def _fma(x, y, z):
+def _fma(x: np.ndarray, y: np.ndarray, z: np.ndarray) -> np.ndarray:
     if x.dtype == np.float32:
-        return (x.astype(np.float64) * y + z).astype(np.float32)
+        return np.asarray(x.astype(np.float64) * y + z, np.float32)
     return np.asarray(np.frompyfunc(_fma_one, 3, 1)(x, y, z), np.float64)
 
 
-BINARY = {
+BINARY: dict[str, Callable[..., Any]] = {
     "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide, "fma": _fma,
     "idiv": lambda x, y: _truncating(x, y)[0], "irem": lambda x, y: _truncating(x, y)[1],
     "neg": np.negative, "abs": np.absolute, "min": np.minimum, "max": np.maximum, "sqrt": np.sqrt,
@@ -101,7 +104,7 @@ BINARY = {
 
 
 def _popcount(x: np.ndarray) -> np.ndarray:
-    return np.bitwise_count(x.view(f"u{x.dtype.itemsize}")).astype(x.dtype)
+    return np.asarray(np.bitwise_count(x.view(f"u{x.dtype.itemsize}")), x.dtype)
 
 
 def _evaluate(expr: Expr, args: list[np.ndarray]) -> np.ndarray:
@@ -109,14 +112,14 @@ def _evaluate(expr: Expr, args: list[np.ndarray]) -> np.ndarray:
         value = expr.data if expr.dtype.kind != "f" else float.fromhex(expr.data)
         return np.asarray(value).astype(expr.dtype.numpy)
     if expr.op == "cast":
-        return cast_reference(args[0], expr.dtype)
+        return np.asarray(cast_reference(args[0], expr.dtype))
     if expr.op == "bitcast":
         return args[0].view(expr.dtype.numpy)
     if expr.op == "call":
-        return CALLS[expr.data](*args)
+        return np.asarray(CALLS[expr.data](*args))
     if expr.op == "popcount":
         return _popcount(args[0])
-    return BINARY[expr.op](*args)
+    return np.asarray(BINARY[expr.op](*args))
 
 
 def evaluate(builder: Operands, made: Expr | Pair) -> np.ndarray:

@@ -64,9 +64,10 @@ class FakeCublas:
             self.cuda.take(self.seconds[plan.number])
             compute(plan.product, addresses)
             if plan.number in self.wrong:
-                target, element, *shape = plan.product.matrices["target"]
+                target, element, rows, columns = plan.product.matrices["target"]
                 address = addresses[target.operand]
-                self.wrong[plan.number](matrices(plan.product, target, element, *shape, address))
+                made = matrices(plan.product, target, element, rows, columns, address)
+                self.wrong[plan.number](made)
 
         self.gpu.streams[stream].put(work)
 

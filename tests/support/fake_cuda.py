@@ -10,7 +10,7 @@ import ctypes
 import queue
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
 from functools import partial
 from inspect import signature
@@ -25,6 +25,7 @@ from graphc.runtime.cuda import driver, interface
 
 CHIP = "sm_90"
 MOST_SHARED = 1000  # bytes of a block
+Answer = tuple[Any, ...]  # a status, and what the function gives
 Kernel = Callable[..., int | None]  # (blocks, threads, *words) -> a status that is not zero
 Status = IntEnum(
     "Status",
@@ -129,8 +130,8 @@ class FakeCuda:
             self.type = -1
             self.conditional = SimpleNamespace()
 
-    def __init__(self, kernels: dict[str, Kernel], devices: int = 2, capacity: int = 1 << 24):
-        self.kernels = kernels
+    def __init__(self, kernels: Mapping[str, Kernel], devices: int = 2, capacity: int = 1 << 24):
+        self.kernels = dict(kernels)
         self.devices = devices
         self.capacity = capacity
         self.calls: list[tuple[str, tuple[Any, ...]]] = []
@@ -169,47 +170,47 @@ class FakeCuda:
 
     # ------------------------------------------------------------------------------ devices
 
-    def cuInit(self, flags):
+    def cuInit(self, flags: int) -> Answer:
         return (OK,)
 
-    def cuDriverGetVersion(self):
+    def cuDriverGetVersion(self) -> Answer:
         return OK, 12080
 
-    def cuDeviceGetCount(self):
+    def cuDeviceGetCount(self) -> Answer:
         return OK, self.devices
 
-    def cuDeviceGet(self, number):
+    def cuDeviceGet(self, number: int) -> Answer:
         return OK, number
 
-    def cuDeviceGetName(self, length, device):
+    def cuDeviceGetName(self, length: int, device: int) -> Answer:
         return OK, b"Fake".ljust(length - 1).replace(b" ", b"\0", 1)
 
-    def cuDeviceGetAttribute(self, attribute, device):
+    def cuDeviceGetAttribute(self, attribute: int, device: int) -> Answer:
         return OK, {75: 9, 97: MOST_SHARED}.get(attribute, 0)
 
-    def cuDevicePrimaryCtxRetain(self, device):
+    def cuDevicePrimaryCtxRetain(self, device: int) -> Answer:
         return OK, f"context {device}"
 
-    def cuCtxSetCurrent(self, context):
+    def cuCtxSetCurrent(self, context: str) -> Answer:
         self.here.contexts = [context]
         return (OK,)
 
-    def cuCtxPushCurrent(self, context):
+    def cuCtxPushCurrent(self, context: str) -> Answer:
         self.here.contexts = [*getattr(self.here, "contexts", []), context]
         return (OK,)
 
-    def cuCtxPopCurrent(self):
+    def cuCtxPopCurrent(self) -> Answer:
         return OK, self.here.contexts.pop()
 
     @property
-    def context(self):
+    def context(self) -> str:
         assert getattr(self.here, "contexts", []), "the thread has no device"
-        return self.here.contexts[-1]
+        return str(self.here.contexts[-1])
 
-    def cuDeviceCanAccessPeer(self, device, other):
+    def cuDeviceCanAccessPeer(self, device: int, other: int) -> Answer:
         return OK, 1
 
-    def cuCtxEnablePeerAccess(self, context, flags):
+    def cuCtxEnablePeerAccess(self, context: str, flags: int) -> Answer:
         assert context != self.context
         peers = self.context, context
         if peers in self.peers:
@@ -219,45 +220,45 @@ class FakeCuda:
 
     # ------------------------------------------------------------------------------ memory
 
-    def cuMemGetInfo(self):
+    def cuMemGetInfo(self) -> Answer:
         used = sum(block.nbytes for block in self.device_memory.values())
         return OK, self.capacity - used, self.capacity
 
-    def cuMemAlloc(self, nbytes):
+    def cuMemAlloc(self, nbytes: int) -> Answer:
         if nbytes > self.cuMemGetInfo()[1]:
             return (Status.CUDA_ERROR_OUT_OF_MEMORY,)
         address = self._block(self.device_memory, nbytes)
         self.owners[address] = self.context
         return OK, address
 
-    def cuMemHostAlloc(self, nbytes, flags):
+    def cuMemHostAlloc(self, nbytes: int, flags: int) -> Answer:
         return OK, self._block(self.pinned_memory, nbytes)
 
-    def _block(self, memory, nbytes):
+    def _block(self, memory: dict[int, np.ndarray], nbytes: int) -> int:
         block = np.full(nbytes, 0xA5, np.uint8)
         memory[block.ctypes.data] = block
         return block.ctypes.data
 
-    def cuMemFree(self, address):
+    def cuMemFree(self, address: int) -> Answer:
         assert self.owners[address] == self.context
         self._release(self.device_memory, address)
         return (OK,)
 
-    def cuMemFreeHost(self, address):
+    def cuMemFreeHost(self, address: int) -> Answer:
         self._release(self.pinned_memory, address)
         return (OK,)
 
-    def _release(self, memory, address):
+    def _release(self, memory: dict[int, np.ndarray], address: int) -> None:
         """Memory goes when all that was told before has been done, as with the driver."""
         block = memory.pop(address)
         for stream in self.streams:
             stream.work.put(lambda: block)
 
-    def _pageable(self, address):
+    def _pageable(self, address: int) -> bool:
         blocks = (self.device_memory | self.pinned_memory).items()
         return not any(start <= address < start + block.nbytes for start, block in blocks)
 
-    def cuMemcpyAsync(self, target, source, nbytes, stream):
+    def cuMemcpyAsync(self, target: int, source: int, nbytes: int, stream: Stream) -> Answer:
         assert stream.context == self.context
         if self._pageable(source):  # taken at once, as the driver does
             taken = ctypes.string_at(source, nbytes)
@@ -268,31 +269,44 @@ class FakeCuda:
             stream.wait()
         return (OK,)
 
-    def cuMemsetD8Async(self, address, byte, nbytes, stream):
+    def cuMemsetD8Async(self, address: int, byte: int, nbytes: int, stream: Stream) -> Answer:
         stream.put(lambda: ctypes.memset(address, byte, nbytes), "set")
         return (OK,)
 
     # ------------------------------------------------------------------------------ kernels
 
-    def cuModuleLoadData(self, image):
+    def cuModuleLoadData(self, image: bytes) -> Answer:
         if image.startswith(b"cubin") and image != b"cubin sm_90":
             return (Status.CUDA_ERROR_NO_BINARY_FOR_GPU,)
         if image.startswith(b"ptx new"):
             return (Status.CUDA_ERROR_UNSUPPORTED_PTX_VERSION,)
         return OK, image
 
-    def cuModuleGetFunction(self, module, name):
+    def cuModuleGetFunction(self, module: bytes, name: bytes) -> Answer:
         if b".entry" in module:
             return OK, getattr(self, name.decode())
         found = self.kernels.get(name.decode())
         return (OK, found) if found else (Status.CUDA_ERROR_NOT_FOUND,)
 
-    def cuFuncSetAttribute(self, function, attribute, value):
+    def cuFuncSetAttribute(self, function: Kernel, attribute: int, value: int) -> Answer:
         assert attribute == 8
         self.shared[function] = value
         return (OK,)
 
-    def cuLaunchKernel(self, function, gx, gy, gz, bx, by, bz, shared, stream, params, extra):
+    def cuLaunchKernel(
+        self,
+        function: Kernel,
+        gx: int,
+        gy: int,
+        gz: int,
+        bx: int,
+        by: int,
+        bz: int,
+        shared: int,
+        stream: Stream,
+        params: int,
+        extra: int,
+    ) -> Answer:
         assert (gy, gz, by, bz, extra) == (1, 1, 1, 1, 0)
         assert shared == self.shared.get(function, 0) <= MOST_SHARED
         assert stream.context == self.context
@@ -302,32 +316,34 @@ class FakeCuda:
         stream.put(lambda: function(gx, bx, *words), function.__name__)
         return (OK,)
 
-    def cuLaunchHostFunc(self, stream, function, argument):
+    def cuLaunchHostFunc(
+        self, stream: Stream, function: Callable[[int], None], argument: int
+    ) -> Answer:
         call = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(function)
         stream.put(lambda: call(argument))
         return (OK,)
 
     # ------------------------------------------------------------------------------ order
 
-    def cuStreamCreate(self, flags):
+    def cuStreamCreate(self, flags: int) -> Answer:
         self.streams.append(Stream(self.context))
         return OK, self.streams[-1]
 
-    def cuCtxSynchronize(self):
+    def cuCtxSynchronize(self) -> Answer:
         assert self.context
         return (OK,)
 
-    def cuStreamSynchronize(self, stream):
+    def cuStreamSynchronize(self, stream: Stream) -> Answer:
         stream.wait()
         return (OK,)
 
-    def cuEventCreate(self, flags):
+    def cuEventCreate(self, flags: int) -> Answer:
         return OK, Event(self.context)
 
-    def cuEventDestroy(self, event):
+    def cuEventDestroy(self, event: Event) -> Answer:
         return (OK,)
 
-    def cuEventRecord(self, event, stream):
+    def cuEventRecord(self, event: Event, stream: Stream) -> Answer:
         assert event.context == stream.context == self.context
         mark = event.mark = threading.Event()
 
@@ -339,24 +355,32 @@ class FakeCuda:
         stream.put(happen)
         return (OK,)
 
-    def cuStreamWaitEvent(self, stream, event, flags):
+    def cuStreamWaitEvent(self, stream: Stream, event: Event, flags: int) -> Answer:
         mark = event.mark
         stream.put(lambda: mark.wait(300) or None)
         return (OK,)
 
-    def cuEventSynchronize(self, event):
+    def cuEventSynchronize(self, event: Event) -> Answer:
         event.mark.wait(300)
         return (OK,)
 
-    def cuEventElapsedTime(self, first, second):
+    def cuEventElapsedTime(self, first: Event, second: Event) -> Answer:
         return OK, 1e3 * (second.time - first.time)
 
     # ------------------------------------------------------------------------------ graphs
 
-    def cuGraphCreate(self, flags):
+    def cuGraphCreate(self, flags: int) -> Answer:
         return OK, []
 
-    def cuStreamBeginCaptureToGraph(self, stream, graph, before, edges, count, mode):
+    def cuStreamBeginCaptureToGraph(
+        self,
+        stream: Stream,
+        graph: list[Work],
+        before: Sequence[Work] | None,
+        edges: object,
+        count: int,
+        mode: int,
+    ) -> Answer:
         assert (
             stream.captured is None
             and list(before or ()) == graph[-1:]
@@ -365,20 +389,33 @@ class FakeCuda:
         stream.captured = graph
         return (OK,)
 
-    def cuStreamGetCaptureInfo(self, stream):
+    def cuStreamGetCaptureInfo(self, stream: Stream) -> Answer:
+        assert stream.captured is not None
         last = stream.captured[-1:]
         return OK, 1, 7, stream.captured, last, [None] * len(last), len(last)
 
-    def cuStreamEndCapture(self, stream):
+    def cuStreamEndCapture(self, stream: Stream) -> Answer:
         captured, stream.captured = stream.captured, None
         return OK, captured
 
-    def cuGraphConditionalHandleCreate(self, graph, context, default, flags):
+    def cuGraphConditionalHandleCreate(
+        self, graph: list[Work], context: str, default: int, flags: int
+    ) -> Answer:
         assert context == self.context and not default and not flags
-        self.conditions.append(0)
+        self.conditions.append(False)
         return OK, len(self.conditions) - 1
 
-    def decide(self, blocks, threads, handle, verdict, looks, cancel, status, row):
+    def decide(
+        self,
+        blocks: int,
+        threads: int,
+        handle: int,
+        verdict: int,
+        looks: int,
+        cancel: int,
+        status: int,
+        row: int,
+    ) -> None:
         """The kernel of that name; a failed or cancelled run is seen at once."""
         value = ctypes.c_uint8.from_address(verdict).value != 0
         if looks:
@@ -388,23 +425,32 @@ class FakeCuda:
                 failed.value = (row << 32) | 0xFFFFFFFF
         self.conditions[handle] = value
 
-    def begin(self, blocks, threads, state, row):
+    def begin(self, blocks: int, threads: int, state: int, row: int) -> None:
         ctypes.c_int64.from_address(state).value = 0
         ctypes.c_uint8.from_address(state + 8).value = 1
 
-    def advance(self, blocks, threads, state, total, row):
+    def advance(self, blocks: int, threads: int, state: int, total: int, row: int) -> None:
         count = ctypes.c_int64.from_address(state)
         count.value += 1
         ctypes.c_uint8.from_address(state + 8).value = count.value < total
 
-    def move(self, blocks, threads, table, each, state, back, row):
+    def move(
+        self, blocks: int, threads: int, table: int, each: int, state: int, back: int, row: int
+    ) -> None:
         entries = (ctypes.c_int64 * (4 * (blocks // each))).from_address(table)
         for k in range(0, len(entries), 4):
             near, far, move, nbytes = entries[k : k + 4]
             far += ctypes.c_int64.from_address(state).value * move
             ctypes.memmove(*((far, near) if back else (near, far)), nbytes)
 
-    def cuGraphAddNode(self, graph, before, edges, count, node):
+    def cuGraphAddNode(
+        self,
+        graph: list[Work],
+        before: Sequence[Work] | None,
+        edges: object,
+        count: int,
+        node: CUgraphNodeParams,
+    ) -> Answer:
         assert list(before or ()) == graph[-1:] and count == len(graph[-1:])
         found = node.conditional
         assert (node.type, found.ctx) == (13, self.context)
@@ -414,7 +460,7 @@ class FakeCuda:
         graph.append(Work("while" if repeats else "if", run, found.phGraph_out))
         return OK, graph[-1]
 
-    def _conditional(self, node, repeats):
+    def _conditional(self, node: SimpleNamespace, repeats: bool) -> None:
         """A node that repeats its only body, or runs one of two."""
         bodies = node.phGraph_out
         while repeats and self.conditions[node.handle]:
@@ -423,21 +469,21 @@ class FakeCuda:
         if not repeats:
             self._do(bodies[not self.conditions[node.handle]])
 
-    def _do(self, graph):
+    def _do(self, graph: list[Work]) -> None:
         for work in graph:
             work.run()
 
-    def cuGraphInstantiate(self, graph, flags):
+    def cuGraphInstantiate(self, graph: list[Work], flags: int) -> Answer:
         self.graphs.append(graph)
         return OK, list(graph)
 
-    def cuGraphDestroy(self, graph):
+    def cuGraphDestroy(self, graph: list[Work]) -> Answer:
         return (OK,)
 
-    def cuGraphExecDestroy(self, graph):
+    def cuGraphExecDestroy(self, graph: list[Work]) -> Answer:
         return (OK,)
 
-    def cuGraphLaunch(self, graph, stream):
+    def cuGraphLaunch(self, graph: list[Work], stream: Stream) -> Answer:
         for work in graph:
             stream.put(work.run)
         return (OK,)

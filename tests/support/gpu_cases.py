@@ -137,8 +137,8 @@ def stacks(chip: str) -> None:
     table.bump(5, 4)
     table.loop(4, top)
     table.end()
-    options = {"results": (vector("y", rounds),), "registers": 3, "arena_bytes": size + 64}
-    executable = Executable(image(chip, table, **options))
+    results = (vector("y", rounds),)
+    executable = Executable(image(chip, table, results=results, registers=3, arena_bytes=size + 64))
     check(executable, [5, 4, 3, 2, 1])
     assert executable.stack_bytes >= size * rounds
 

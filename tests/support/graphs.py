@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import hypothesis.strategies as st
@@ -12,7 +13,7 @@ from graphc.ir.graph import Builder, Graph, Node
 from graphc.ir.literal import literal
 from graphc.ir.op import OPS
 from graphc.ir.parse import parse
-from graphc.ir.types import Type, dtype, tensor
+from graphc.ir.types import AnyType, Type, dtype, tensor
 
 
 def graph(body: str, params: str = "%0 x: f32[4], %1 y: f32[4]", result: str = "") -> Graph:
@@ -25,7 +26,7 @@ def graph(body: str, params: str = "%0 x: f32[4], %1 y: f32[4]", result: str = "
     return made
 
 
-def param(id: int, kind: Type, name: str) -> Node:
+def param(id: int, kind: AnyType, name: str) -> Node:
     op = OPS["param"]
     return Node(id, op, (), op.coerce({"name": name}), kind)
 
@@ -64,7 +65,8 @@ class RandomGraph:
         return self.draw(st.sampled_from(list(options)))
 
     def value(self) -> Node:
-        return self.choose(self.values)
+        found: Node = self.choose(self.values)
+        return found
 
     def shape(self, node: Node) -> tuple[int, ...]:
         assert isinstance(node.type, Type)
@@ -183,7 +185,7 @@ def random_graphs(draw: Any, most: int = 14, shapes: Shapes = SHAPES) -> Graph:
     return Graph("g", params, made.b.nodes, results)
 
 
-def same(got: list, want: list, tolerance: float = 1e-5) -> None:
+def same(got: Sequence[Any], want: Sequence[Any], tolerance: float = 1e-5) -> None:
     for a, b in zip(got, want, strict=True):
         assert a.shape == b.shape
         with np.errstate(all="ignore"):

@@ -125,8 +125,8 @@ def moved(i: Instruction, slots: set[str]) -> Instruction:
 
 def following_blocks(last: Instruction) -> Sequence[str]:
     if last.name == "br":
-        return last.more
-    return list(last.more.values()) if last.name == "switch" else ()
+        return tuple(last.more)
+    return tuple(last.more.values()) if last.name == "switch" else ()
 
 
 def operand(text: str) -> str | int:

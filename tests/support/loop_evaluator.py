@@ -244,7 +244,7 @@ class Evaluator:
             case "select" | "rare":
                 return a[1] if a[0] else a[2]
             case "fma":
-                return fma(*a, dtype)
+                return fma(a[0], a[1], a[2], dtype)
             case "call":
                 return self.call(expr, a)
             case "not":

@@ -31,7 +31,7 @@ class Reference:
 
     def __init__(self, folder: Path) -> None:
         with safe_open(folder / "model.safetensors", "np") as file:
-            self.tensors = {
+            self.tensors: dict[str, Vector] = {
                 key: file.get_tensor(key).astype(np.float64)
                 for key in file.keys()  # noqa: SIM118 - not a dict: it has no __iter__
                 if not key.endswith("position_ids")
@@ -47,7 +47,7 @@ class Reference:
             states = self.attend(states, prefix + "attention.")
             states = self.feed_forward(states, prefix)
         mean = states.sum(axis=0) / len(tokens)
-        return mean / np.linalg.norm(mean)
+        return np.asarray(mean / np.linalg.norm(mean))
 
     def embed(self, tokens: NDArray[np.int64]) -> Vector:
         rows = [
@@ -80,7 +80,9 @@ class Reference:
         return self.normalise(states + outer, prefix + "output.LayerNorm")
 
     def dense(self, states: Vector, name: str) -> Vector:
-        product = np.einsum("ik,jk->ij", states, self.tensors[name + ".weight"], optimize=True)
+        product: Vector = np.einsum(
+            "ik,jk->ij", states, self.tensors[name + ".weight"], optimize=True
+        )
         return product + self.tensors[name + ".bias"]
 
     def normalise(self, states: Vector, name: str) -> Vector:

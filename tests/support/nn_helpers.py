@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
+from numpy.typing import DTypeLike
 
 import graphc as gc
 
@@ -10,16 +14,16 @@ KEY = gc.random.key(7)
 RNG = np.random.default_rng(0)
 
 
-def draw(*shape, dtype=np.float32, scale=1.0):
+def draw(*shape: int, dtype: DTypeLike = np.float32, scale: float = 1.0) -> np.ndarray:
     return (RNG.normal(size=shape) * scale).astype(dtype)
 
 
-def close(got, want, tolerance=2e-6):
+def close(got: Any, want: Any, tolerance: float = 2e-6) -> None:
     assert np.shape(got) == np.shape(want)
     np.testing.assert_allclose(got, want, rtol=tolerance, atol=tolerance)
 
 
-def both(layer, params, x, **options):
+def both(layer: Callable[..., Any], params: Any, x: Any, **options: Any) -> Any:
     """The result in plain Python; the compiled one must agree."""
     made = layer(params, x, **options)
     close(gc.compile(lambda params, x: layer(params, x, **options))(params, x), made, 1e-5)

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import linecache
 import random
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 
+Item = TypeVar("Item")
 ROWS, COLUMNS = 4, 3
 ARGUMENTS: dict[str, Any] = {
     "x": np.arange(12.0).reshape(ROWS, COLUMNS) / 4 - 1,
@@ -53,8 +54,8 @@ class Writer:
         self.names = [*ARGUMENTS, "TABLE", "COUNTS"]
         self.own: list[str] = []
 
-    def pick(self, options: Any) -> Any:
-        return self.random.choice(list(options))
+    def pick(self, options: Sequence[Item]) -> Item:
+        return self.random.choice(options)
 
     def name(self) -> str:
         return self.pick([*self.names, *self.own * 2])
@@ -265,7 +266,8 @@ def function_of(source: str, name: str = "<program>") -> Callable[..., Any]:
     }
     linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
     exec(compile(source, name, "exec"), scope)
-    return scope["f"]
+    function: Callable[..., Any] = scope["f"]
+    return function
 
 
 def run(function: Callable[..., Any]) -> tuple[Any, ...]:

@@ -16,14 +16,19 @@ import numpy as np
 from graphc.errors import RunError
 from graphc.ir.graph import Builder, Node
 from graphc.ir.op import OPS, Compute, Contraction, Library, Op
-from graphc.ir.types import I64, TupleType, dtype, tensor
+from graphc.ir.types import I64, AnyType, TupleType, Type, dtype, leaves, tensor
 from graphc.loops.nest import Assign, Buffer, Declare, Expr, Fail, If, Scalars, Statement, postorder
 from graphc.loops.scalars import Pair
 from graphc.ops.record.value import Trace, Value, tracing
 
 
-def array_type(array: Any) -> Any:
+def array_type(array: Any) -> Type:
     return tensor(dtype(array.dtype), array.shape)
+
+
+def tensors(kind: AnyType) -> list[Type]:
+    """The types of the arrays of a value of this type."""
+    return [leaf for leaf in leaves(kind) if isinstance(leaf, Type)]
 
 
 def node_of(op: Op, operands: Any, attrs: Any) -> Any:
@@ -180,7 +185,7 @@ def storage(array: Any) -> Any:
 def run_library(node: Any, operands: Any, *, split: bool = True) -> Any:
     """The kernel called as plain Python, its units in two uneven parts."""
     lower = node.op.lower
-    kinds = node.type.elements if isinstance(node.type, TupleType) else (node.type,)
+    kinds = tensors(node.type)
     results = [np.full(k.size, 77).astype(k.dtype.numpy) for k in kinds]
     scratch = [np.full(n, 55).astype(d.numpy) for d, n in lower.workspace(node)]
     params = np.array(lower.params(node), np.int64)
@@ -234,7 +239,7 @@ def traced(function: Callable[..., Any], *arrays: Any, lower: bool = False) -> A
     for node in trace.builder.nodes:
         operands = [known[n] for n in node.inputs]
         result = node.op.reference(*operands, **node.attrs.values_dict)
-        if not isinstance(node.type, TupleType) and node.op.name != "const":
+        if isinstance(node.type, Type) and node.op.name != "const":
             assert np.shape(result) == node.type.dims, f"{node!r}: reference {np.shape(result)}"
             result = np.asarray(result).astype(node.type.dtype.numpy)
         if lower:

@@ -8,6 +8,7 @@ difference and says which program it is.
 from __future__ import annotations
 
 import faulthandler
+import math
 import random
 import sys
 from collections.abc import Sequence
@@ -71,7 +72,7 @@ class OpenGraph:
             return
         largest = {"n": max(n for n, _ in SIZES), "m": max(m for _, m in SIZES)}
         shape = [substitute_dim(d, largest) for d in self.shape(made)]
-        if np.prod(shape) <= MOST:
+        if math.prod(n for n in shape if isinstance(n, int)) <= MOST:
             self.values.append(made)
         else:
             self.b.nodes.remove(made)

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from op_harness import tensors
 
 from graphc.config import Config
 from graphc.errors import GraphError
@@ -15,7 +16,7 @@ from graphc.frontend.compile.specialise import specialise
 from graphc.ir.graph import Graph, Node
 from graphc.ir.op import Op, Sample
 from graphc.ir.sizes import Scope
-from graphc.ir.types import TupleType, Type, dtype, tensor
+from graphc.ir.types import TupleType, dtype, tensor
 from graphc.ir.unknowns import Guard
 from graphc.runtime.devices.multi_device import executable
 from graphc.runtime.load.size_formulas import filled
@@ -92,11 +93,10 @@ class OpenSample:
         made = Node(
             len(params), self.op, params, coerced, self.op.result_type(tuple(kinds), coerced)
         )
-        nodes, results = [made], (made,)
+        items = []
         if isinstance(made.type, TupleType):
-            nodes += [self.item(made, k) for k in range(len(made.type.elements))]
-            results = tuple(nodes[1:])
-        return Graph("g", params, tuple(nodes), results)
+            items = [self.item(made, k) for k in range(len(made.type.elements))]
+        return Graph("g", params, [made, *items], tuple(items or [made]))
 
     def item(self, made: Node, number: int) -> Node:
         from graphc.ir.op import OPS
@@ -116,8 +116,8 @@ class OpenSample:
             kind = self.op.result_type(
                 tuple(tensor(dtype(a.dtype), a.shape) for a in arrays), coerced
             )
-            kinds = kind.elements if isinstance(kind, TupleType) else (kind,)
-            if any(k.size > MOST for k in kinds if isinstance(k, Type)):
+            kinds = tensors(kind)
+            if any(k.size > MOST for k in kinds):
                 return None
             with np.errstate(all="ignore"):
                 made = self.op.reference(*arrays, **coerced.values_dict)

@@ -26,7 +26,7 @@ def bits(array: Any) -> bytes:
         return bits(array.real) + bits(array.imag)
     if dtype(array.dtype).is_float:
         array[array != array] = np.nan
-    return array.tobytes()
+    return bytes(array.tobytes())
 
 
 def assert_same_bits(got: Any, want: Any, where: str) -> None:
@@ -47,14 +47,14 @@ def assert_same_bits(got: Any, want: Any, where: str) -> None:
 def specials(kind: DType) -> np.ndarray:
     """Zeros, denormals, ends of the range, halves, infinities and NaN; extremes of integers."""
     if kind.is_float:
-        limits = np.finfo(kind.numpy) if kind is not BF16 else np.finfo(np.float32)
+        limits: Any = np.finfo(kind.numpy) if kind is not BF16 else np.finfo(np.float32)
         tiny, most = float(limits.smallest_normal), float(limits.max)
         least = tiny * 2.0 ** -(7 if kind is BF16 else limits.nmant)
         values = [0.0, least, tiny, tiny * 0.75, 0.5, 1.0, 1.5, 2.5, math.pi, 88.7, most / 4, most]
         return np.array([*values, math.inf, *(-v for v in values), -math.inf, math.nan], kind.numpy)
     if kind.is_integer:
-        limits = np.iinfo(kind.numpy)
-        return np.array([limits.min, limits.max, 0, 1, 2, limits.max - 1], kind.numpy)
+        ends = np.iinfo(kind.numpy)
+        return np.array([ends.min, ends.max, 0, 1, 2, ends.max - 1], kind.numpy)
     return np.array([False, True])
 
 

@@ -110,4 +110,4 @@ PRODUCTS: dict[str, tuple[Callable[..., Any], tuple[Any, ...], str]] = {
 
 
 def values(spec: Any, random: np.random.Generator) -> np.ndarray[Any, Any]:
-    return random.uniform(-1, 1, spec.shape).astype(DTYPES[str(spec.dtype)])
+    return np.asarray(random.uniform(-1, 1, spec.shape).astype(DTYPES[str(spec.dtype)]))

@@ -37,7 +37,7 @@ def matrices(
         address + matrix.offset * dtype.itemsize
     )
     strides = [dtype.itemsize * step for step in (matrix.step, 1, matrix.lead)]
-    flat = np.frombuffer(memory, np.uint8).view(dtype)
+    flat = np.frombuffer(memoryview(memory), np.uint8).view(dtype)
     return np.lib.stride_tricks.as_strided(flat, (product.batch, rows, columns), strides)
 
 
@@ -47,11 +47,11 @@ def compute(product: Product, addresses: Sequence[int]) -> None:
         name: matrices(product, matrix, element, rows, columns, addresses[matrix.operand])
         for name, (matrix, element, rows, columns) in product.matrices.items()
     }
-    wide = np.float64 if product.element == "f64" else np.float32
+    wide = np.dtype(np.float64 if product.element == "f64" else np.float32)
     factors = [found[name].astype(wide) for name in ("left", "right")]
     turned = product.left.transposed, product.right.transposed
     factors = [f.transpose(0, 2, 1) if turn else f for f, turn in zip(factors, turned)]
-    total = wide(product.scale) * (factors[0] @ factors[1])
+    total = wide.type(product.scale) * (factors[0] @ factors[1])
     for name in ("addend", "bias"):
         if name in found:
             total = total + found[name].astype(wide)

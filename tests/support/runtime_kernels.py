@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import cache
+from typing import Any
 
 import numpy as np
 
@@ -85,7 +87,9 @@ def support() -> bytes:
     return support_object(host())
 
 
-def image(table, params, results, **options) -> Image:
+def image(
+    table: TableBuilder, params: Iterable[Slot], results: Iterable[Slot], **options: Any
+) -> Image:
     words = np.array(options.pop("words", [0]), np.int64)
     constants = options.pop("constants", np.zeros(0, np.uint8))
     return Image(

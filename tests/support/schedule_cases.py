@@ -6,8 +6,10 @@ import random
 
 from device_graphs import CPUS, parted
 
-from graphc.ir.graph import Graph, Program
+from graphc.ir.graph import Graph, Node, Program
 from graphc.ir.parse import parse
+from graphc.ir.place import Device
+from graphc.ir.types import AnyType
 from graphc.passes.placement.cost import CostModel
 
 MICRO = 1e-6
@@ -22,13 +24,13 @@ class Fixed(CostModel):
         self.given = given
         self.seconds_per_transfer = transfer * MICRO
 
-    def compute(self, node, device):
+    def compute(self, node: Node, device: Device) -> float:
         return self.given.get(node.op.name, 0.0) * MICRO
 
-    def transfer(self, kind, source, target):
+    def transfer(self, kind: AnyType, source: Device, target: Device) -> float:
         return self.seconds_per_transfer
 
-    def exact(self, node):
+    def exact(self, node: Node) -> bool:
         return True
 
 
@@ -39,10 +41,10 @@ class Drawn(Fixed):
         super().__init__(devices=devices)
         self.seed = seed
 
-    def compute(self, node, device):
+    def compute(self, node: Node, device: Device) -> float:
         return random.Random(f"{self.seed} {node.op.name} {node.id}").choice((0, 1, 3, 10)) * MICRO
 
-    def transfer(self, kind, source, target):
+    def transfer(self, kind: AnyType, source: Device, target: Device) -> float:
         if self.seed % 3 == 0:
             return 0.0  # everything may happen at once
         return (1 + kind.nbytes / 16) * MICRO if hasattr(kind, "nbytes") else MICRO

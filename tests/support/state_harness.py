@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from typing import Any
+
 import numpy as np
 
 import graphc as gc
@@ -10,7 +13,13 @@ from graphc.ops.reference.interpreter import interpret
 X = np.arange(1.0, 7.0, dtype=np.float32).reshape(2, 3)
 
 
-def agree(function, variables, arguments=(), runs=4, **options):
+def agree(
+    function: Callable[..., Any],
+    variables: Sequence[gc.Variable],
+    arguments: Sequence[Any] = (),
+    runs: int = 4,
+    **options: Any,
+) -> Any:
     """Run a compiled function several times and the interpreter beside it: results and state."""
     compiled = gc.compile(function, **options)
     graph = compiled.graph(*arguments)
@@ -26,7 +35,7 @@ def agree(function, variables, arguments=(), runs=4, **options):
     return compiled
 
 
-def homes_of(compiled, *arguments):
+def homes_of(compiled: Any, *arguments: Any) -> set[int]:
     """The base registers that kernels write to."""
     program = compiled.lower(*arguments)
     kernels = [n for n in program.graphs[0].nodes if n.op.name == "fused"]

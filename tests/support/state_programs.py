@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 
 import graphc as gc
@@ -10,7 +13,7 @@ from graphc.ops.reference.interpreter import interpret
 SIZE = 6
 
 
-def expressions(rng, values):
+def expressions(rng: np.random.Generator, values: list[Any]) -> Any:
     """One more value, from random ones of equal shape."""
     a, b = (values[k] for k in rng.integers(len(values), size=2))
     match rng.integers(14):
@@ -43,10 +46,10 @@ def expressions(rng, values):
     return gc.fori(0, 3, lambda k, x: x * 0.5 + b, a)
 
 
-def nested(rng, target, other, value):
+def nested(rng: np.random.Generator, target: Any, other: Any, value: Any) -> Any:
     """A statement in a branch, a loop or a function called inside."""
 
-    def change(x):
+    def change(x: Any) -> Any:
         held = target.value
         target.assign(np.tanh(held * 0.5 + x))
         if rng.integers(2):
@@ -63,10 +66,10 @@ def nested(rng, target, other, value):
     return gc.compile(change)(value)
 
 
-def program(seed, variables):
+def program(seed: int, variables: list[gc.Variable]) -> Callable[..., list[Any]]:
     """A function of two arrays that makes random values and assigns some of them."""
 
-    def f(x, y):
+    def f(x: Any, y: Any) -> list[Any]:
         rng = np.random.default_rng(seed)
         values = [x, y]
         for _ in range(rng.integers(1, 5)):
@@ -84,7 +87,7 @@ def program(seed, variables):
     return f
 
 
-def check_program(seed, **options):
+def check_program(seed: int, **options: Any) -> None:
     with gc.container(f"random_{seed}"):
         rng = np.random.default_rng(1000 + seed)
         start = rng.normal(size=(5, SIZE, SIZE))

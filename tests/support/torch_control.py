@@ -193,7 +193,7 @@ def branch(choose: Choose, depth: int) -> Block:
             lambda *s: otherwise(lib, s, inner),
             *state,
         )
-        return tuple(chosen)  # type: ignore[return-value]
+        return tuple(chosen)
 
     return run
 
@@ -204,7 +204,7 @@ def cases(choose: Choose, depth: int) -> Block:
     def run(lib: Library, state: State, around: Around) -> State:
         index = lib.integer(state[0][0] * 3 + 1)
         branches = [lambda *s, b=b: b(lib, s, around) for b in blocks]
-        return tuple(lib.switch(index, branches, *state))  # type: ignore[return-value]
+        return tuple(lib.switch(index, branches, *state))
 
     return run
 
@@ -274,9 +274,9 @@ def again(choose: Choose, depth: int) -> Block:
     def run(lib: Library, state: State, around: Around) -> State:
         if how == "call":
             inner = lib.call(lambda state, w, b, t, o: body(lib, state, Around(w, b, t, o)))
-            return tuple(inner(state, around.weight, around.bias, around.table, around.outer))  # type: ignore[return-value]
+            return tuple(inner(state, around.weight, around.bias, around.table, around.outer))
         inner = lib.checkpoint(lambda *state: body(lib, state, around))
-        return tuple(inner(*state))  # type: ignore[return-value]
+        return tuple(inner(*state))
 
     return run
 

@@ -105,7 +105,7 @@ def document(
 ) -> dict[str, Any]:
     """The JSON of a program; a weight `a.b` is called p_a_b in the graph."""
     stored = [f"p_{w.replace('.', '_')}" for w in weights]
-    leaf = {"type": None, "context": None, "children_spec": []}
+    leaf: dict[str, Any] = {"type": None, "context": None, "children_spec": []}
     tree = {
         "type": "builtins.dict" if keys else "builtins.tuple",
         "context": json.dumps(list(keys)) if keys else "null",

@@ -210,6 +210,11 @@ def off_integers(x: Tensor, y: Tensor) -> bool:
     return away(quotient - torch.round(quotient), 0, 0.5, -0.5)
 
 
+def pair(values: Sequence[Any]) -> tuple[Any, Any]:
+    x, y = values
+    return x, y
+
+
 # name: what it needs, graphc, torch
 BINARY: dict[str, tuple[Callable[[Tensor, Tensor], bool], Function, Function]] = {
     "add": (lambda x, y: True, lambda x, y: x + y, lambda x, y: x + y),
@@ -229,16 +234,16 @@ BINARY: dict[str, tuple[Callable[[Tensor, Tensor], bool], Function, Function]] =
     "fmod": (lambda x, y: away(y, 0) and off_integers(x, y), np.fmod, torch.fmod),
     "huber": (
         lambda x, y: not near(abs(x - y), torch.ones((), dtype=x.dtype)),
-        lambda x, y: gc.huber(*np.broadcast_arrays(x, y), reduction="none"),
-        lambda x, y: F.huber_loss(*torch.broadcast_tensors(x, y), reduction="none"),
+        lambda x, y: gc.huber(*pair(np.broadcast_arrays(x, y)), reduction="none"),
+        lambda x, y: F.huber_loss(*pair(torch.broadcast_tensors(x, y)), reduction="none"),
     ),
     "bce": (
         lambda x, y: True,
         lambda x, y: gc.binary_cross_entropy_with_logits(
-            *np.broadcast_arrays(x, gc.sigmoid(y)), reduction="sum"
+            *pair(np.broadcast_arrays(x, gc.sigmoid(y))), reduction="sum"
         ),
         lambda x, y: F.binary_cross_entropy_with_logits(
-            *torch.broadcast_tensors(x, torch.sigmoid(y)), reduction="sum"
+            *pair(torch.broadcast_tensors(x, torch.sigmoid(y))), reduction="sum"
         ),
     ),
 }

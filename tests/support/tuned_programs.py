@@ -59,12 +59,19 @@ def softmax(x: Any) -> Any:
     return e / e.sum(axis=-1, keepdims=True)
 
 
+AFTER_PRODUCTS: tuple[Callable[[Any], Any], ...] = (
+    lambda y: y,
+    softmax,
+    lambda y: y - y.mean(-1, keepdims=True),
+)
+
+
 def product(d: Draw) -> Program:
     """(x w + b) with transposed operands, few or many rows, and a function of the result."""
     m, k, n, kind = d.size(), d.choice((*SIZES, 700)), d.size(), d.choice(range(4))
     left, right = d.choice((True, False)), d.choice((True, False))
     x, w = d.array(*((k, m) if left else (m, k))), d.array(*((n, k) if right else (k, n)))
-    after = d.choice((lambda y: y, softmax, lambda y: y - y.mean(-1, keepdims=True)))
+    after = d.choice(AFTER_PRODUCTS)
 
     def function(x: Any, w: Any, b: Any) -> Any:
         made = (x.T if left else x) @ (w.T if right else w) + b

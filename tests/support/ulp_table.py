@@ -59,7 +59,7 @@ def measure(name: str, kind: type, count: int, seed: int = 1) -> tuple[float, li
 def measure_left(name: str, kind: type, count: int, low: float) -> float:
     """lgamma, digamma for low < x < 0: the error in units of the last place of max(1, |exact|)."""
     random = np.random.default_rng(7)
-    x = random.uniform(low, 0, count).astype(kind)
+    x: np.ndarray = random.uniform(low, 0, count).astype(kind)
     return float(ulp_errors(run(name, x), reference(name, [x]), 1.0).max())
 
 

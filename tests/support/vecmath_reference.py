@@ -25,6 +25,7 @@ from graphc.loops.vecmath import FUNCTIONS
 BLOCK = 1024
 Pairs = tuple[np.ndarray, np.ndarray]  # a value as the sum of two float64
 Mp = Callable[..., "mp.mpf"]
+Kind = type[np.float32] | type[np.float64]
 
 
 # ------------------------------------------------------------------------------------ running
@@ -105,18 +106,19 @@ def run_by_numba(name: str, *arrays: np.ndarray) -> np.ndarray:
 # ------------------------------------------------------------------------------------ points
 
 
-def special_points(kind: type) -> np.ndarray:
+def special_points(kind: Kind) -> np.ndarray:
     limits = np.finfo(kind)
     numbers = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 1e10, 88.7, 103.9, 127.9, 709.7, 745.1]
-    numbers += [np.inf, limits.max, limits.tiny, limits.smallest_subnormal, 2.0**63, 2.0**24 + 2]
-    numbers += [np.nextafter(kind(1), kind(0)), np.nextafter(kind(1), kind(2)), 1 / 3, 1e-30]
+    numbers += [np.inf, *map(float, (limits.max, limits.tiny, limits.smallest_subnormal))]
+    numbers += [2.0**63, 2.0**24 + 2]
+    numbers += [float(np.nextafter(kind(1), kind(k))) for k in (0, 2)] + [1 / 3, 1e-30]
     return np.array([*numbers, *(-v for v in numbers), np.nan], kind)
 
 
-def points(kind: type, count: int, seed: int) -> np.ndarray:
+def points(kind: Kind, count: int, seed: int) -> np.ndarray:
     """Random bit patterns, interesting linear ranges, binades around 1, values close to 1."""
     random = np.random.default_rng(seed)
-    words = {np.float32: np.uint32, np.float64: np.uint64}[kind]
+    words = np.dtype(f"u{np.dtype(kind).itemsize}")
     share = count // 4
     sign = random.choice(np.array([-1, 1], kind), (2, share))
     exponents = random.uniform(-52, 0, share)

@@ -245,7 +245,7 @@ def dynamic_slice(x: ArrayLike, starts: Any, sizes: Any) -> Any:
 
 
 @public(name="dynamic_update_slice")
-def dynamic_update_slice(x: ArrayLike, updates: ArrayLike, starts: ArrayLike) -> Any:
+def dynamic_update_slice(x: ArrayLike, updates: ArrayLike, starts: Any) -> Any:
     """x with the block at traced starts replaced; a block that sticks out is moved inside x."""
     updates = stored("dynamic_update_slice", updates, x)
     require(
