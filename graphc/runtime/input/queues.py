@@ -123,12 +123,11 @@ class Buckets(Fifo):
         return sum(map(len, self.rows))
 
     def add(self, item: Item, key: float) -> None:
-        place = bisect_left(self.boundaries, key)
-        if place == len(self.rows) or key < 0:
+        if not 0 <= key <= self.boundaries[-1]:
             raise RunError(
                 f"a length of {key} is in no bucket", hint=f"they end with {self.boundaries}"
             )
-        self.rows[place].append(item)
+        self.rows[bisect_left(self.boundaries, key)].append(item)
 
     def ready(self, count: int, closed: bool) -> bool:
         return any(len(row) >= count for row in self.rows)
@@ -237,6 +236,11 @@ class Queue:
             raise RunError(f"a queue of {self.capacity} never has had {count} items, {drawn} drawn")
         order = self.empty()
         order.skip(drawn)
+        if order.drawn != drawn or not 0 <= cancelled <= closed <= 1:
+            raise RunError(
+                f"no queue of this order is in the state {state.tolist()}",
+                hint="items, whether it is closed and cancelled (0 or 1), random numbers drawn",
+            )
         fitted = [c.fitted(array) for c, array in zip(self.columns, columns, strict=True)]
         for row, (near, rest) in enumerate(keys[:count].tolist()):
             key = int(near) + int(rest) if rest and math.isfinite(near + rest) else near

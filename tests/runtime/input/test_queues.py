@@ -316,6 +316,9 @@ def test_contents_lie_in_checkpoints_and_come_from_devices(tmp_path: Path) -> No
     for bad, problem in (
         ({**wrong}, "never has had 5 items"),
         ({**wrong, "state": np.array([-1, 0, 0, 0])}, "never has had -1"),
+        ({**wrong, "state": np.array([0, 2, 0, 0])}, "no queue of this order"),
+        ({**wrong, "state": np.array([0, 0, 1, 0])}, "no queue of this order"),
+        ({**wrong, "state": np.array([0, 0, 0, 1])}, "no queue of this order"),
         ({**wrong, "state": np.zeros(3, "i8")}, r"shape \(4,\), not \(3,\)"),
         ({**wrong, "keys": np.zeros((2, 2))}, r"shape \(4, 2\)"),
         ({"items": 3}, "structure"),
@@ -324,6 +327,9 @@ def test_contents_lie_in_checkpoints_and_come_from_devices(tmp_path: Path) -> No
         with pytest.raises(GraphError, match=problem):
             other.restore(bad)
     assert other.size() == 0
+    lengths = gc.Queue(specs, capacity=4, order="bucket", boundaries=[8])
+    with pytest.raises(GraphError, match="nan is in no bucket"):
+        lengths.restore({**wrong, "keys": np.full((4, 2), np.nan), "state": np.array([1, 0, 0, 0])})
 
 
 @pytest.mark.parametrize("devices", [["cpu:0"], ["cpu:0", "cpu:1"]])
