@@ -11,6 +11,7 @@ import numpy as np
 
 from graphc.errors import FeedError
 from graphc.learn.loader import Array, Loader, Which
+from graphc.runtime.input.formats import PICTURES
 
 ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm")
 _MODES = {1: "L", 3: "RGB", 4: "RGBA"}
@@ -66,7 +67,7 @@ class Images:
 
     def _pixels(self, file: Path) -> Array:
         try:
-            with self._opener.open(file) as opened:
+            with self._opener.open(file, formats=PICTURES) as opened:
                 image = opened.convert(self.mode)
             if self.size is not None and image.size != self.size[::-1]:
                 image = image.resize(self.size[::-1])

@@ -166,6 +166,8 @@ def whole_files(name: str, columns: Columns) -> list[Array]:
 # ------------------------------------------------------------------------------------------ images
 
 _MODES = {1: "L", 3: "RGB", 4: "RGBA"}  # by channels
+# Of what Pillow reads: what a file is said by its contents, and some kinds start other programs.
+PICTURES = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "TIFF", "PPM")
 _WIDE = ("I", "F")  # what modes of more than 8 bits begin with
 
 
@@ -192,7 +194,7 @@ def _pixels(name: str, column: Column) -> Array:
     if rank not in (2, 3) or channels not in _MODES:
         raise RunError(f"no picture is {list(column.shape)}", hint="height, width, 1, 3 or 4")
     try:
-        with Image.open(name) as found:
+        with Image.open(name, formats=PICTURES) as found:
             if (found.height, found.width) != column.shape[:2]:
                 wanted = "x".join(map(str, column.shape[:2]))
                 raise RunError(f"it is {found.height}x{found.width}, not {wanted}")

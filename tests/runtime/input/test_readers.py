@@ -409,11 +409,13 @@ def test_files_that_are_no_pictures_are_named(tmp_path: Path) -> None:
     images.fromarray(np.zeros((4, 5), "u1")).save(name)
     whole = name.read_bytes()
     images.fromarray(np.zeros((4, 5), "u2")).save(tmp_path / "wide.png")
+    images.fromarray(np.zeros((4, 5), "u1")).save(tmp_path / "script.png", "EPS")
     for file, shape, problem in (
         ("a.png", (5, 4), "it is 4x5, not 5x4"),
         ("a.png", (4, 5, 2), "no picture is"),
         ("a.png", (2, 2, 4, 5), "no picture is"),
         ("wide.png", (4, 5), "more than 8 bits"),
+        ("script.png", (4, 5), "cannot identify"),  # a program, which another would run
         ("none.png", (4, 5), "No such file"),
     ):
         with pytest.raises(RunError, match=problem):
