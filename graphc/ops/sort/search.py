@@ -78,26 +78,35 @@ def _before(x: Expr, value: Expr, side: str) -> Any:
 
 
 def _search(b: Scalars, node: Applied, read: Read, index: tuple[Any, ...]) -> Any:
-    """Binary search without branches: the answer is built bit by bit from the highest."""
+    """Binary search without branches: the answer lies within `left` places from what is found."""
+    left = node.inputs[0].type.dims[0]
+    if isinstance(left, Size):
+        return _search_open(b, node, read, index)
+    work = node.inputs[0].type.dtype.compute
+    value = read(1, index).cast(work)
+    found = b.integer(0)
+    while left > 0:
+        half = max(left // 2, 1)
+        x = read(0, (found + (half - 1),)).cast(work)
+        found = where(_before(x, value, node.attrs["side"]), found + half, found)
+        left -= half
+    return found
+
+
+def _search_open(b: Scalars, node: Applied, read: Read, index: tuple[Any, ...]) -> Any:
+    """The same in an extent that only the run knows: the answer is built bit by bit from the
+    highest.
+    """
     extent = node.inputs[0].type.dims[0]
     work = node.inputs[0].type.dtype.compute
     value = read(1, index).cast(work)
     found = b.integer(0)
-    for bit in reversed(range(_bits(extent))):
+    for bit in reversed(range(FEW_BITS if extent < 1 << FEW_BITS else MOST_BITS)):
         probe = found + (1 << bit)
-        place = minimum(probe, extent)
-        place = place - 1 if isinstance(extent, int) else maximum(place - 1, 0)
-        x = read(0, (place,)).cast(work)
+        x = read(0, (maximum(minimum(probe, extent) - 1, 0),)).cast(work)
         inside = probe <= extent
         found = where(inside & _before(x, value, node.attrs["side"]), probe, found)
     return found
-
-
-def _bits(extent: int) -> int:
-    """How many bits a place has; of an open extent, which is never 0, some are tried in vain."""
-    if isinstance(extent, Size):
-        return FEW_BITS if extent < 1 << FEW_BITS else MOST_BITS
-    return extent.bit_length()
 
 
 def _search_reference(a: Array, v: Array, side: str) -> Any:

@@ -168,6 +168,15 @@ def test_distinct_values() -> None:
     assert counts.tolist() == [1, 2] + [0] * 7
 
 
+def test_places_in_tables_of_every_length() -> None:
+    special = np.array([-np.inf, -1, -0.0, 0, 2, 3, np.inf, np.nan, np.nan], np.float32)
+    for length in (*range(10), 15, 16, 17, 31, 33, 100):
+        table = np.sort(RNG.choice(special, length))
+        for side in ("left", "right"):
+            made = traced(lambda a, v, s=side: gc.searchsorted(a, v, s), table, special, lower=True)
+            same(made, np.searchsorted(table, special, side))
+
+
 def test_counts_and_rows() -> None:
     x = np.array([1, 4, 1, 0, 7])
     for length in (9, 3):
