@@ -90,7 +90,8 @@ def _symbol(name: str) -> str:
 
 def _quoted(name: str) -> str:
     """A string in MLIR's words: what is no plain character stands as its bytes."""
-    plain = (chr(b) if 32 <= b < 127 and b not in (34, 92) else f"\\{b:02X}" for b in name.encode())
+    held = name.encode("utf-8", "backslashreplace")
+    plain = (chr(b) if 32 <= b < 127 and b not in (34, 92) else f"\\{b:02X}" for b in held)
     return f'"{"".join(plain)}"'
 
 

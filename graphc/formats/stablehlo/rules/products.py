@@ -10,6 +10,7 @@ import numpy as np
 from graphc.formats.stablehlo.writer import Value, Writer, in_other_ops, rule, type_of
 from graphc.ir.graph import Node
 from graphc.ir.types import tensor
+from graphc.ops.linalg.few_bits import unpacked
 from graphc.ops.record.value import emit
 from graphc.ops.record.value import functions as f
 
@@ -124,3 +125,9 @@ def cholesky(w: Writer, node: Node, a: Value) -> Value:
     size = a.dims[-1]
     below = w.spread(w.constant(np.tri(size, dtype=bool)), a.dims)
     return w.op("select", below, made, w.full(0, a.type), to=a.type)  # type: ignore[no-any-return]
+
+
+@in_other_ops("packed_matmul")
+def packed_matmul(x: Any, words: Any, scales: Any, bits: int, columns: int) -> Any:
+    """The matrix is widened: the format has no integers as this op lays them out."""
+    return x @ unpacked(words, scales, bits)[:, :columns]
