@@ -550,6 +550,15 @@ def test_any_layout_is_accepted(change):
     assert len(f.compiles) == 1
 
 
+@pytest.mark.parametrize(
+    "held", [np.ma.array(np.ones((2, 2)), mask=np.eye(2)), np.matrix(np.eye(2))]
+)
+@pytest.mark.parametrize("use", [lambda x, a: x * a, np.matmul, lambda x, a: (x, a)])
+def test_constants_whose_operators_mean_something_else_are_refused(held, use):
+    with pytest.raises(gc.GraphError, match="a plain array is expected"):
+        gc.compile(lambda x: use(x, held))(np.ones((2, 2)))
+
+
 def test_results_of_every_kind():
     constant = np.arange(300.0)
 

@@ -413,6 +413,12 @@ def as_value(operand: object) -> Any:
 def _array(operand: object) -> np.ndarray[Any, Any]:
     if isinstance(operand, list | tuple) and any(isinstance(o, Value) for o in operand):
         raise TraceError("a list of traced arrays is not an array", hint="use np.stack(list)")
+    if isinstance(operand, np.ma.MaskedArray | np.matrix):
+        kind = "matrix" if isinstance(operand, np.matrix) else "masked array"
+        raise TraceError(
+            f"a {kind} is no operand here: a plain array is expected",
+            hint="np.asarray(a) is its numbers, np.ma.getmaskarray(a) the mask",
+        )
     return np.asarray(operand)
 
 
