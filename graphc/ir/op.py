@@ -185,12 +185,14 @@ def _key(kind: str, value: Any) -> Any:
 class Attrs(Mapping[str, Any]):
     """The coerced attributes of a node, in schema order. Interned per op: compare with `is`."""
 
-    __slots__ = ("__weakref__", "_values", "key", "op", "types")
+    __slots__ = ("__weakref__", "_values", "key", "table", "types")
     __eq__ = object.__eq__
     __hash__ = object.__hash__
 
-    def __init__(self, op: Op, values: dict[str, Any], key: tuple[Any, ...]) -> None:
-        self.op = op
+    def __init__(
+        self, values: dict[str, Any], key: tuple[Any, ...], table: WeakValueDictionary[Any, Attrs]
+    ) -> None:
+        self.table = table  # of the op whose attributes they are
         self._values = values
         self.key = key
         self.types: dict[tuple[AnyType, ...], AnyType] = {}  # results of the type rule
@@ -457,7 +459,7 @@ class Op:
         found = self._attrs.get(key)
         if found is None:
             self._check(values)
-            found = interned(self._attrs, key, Attrs(self, values, key))
+            found = interned(self._attrs, key, Attrs(values, key, self._attrs))
             if not values:
                 self._plain.append(found)
         return found
@@ -472,7 +474,7 @@ class Op:
 
     def owns(self, attrs: Attrs) -> bool:
         """Were these attributes made by this op's schema?"""
-        return attrs.op is self
+        return attrs.table is self._attrs
 
     def _coerce_one(self, attr: Attr, value: Any) -> Any:
         if value is REQUIRED:
