@@ -133,6 +133,23 @@ def points(kind: Kind, count: int, seed: int) -> np.ndarray:
     return joined
 
 
+def edges(name: str, kind: type, count: int, seed: int) -> list[np.ndarray]:
+    """Arguments of exp, pow, sin, cos and tan for results of any magnitude, both ends of the range
+    included; of the last three any magnitude, and values close to multiples of pi / 4."""
+    random, limits = np.random.default_rng(seed), np.finfo(kind)
+    magnitudes = random.uniform(-limits.maxexp - limits.nmant, limits.maxexp, count)
+    if name == "exp":
+        return [(magnitudes * np.log(2)).astype(kind)]
+    if name == "pow":
+        x = points(kind, count, seed)
+        with np.errstate(all="ignore"):
+            powers = magnitudes[: x.size] / np.log2(np.abs(x.astype(np.float64)))
+            return [x, powers.astype(kind)]
+    quarters = np.rint(np.exp2(random.uniform(0, 20, count // 2))) * (np.pi / 4)
+    far: np.ndarray = np.exp2(random.uniform(-1, limits.maxexp, count // 2)).astype(kind)
+    return [np.concatenate([quarters.astype(kind), far])]
+
+
 # ------------------------------------------------------------------------------------ references
 
 
