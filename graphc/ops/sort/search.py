@@ -86,10 +86,10 @@ def _search(b: Scalars, node: Applied, read: Read, index: tuple[Any, ...]) -> An
     value = read(1, index).cast(work)
     found = b.integer(0)
     while left > 0:
-        half = max(left // 2, 1)
+        half = (left + 1) // 2  # if the answer lies before: at most left // 2 places on, too
         x = read(0, (found + (half - 1),)).cast(work)
         found = where(_before(x, value, node.attrs["side"]), found + half, found)
-        left -= half
+        left //= 2
     return found
 
 
