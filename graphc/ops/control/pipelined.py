@@ -28,7 +28,8 @@ from graphc.record import record
 
 CHECKPOINTS = ("always", "except_last", "never")
 BALANCES = ("time", "bytes")
-STAGES = Range(1, 256)  # balancing them takes time by the square of the nodes for each
+MOST_STAGES = 256
+STAGES = Range(1, MOST_STAGES)  # balancing them takes time by the square of the nodes for each
 
 
 @record(frozen=True)
@@ -186,7 +187,7 @@ define(
         Attr("checkpoint", "str", "except_last", choices=CHECKPOINTS),
         Attr("balance", "str", "time", choices=BALANCES),
         Attr("stages", "int", None, optional=True, within=STAGES),
-        Attr("ends", "strs", (), most=MANY),
+        Attr("ends", "strs", (), most=MOST_STAGES - 1),
         Attr("memory_limit", "float", None, optional=True, within=NOT_NEGATIVE),
         Attr("fenced", "bool", True),
     ),

@@ -157,6 +157,7 @@ def test_operands_and_regions_of_strangers_are_refused() -> None:
         ("pipeline(%0, %1, %3, %4, %5, %5)", "pipeline(%0, %1, %3, %4, %5, %0)", "cotangent"),
         ("      return %6\n", "      return\n", "differ"),
         ("      return %6\n", "      return %4\n", "cotangent"),
+        ('ends=["hidden"]', 'ends=["hidden"' + ',"hidden"' * 255 + "]", "ends"),
         ("shapes=[0,0]", f"shapes=[{','.join('0' * 65_000)}]", "pipelined_nodes"),
     ]:
         assert old in TEXT
