@@ -24,7 +24,7 @@ import graphc as gc
 from graphc.errors import GraphError
 from graphc.frontend.files.weights import Weights, write_weights
 from graphc.ir.literal import literal
-from graphc.runtime.files import artifact
+from graphc.runtime.files import gcx_files
 from graphc.runtime.load.program import Image
 
 NUMBERS = (b"0", b"1", b"-1", b"64", b"4096", b"9223372036854775807", b"1e30", b"true", b"null")
@@ -110,7 +110,7 @@ def model(folder: Path) -> Path:
     path = folder / "model.gcx"
     compiled = gc.compile(function, devices=("cpu:0", "cpu:1"), threads=1)
     image = compiled.executable(X).image
-    artifact.save(image, path)
+    gcx_files.save(image, path)
     return path
 
 
@@ -125,13 +125,13 @@ def parts(image: Image) -> list[object]:
 def compiled_files(draw: random.Random, folder: Path) -> Callable[[], str]:
     """Damages one compiled file more and tells what became of it."""
     path = model(folder)
-    data, wanted = path.read_bytes(), parts(artifact.read(path))
+    data, wanted = path.read_bytes(), parts(gcx_files.read(path))
 
     def once() -> str:
         made = damaged(draw, data)
         path.write_bytes(made)
         try:
-            return "equal" if parts(artifact.read(path)) == wanted else "TAKEN"
+            return "equal" if parts(gcx_files.read(path)) == wanted else "TAKEN"
         except GraphError:
             return "refused"
 

@@ -217,7 +217,7 @@ def load_graph(
     """
     from graphc.frontend.files.gir_files import graph_of_text, options_of, read_text
     from graphc.frontend.files.loaded_graph import LoadedGraph
-    from graphc.runtime.files.artifact import devices_of, text_of
+    from graphc.runtime.files.gcx_files import devices_of, text_of
 
     compiled = path.suffix == ".gcx"
     if key is not None and not compiled:

@@ -63,8 +63,8 @@ def compile_command(
 ) -> None:
     """Compile MODEL.gir to OUTPUT.gcx, which runs without any part of the compiler."""
     from graphc.frontend.files.gir_files import embedded_text
-    from graphc.runtime.files.artifact import save
-    from graphc.runtime.files.gcx import read_key
+    from graphc.runtime.files.gcx_files import save
+    from graphc.runtime.files.gcx_reader import read_key
 
     if output.suffix != ".gcx":
         raise GraphError(f"cannot write a compiled graph to {output}", hint="name it .gcx")

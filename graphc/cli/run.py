@@ -88,7 +88,7 @@ def run_command(
         names, results = _run_compiled(model, given, seed, tracer, options, require_signature)
         lost = None
     else:
-        from graphc.runtime.files.gcx import read_key
+        from graphc.runtime.files.gcx_reader import read_key
 
         config = make_config(options)
         if config.memory_limit is None:

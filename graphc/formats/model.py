@@ -56,7 +56,7 @@ from graphc.ir.types import Type, dtype, substitute, tensor
 from graphc.limits import check_within
 from graphc.ops.record.value import Value, current, lift
 from graphc.record import record, replace
-from graphc.runtime.call.open import Latest
+from graphc.runtime.call.open_executable import Latest
 
 Array = np.ndarray[Any, Any]
 MOST_SEEN = 8  # calls that are compared

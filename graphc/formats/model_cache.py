@@ -34,9 +34,9 @@ from graphc.errors import GraphError
 from graphc.forks import fork_safe_lock
 from graphc.record import record, replace
 from graphc.runtime.call.execute import Executable
-from graphc.runtime.call.open import OpenExecutable
+from graphc.runtime.call.open_executable import OpenExecutable
 from graphc.runtime.devices.device import default_threads, machine
-from graphc.runtime.files import artifact
+from graphc.runtime.files import gcx_files
 from graphc.runtime.files.files import cache_folder, is_private, read_ordinary, write_atomically
 from graphc.runtime.files.gcx_function import Loaded
 from graphc.runtime.load.program import Image, numpy_dtype
@@ -149,7 +149,7 @@ class ModelCache:
         path = self._path(name)
         try:
             os.utime(path)  # it was used now
-            return artifact.load(path)
+            return gcx_files.load(path)
         except (OSError, GraphError):  # there is none, or it is damaged
             return None
 
@@ -160,7 +160,7 @@ class ModelCache:
         if not plain or sum(each.constants.nbytes for each in parts) * 4 > tuned.kept_models:
             return
         with suppress(GraphError):
-            pieces = artifact.pieces(image, artifact.no_values(image))
+            pieces = gcx_files.pieces(image, gcx_files.no_values(image))
             self._write(self._path(name), pieces)
             self._make_room()
 

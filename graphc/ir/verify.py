@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from graphc.errors import GraphError, VerifyError
 from graphc.ir.graph import Graph, Node, Program, infer, node_effect
-from graphc.ir.linear import broken_stacks
+from graphc.ir.linear_stacks import broken_stacks
 from graphc.ir.op import STATE, Alias, Composite, Effect, Op, Structural
 from graphc.ir.place import Buffer, Device, Region, device_of
 from graphc.ir.regions import scheduled_graphs

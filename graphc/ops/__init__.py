@@ -17,7 +17,7 @@ from graphc.ops.control import (
     compression,  # noqa: F401
     control,  # noqa: F401
     custom,  # noqa: F401
-    outside,  # noqa: F401
+    host_calls,  # noqa: F401
     pipelined,  # noqa: F401
     resource,  # noqa: F401
     stacks,  # noqa: F401
@@ -33,10 +33,10 @@ from graphc.ops.index import (
 from graphc.ops.linalg import (
     decompositions,  # noqa: F401
     einsum,  # noqa: F401
-    exponential,  # noqa: F401
     factor,  # noqa: F401
     few_bits,  # noqa: F401
     fourier,  # noqa: F401
+    matrix_exponential,  # noqa: F401
     packing,  # noqa: F401
     polynomials,  # noqa: F401
     products,  # noqa: F401

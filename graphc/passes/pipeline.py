@@ -16,7 +16,7 @@ from itertools import groupby
 from operator import attrgetter
 from typing import NamedTuple
 
-from graphc.codegen.table.contents import every_value_is_found
+from graphc.codegen.table.check_contents import every_value_is_found
 from graphc.collector import collector_paused
 from graphc.config import Config
 from graphc.errors import UNCOMPUTABLE, GraphError, VerifyError, uncomputable

@@ -13,8 +13,8 @@ from typing import Any
 
 from graphc.codegen.llvm import kernel as llvm
 from graphc.codegen.llvm.target import Target
+from graphc.codegen.nest_walk import told
 from graphc.codegen.python import source
-from graphc.codegen.walk import told
 from graphc.ir.types import I64
 from graphc.loops.nest import Expr, Kernel
 

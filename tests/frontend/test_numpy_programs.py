@@ -14,7 +14,7 @@ from numpy_programs import ARGUMENTS, function_of, program, run
 
 import graphc as gc
 from graphc.errors import GraphError, TraceError
-from graphc.frontend.trace.calls import hooked
+from graphc.frontend.trace.hooks import hooked
 
 PROGRAMS = int(os.environ.get("GRAPHC_NUMPY_PROGRAMS", "40"))
 X = np.arange(12.0).reshape(4, 3) / 4 - 1

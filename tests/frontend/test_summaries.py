@@ -1,5 +1,5 @@
 """gc.summary: what is recorded, by whom, in which step, in which file; and that nothing of it is
-left where nobody records. That it comes in program order: tests/ops/test_outside.py."""
+left where nobody records. That it comes in program order: tests/ops/test_host_calls.py."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from graphc.errors import GraphError
-from graphc.runtime.files.gcx import digest
+from graphc.runtime.files.gcx_reader import digest
 
 Document = dict[str, Any]
 

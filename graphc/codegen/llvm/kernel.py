@@ -29,7 +29,7 @@ from graphc.codegen.llvm.short_rows import ShortRows, short_rows
 from graphc.codegen.llvm.target import Target
 from graphc.codegen.llvm.vector import vector_loops
 from graphc.codegen.llvm.vector_facts import VectorFacts, count_of, facts_of, has_masks
-from graphc.codegen.walk import Functions, Statements
+from graphc.codegen.nest_walk import Functions, Statements
 from graphc.errors import GraphError
 from graphc.ir.sizes import Size
 from graphc.ir.types import F64, I64, DType

@@ -6,7 +6,7 @@ import re
 
 from graphc.codegen.llvm.scalar import INSTRUCTIONS, TYPES, intrinsic, literal, minmax
 from graphc.codegen.llvm.target import Target
-from graphc.codegen.walk import Functions, Values, body_of
+from graphc.codegen.nest_walk import Functions, Values, body_of
 from graphc.ir.types import BOOL, DType
 from graphc.loops.facts import Range, index_range
 from graphc.loops.nest import Expr

@@ -20,9 +20,9 @@ import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 
+from graphc.codegen.nest_walk import Functions, Statements, Values, body_of
 from graphc.codegen.python.helpers import helper_text, number, storage, storage_dtype
 from graphc.codegen.python.scalar import ADD, ATOM, LOOSE, MULTIPLY, Text, spell
-from graphc.codegen.walk import Functions, Statements, Values, body_of
 from graphc.ir.types import F64, DType
 from graphc.loops.facts import SumPlan, index_range, looks, loop_range
 from graphc.loops.nest import (

@@ -11,10 +11,10 @@ import numpy as np
 
 from graphc.codegen.kernels import Spec, data_params, spec_of
 from graphc.codegen.table.blocks import block_rows
-from graphc.codegen.table.contents import check_contents
+from graphc.codegen.table.check_contents import check_contents
+from graphc.codegen.table.check_order import check_order
 from graphc.codegen.table.control import control_rows
 from graphc.codegen.table.donation import donations, variables
-from graphc.codegen.table.order import check_order
 from graphc.codegen.table.segments import segments
 from graphc.config import Config
 from graphc.errors import GraphError

@@ -26,7 +26,7 @@ import numpy as np
 
 from graphc.captures import MISSING, Path, cells_of, paths
 from graphc.errors import TraceError
-from graphc.frontend.trace.calls import origin_of
+from graphc.frontend.trace.hooks import origin_of
 from graphc.frontend.trace.known_arrays import KnownArray
 from graphc.ops.record.value import Stateful, Value
 

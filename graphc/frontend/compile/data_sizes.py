@@ -33,8 +33,8 @@ from graphc.passes.normalise.vmap import vmap
 from graphc.passes.pipelining.expand_pipelines import expand_pipelines
 from graphc.record import replace
 from graphc.runtime.call.execute import Executable
-from graphc.runtime.call.open import Shapes
-from graphc.runtime.call.staged import Refused, StagedExecutable, Step
+from graphc.runtime.call.open_executable import Shapes
+from graphc.runtime.call.staged_executable import Refused, StagedExecutable, Step
 from graphc.runtime.load.program import Image
 from graphc.runtime.load.size_formulas import Formulas
 

@@ -45,7 +45,7 @@ from graphc.frontend.compile.signature import (
     signature_of,
 )
 from graphc.frontend.compile.variant import UNKNOWN, Compile, Variant, no_entry, static_leaf
-from graphc.frontend.trace.calls import seen
+from graphc.frontend.trace.hooks import seen
 from graphc.frontend.trace.recording import is_recording, noticing
 from graphc.frontend.trace.trace import (
     Parameter,
@@ -61,7 +61,7 @@ from graphc.ir.types import substitute_dim, tensor
 from graphc.ir.user_lines import defined_at
 from graphc.ops.record.value import _ACTIVE, Value, current, lift, trace_of
 from graphc.record import replace
-from graphc.runtime.call.open import Latest
+from graphc.runtime.call.open_executable import Latest
 from graphc.seams.cpython import pickles_by_value
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from graphc.codegen.build import Compiled
     from graphc.passes.pipeline import Record
     from graphc.runtime.call.execute import Executable
-    from graphc.runtime.call.open import OpenExecutable, Shapes
+    from graphc.runtime.call.open_executable import OpenExecutable, Shapes
     from graphc.runtime.load.program import Image
     from graphc.runtime.load.size_formulas import Formulas
 
@@ -84,7 +84,7 @@ class Built:
     @property
     def opened(self) -> OpenExecutable:
         """What runs it for arrays of many sizes."""
-        from graphc.runtime.call.open import OpenExecutable
+        from graphc.runtime.call.open_executable import OpenExecutable
         from graphc.runtime.devices.multi_device import executable
 
         with self._lock:

@@ -26,7 +26,7 @@ from graphc.ir.sizes import Scope
 from graphc.ir.types import Dim, Type
 from graphc.ir.user_lines import locate
 from graphc.record import replace
-from graphc.runtime.call.open import Shapes
+from graphc.runtime.call.open_executable import Shapes
 
 MOST_SEEN = 8  # calls that are compared
 EXACT = "exact"  # the option that leaves no size open

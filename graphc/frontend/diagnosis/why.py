@@ -1,7 +1,7 @@
 """Why a compilation is as it is: questions, each answered from the reasons that passes noted.
 
-What passes do not note is asked again of the analysis that decided (`passes.fusion.apart`), and how
-fast a kernel could be of loops that do nothing else (`roofline`).
+What passes do not note is asked again of the analysis that decided (`passes.fusion.why_apart`), and
+how fast a kernel could be of loops that do nothing else (`roofline`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from graphc.ir.sizes import by_example, hint_of
 from graphc.ir.types import Type
 from graphc.ir.verify import graphs_of, with_blocks
 from graphc.passes.devices.compress import U16
-from graphc.passes.fusion.apart import Apart, apart
+from graphc.passes.fusion.why_apart import Apart, apart
 from graphc.passes.placement.cost import rounds_of
 from graphc.passes.placement.measured import cost_model
 from graphc.passes.reasons import duration

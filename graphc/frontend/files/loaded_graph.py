@@ -26,7 +26,7 @@ from graphc.ir.types import Type, type_text
 from graphc.ops.record.value import Value, current, lift, trace_of
 from graphc.passes.placement.allowed_devices import inner_nodes
 from graphc.record import replace
-from graphc.runtime.call.open import Latest
+from graphc.runtime.call.open_executable import Latest
 from graphc.runtime.files.gcx_function import Loaded, nest
 
 

@@ -26,7 +26,7 @@ from graphc.frontend.trace.recording import is_recording
 from graphc.ir.graph import Graph
 from graphc.ir.op import OPS
 from graphc.ir.user_lines import locate
-from graphc.ops.control.outside import recorders
+from graphc.ops.control.host_calls import recorders
 from graphc.ops.record.value import current, emit
 
 MOST_IMAGES = 3  # of a batch

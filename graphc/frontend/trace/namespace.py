@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from graphc.errors import GraphError
-from graphc.frontend.trace.calls import callee
 from graphc.frontend.trace.dispatch import is_call_mismatch, linked
+from graphc.frontend.trace.hooks import callee
 from graphc.frontend.trace.numpy_errors import as_numpy_raises
 from graphc.frontend.trace.operands import WRITERS
 from graphc.frontend.trace.spelling import spelled, translated

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from graphc.ops.control.outside import recorders
+from graphc.ops.control.host_calls import recorders
 
 
 class _UnderWay(threading.local):

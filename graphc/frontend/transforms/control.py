@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from graphc.errors import TraceError
-from graphc.frontend.trace.calls import seen
+from graphc.frontend.trace.hooks import seen
 from graphc.frontend.trace.region import (
     Operands,
     Region,

@@ -13,7 +13,7 @@ from typing import Any, ParamSpec
 import numpy as np
 
 from graphc.errors import TraceError
-from graphc.frontend.trace.calls import seen
+from graphc.frontend.trace.hooks import seen
 from graphc.frontend.trace.region import (
     Operands,
     Region,
@@ -34,7 +34,7 @@ from graphc.frontend.transforms.on_arrays import (
 from graphc.frontend.transforms.vmap import vmap
 from graphc.hints import explained
 from graphc.ir.types import Type
-from graphc.ops.control.outside import without_calls
+from graphc.ops.control.host_calls import without_calls
 from graphc.ops.record.value import Stateful, Value, current, functions, lift
 from graphc.record import replace
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, ParamSpec, TypeVar
 
 from graphc.errors import TraceError
-from graphc.frontend.trace.calls import seen
+from graphc.frontend.trace.hooks import seen
 from graphc.frontend.trace.region import (
     Operands,
     Region,

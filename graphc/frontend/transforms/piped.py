@@ -14,7 +14,7 @@ from typing import Any
 from graphc.config import Config
 from graphc.errors import GraphError
 from graphc.frontend.trace.batch_statistics import Pending, in_chunks
-from graphc.frontend.trace.calls import seen
+from graphc.frontend.trace.hooks import seen
 from graphc.frontend.trace.region import (
     Operands,
     Region,

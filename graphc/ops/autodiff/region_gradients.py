@@ -26,7 +26,7 @@ from graphc.ops.autodiff.vjp import (
     zeros,
 )
 from graphc.ops.control.control import param_node
-from graphc.ops.control.outside import without_calls
+from graphc.ops.control.host_calls import without_calls
 from graphc.ops.record.value import Trace, Value, tracing
 
 Values = list[Any]

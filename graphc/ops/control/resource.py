@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from graphc.ir.op import EXTENT, MANY, Attr, Effect, Host
 from graphc.ir.types import AnyType, Dimension
-from graphc.ops.control.outside import (
+from graphc.ops.control.host_calls import (
     THREADED,
     Arrays,
     kinds_of,

@@ -12,9 +12,9 @@ import numpy as np
 from graphc.errors import TypeRuleError
 from graphc.ir.types import F64, Dim, definitely_different
 from graphc.ops.linalg.einsum import einsum
-from graphc.ops.linalg.exponential import expm
 from graphc.ops.linalg.factor import cholesky, det, inv, slogdet, solve, tensorinv, tensorsolve
 from graphc.ops.linalg.matmul import matmul
+from graphc.ops.linalg.matrix_exponential import expm
 from graphc.ops.linalg.spectral import (
     eig,
     eigh,

@@ -1,5 +1,5 @@
-"""Launches that find true elements, that count and that make running totals, see `scan_cuda.py`,
-`counting_cuda.py` and `cumulative_cuda.py`.
+"""Launches that find true elements, that count and that make running totals, see
+`nonzero_cuda.py`, `counting_cuda.py` and `cumulative_cuda.py`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def nonzero_code(node: Applied, strict: bool, machine: Machine) -> CudaCode:
     extent, size, threads = node.inputs[0].type.size, node.attrs["size"], machine.threads
     tiles = max(1, -(-extent // (threads * machine.run)))
     shape = threads, machine.run
-    kernels = (kernel("reduce.scan_cuda", "nonzero_kernels", *shape, part=k) for k in range(3))
+    kernels = (kernel("reduce.nonzero_cuda", "nonzero_kernels", *shape, part=k) for k in range(3))
     count, add, write = kernels
     calls = (
         CudaCall(count, tiles, threads, (extent,)),

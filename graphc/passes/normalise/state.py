@@ -28,7 +28,7 @@ from graphc.ir.place import Constraint, Place
 from graphc.ir.regions import choosers, holds_kernels
 from graphc.ir.types import TupleType, Type, leaves
 from graphc.ir.verify import broken, graphs_of
-from graphc.ops.control.outside import TOKEN, is_loose
+from graphc.ops.control.host_calls import TOKEN, is_loose
 from graphc.ops.record.effects import OUTSIDE, Key, accesses, is_token, token_of
 from graphc.passes.reasons import record as reason
 from graphc.record import record

@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 import graphc
 from graphc.errors import GraphError
 from graphc.record import record
-from graphc.runtime.files.gcx import FORMAT
+from graphc.runtime.files.gcx_reader import FORMAT
 
 MOST_BYTES = 1 << 26
 MOST_DESCRIPTORS = 64

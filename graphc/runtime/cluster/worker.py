@@ -33,7 +33,7 @@ from graphc.runtime.cluster.memory import Block, file_of
 from graphc.runtime.cluster.program_part import ProgramPart, carried
 from graphc.runtime.cluster.wire import Kind, Message
 from graphc.runtime.devices.device import check_host
-from graphc.runtime.files.gcx import File
+from graphc.runtime.files.gcx_reader import File
 from graphc.runtime.load.layouts import BellWords
 from graphc.runtime.load.program import FAR, Image
 

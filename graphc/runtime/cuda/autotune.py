@@ -11,7 +11,7 @@ import numpy as np
 
 from graphc.runtime.call.memory import address_of
 from graphc.runtime.cuda.interface import COMPUTE, Act, Multiplier, Streamed
-from graphc.runtime.cuda.places import place
+from graphc.runtime.cuda.matrix_addresses import place
 from graphc.runtime.cuda.product import ITEMSIZE, Product
 from graphc.runtime.load.program import numpy_dtype
 from graphc.runtime.tuning import tuned

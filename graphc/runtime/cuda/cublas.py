@@ -19,7 +19,7 @@ from graphc.errors import GraphError
 from graphc.record import record
 from graphc.runtime.call.memory import address_of
 from graphc.runtime.cuda.interface import DeviceError, Streamed
-from graphc.runtime.cuda.places import alignment, place
+from graphc.runtime.cuda.matrix_addresses import alignment, place
 from graphc.runtime.cuda.product import Matrix, Product
 from graphc.runtime.tuning import tuned
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from graphc.record import record
 from graphc.runtime.call.memory import address_of
-from graphc.runtime.cuda.decisions import NeedsHost
+from graphc.runtime.cuda.device_branches import NeedsHost
 from graphc.runtime.cuda.device_code import WINDOW_BYTES
 from graphc.runtime.cuda.interface import COMPUTE, Act, Acts, Decision, Turns
 from graphc.runtime.load.table import POP, PUSH, STACK, rows

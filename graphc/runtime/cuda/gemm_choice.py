@@ -24,7 +24,7 @@ from graphc.forks import fork_safe_lock
 from graphc.record import record
 from graphc.runtime.cuda.autotune import Trial
 from graphc.runtime.cuda.interface import DeviceError, Multiplier, Streamed
-from graphc.runtime.cuda.places import fits
+from graphc.runtime.cuda.matrix_addresses import fits
 from graphc.runtime.cuda.product import Product
 from graphc.runtime.files.files import cache_folder, write_atomically
 from graphc.runtime.load.table import calls_until, operands_of, rows

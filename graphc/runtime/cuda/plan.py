@@ -19,7 +19,7 @@ import numpy as np
 
 from graphc.runtime.call.failure import CANCELLED
 from graphc.runtime.call.memory import address_of
-from graphc.runtime.cuda.decisions import NeedsHost, decided_there
+from graphc.runtime.cuda.device_branches import NeedsHost, decided_there
 from graphc.runtime.cuda.device_loops import on_device, take_turns
 from graphc.runtime.cuda.interface import COMPUTE, Act, Acts, Decision, Driver, Turns
 from graphc.runtime.load.layouts import FrameWords

@@ -13,9 +13,9 @@ import numpy as np
 from graphc.errors import FeedError
 from graphc.runtime.call.array import Array
 from graphc.runtime.call.execute import Executable
-from graphc.runtime.call.open import OpenExecutable
-from graphc.runtime.files import artifact
-from graphc.runtime.files.gcx import read_key
+from graphc.runtime.call.open_executable import OpenExecutable
+from graphc.runtime.files import gcx_files
+from graphc.runtime.files.gcx_reader import read_key
 from graphc.runtime.load.program import UNLIMITED
 
 
@@ -145,5 +145,5 @@ def load(
     to.
     """
     key = read_key(require_signature) if require_signature is not None else None
-    made, containers = artifact.opened(Path(path), threads, share, key, stack_bytes)
+    made, containers = gcx_files.opened(Path(path), threads, share, key, stack_bytes)
     return LoadedExecutable(made, containers)

@@ -29,7 +29,7 @@ from graphc.config import Config
 from graphc.errors import GraphError
 from graphc.frontend.compile.engine import build
 from graphc.ir.types import BOOL, F32
-from graphc.runtime.files import artifact
+from graphc.runtime.files import gcx_files
 
 pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
 
@@ -323,8 +323,8 @@ def test_a_program_of_both_keeps_their_code_apart(own_cache: Path) -> None:
     made = build(gc.compile(both).graph(X), config)
     kinds = {image.device: image.triple for image in made.image.images}
     assert kinds["gpu:0"] == "cuda" and kinds["cpu:0"] != "cuda"
-    artifact.save(made.image, own_cache / "both.gcx")
-    back = artifact.read(own_cache / "both.gcx")
+    gcx_files.save(made.image, own_cache / "both.gcx")
+    back = gcx_files.read(own_cache / "both.gcx")
     for mine, other in zip(made.image.images, back.images, strict=True):
         for name in ("objects", "portable", "kernels", "arity", "cpu", "triple", "device"):
             assert getattr(mine, name) == getattr(other, name), name
@@ -333,7 +333,7 @@ def test_a_program_of_both_keeps_their_code_apart(own_cache: Path) -> None:
 def test_programs_for_the_simulator_are_not_saved(own_cache: Path) -> None:
     image = built(target="cuda:simulator").image
     with pytest.raises(GraphError, match="cannot be saved") as caught:
-        artifact.save(image, own_cache / "simulated.gcx")
+        gcx_files.save(image, own_cache / "simulated.gcx")
     assert "--target cuda:sm_90" in str(caught.value)
 
 
@@ -373,7 +373,7 @@ def test_compiled_files_hold_cubins_and_ask_for_a_gpu(graphc: Any, own_cache: Pa
     feed = ("--feed", f"x={own_cache / 'x.npy'}")
     status, _, errors = graphc("compile", path, "-o", target, "--target", "cuda:sm_90")
     assert status == 0, errors
-    image = artifact.read(target)
+    image = gcx_files.read(target)
     assert image.cpu == "sm_90" and image.objects[0][0][:4] == b"\x7fELF"
     done = without_gpu("run", target, *feed)
     assert done.returncode == 1 and len(done.stderr.splitlines()) <= 4

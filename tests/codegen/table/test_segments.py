@@ -24,7 +24,7 @@ from runtime_kernels import image as one_image
 
 import graphc as gc
 from graphc.codegen.build import build
-from graphc.codegen.table.order import check_order
+from graphc.codegen.table.check_order import check_order
 from graphc.codegen.table.segments import Segment, segments
 from graphc.errors import GraphError, RunError, VerifyError
 from graphc.ir.graph import Graph, Node, Program
@@ -35,7 +35,7 @@ from graphc.record import replace
 from graphc.runtime.call.frame import Part
 from graphc.runtime.devices.agenda import Agenda, agenda_of
 from graphc.runtime.devices.multi_device import MultiDeviceExecutable
-from graphc.runtime.files import artifact
+from graphc.runtime.files import gcx_files
 from graphc.runtime.load.program import Image
 from graphc.runtime.load.table import END, JUMP, TableBuilder, rows
 from graphc.runtime.observe.trace import Event, trace
@@ -451,8 +451,8 @@ def test_segments_need_a_message() -> None:
 
 def test_a_file_keeps_the_segments(tmp_path: Any) -> None:
     found = two_messages()
-    artifact.save(found.image, tmp_path / "two.gcx")
-    loaded = artifact.load(tmp_path / "two.gcx")
+    gcx_files.save(found.image, tmp_path / "two.gcx")
+    loaded = gcx_files.load(tmp_path / "two.gcx")
     for got, want in zip(loaded.run([X, ONCE, INDEX]), found.run([X, ONCE, INDEX]), strict=True):
         np.testing.assert_array_equal(got, want)
     mine, theirs = (agenda_of(e.image.table.tolist()) for e in (found, loaded))

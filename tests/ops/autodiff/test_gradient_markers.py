@@ -9,7 +9,7 @@ import pytest
 
 import graphc as gc
 from graphc.ir.graph import Graph
-from graphc.ir.linear import broken_stacks
+from graphc.ir.linear_stacks import broken_stacks
 
 rng = np.random.default_rng(1)
 X = rng.standard_normal((5, 4))

@@ -21,7 +21,7 @@ from graphc.errors import GraphError
 from graphc.ops.reference.interpreter import interpret
 from graphc.record import replace
 from graphc.runtime.cuda.product import Product, read
-from graphc.runtime.files import artifact
+from graphc.runtime.files import gcx_files
 from graphc.runtime.load.table import rows
 
 OTHERS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
@@ -230,15 +230,15 @@ def test_rows_that_are_none() -> None:
 def test_saved_with_the_program(tmp_path: Path) -> None:
     for function, specs, _ in PRODUCTS.values():
         image = image_of(function, *specs)
-        artifact.save(image, tmp_path / "f.gcx")
-        assert dict(artifact.read(tmp_path / "f.gcx").products) == dict(image.products)
+        gcx_files.save(image, tmp_path / "f.gcx")
+        assert dict(gcx_files.read(tmp_path / "f.gcx").products) == dict(image.products)
 
 
 @pytest.mark.parametrize("value", ["1", 1.0, None, True, [1], -7, 1 << 70])
 @pytest.mark.parametrize("place", [*range(4, 14), (8, 1), (9, 4), (14, 0)])
 def test_damaged_files(tmp_path: Path, place: Any, value: Any) -> None:
     path = tmp_path / "f.gcx"
-    artifact.save(image_of(lambda x, w, b: x @ w + b, X, W, B), path)
+    gcx_files.save(image_of(lambda x, w, b: x @ w + b, X, W, B), path)
 
     def change(_: Any, metadata: Any) -> None:
         found = metadata["products"][0][1]
@@ -250,7 +250,7 @@ def test_damaged_files(tmp_path: Path, place: Any, value: Any) -> None:
     edited(path, change)
     harmless = (place, repr(value)) in ((10, "None"), (11, "None"), (13, "1.0"))
     if harmless:  # as it was, or without a bias
-        artifact.read(path)
+        gcx_files.read(path)
         return
     with pytest.raises(GraphError, match="damaged"):
-        artifact.read(path)
+        gcx_files.read(path)

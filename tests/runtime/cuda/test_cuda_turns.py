@@ -13,7 +13,7 @@ from gpu_programs import ALONE, FAIL, INCREMENT, LESS, NBYTES, WHOLE, X, image, 
 from graphc.errors import GraphError, RunError
 from graphc.record import replace
 from graphc.runtime.call.execute import Executable
-from graphc.runtime.files import artifact
+from graphc.runtime.files import gcx_files
 from graphc.runtime.load.program import Image, Origin
 from graphc.runtime.load.table import ABSENT, ARENA, TableBuilder
 from graphc.runtime.tuning import tuned
@@ -222,5 +222,5 @@ def test_extents_that_cannot_be(fake: FakeCuda) -> None:
 
 def test_extents_are_kept_in_files(fake: FakeCuda, tmp_path: Path) -> None:
     made = stacked(10)
-    artifact.save(made, tmp_path / "f.gcx")
-    assert dict(artifact.read(tmp_path / "f.gcx").extents) == dict(made.extents)
+    gcx_files.save(made, tmp_path / "f.gcx")
+    assert dict(gcx_files.read(tmp_path / "f.gcx").extents) == dict(made.extents)

@@ -19,7 +19,7 @@ from graphc.formats.encoded_values import (
     laid_bare,
     text_of,
 )
-from graphc.formats.narrow import rounded
+from graphc.formats.narrow_types import rounded
 from graphc.formats.onnx.reader import element_name
 from graphc.formats.onnx.table import FIRST, MICROSOFT, operator
 from graphc.ops.record.value import functions as f

@@ -10,7 +10,7 @@ import numpy as np
 
 from graphc.formats.deciding_values import axes_of, ints, known, number, refuse
 from graphc.formats.onnx.table import operator
-from graphc.frontend.transforms.boxes import nms
+from graphc.frontend.transforms.non_max_suppression import nms
 from graphc.ops.nn.images import neighbours
 from graphc.ops.record.value import functions as f
 

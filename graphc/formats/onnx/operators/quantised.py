@@ -8,7 +8,7 @@ import numpy as np
 
 from graphc.formats.deciding_values import axes_of, refuse
 from graphc.formats.encoded_values import Narrow
-from graphc.formats.narrow import limits_of, rounded
+from graphc.formats.narrow_types import limits_of, rounded
 from graphc.formats.onnx.operators.convolutions import conv as float_conv
 from graphc.formats.onnx.reader import element_name
 from graphc.formats.onnx.table import MICROSOFT, operator

@@ -317,7 +317,7 @@ def test_errors_have_the_line_and_the_cause(devices: list[str]) -> None:
         with pytest.raises(gc.RunError, match="the callback fail raised KeyError") as caught:
             calls(np.float64(1))
         assert isinstance(caught.value.__cause__, KeyError)
-        assert caught.value.location is not None and "test_outside" in caught.value.location[0]
+        assert caught.value.location is not None and "test_host_calls" in caught.value.location[0]
         assert not here or caught.value.location[1] == here + 3
         with pytest.raises(gc.RunError, match="x is too large") as caught:
             asserts(np.arange(4.0))
@@ -434,7 +434,7 @@ def test_a_callback_does_not_wait_for_what_its_own_run_writes(use: str, devices:
     for _ in range(2):  # the first time through the slow path and the second through the fast one
         seen.assign(0 * one)
         with pytest.raises(
-            gc.RunError, match=r"'outside': the run writes it(.|\n)*test_outside.py"
+            gc.RunError, match=r"'outside': the run writes it(.|\n)*test_host_calls.py"
         ):
             step(one)
         assert step(one).tolist() == [2, 2, 2]
@@ -523,7 +523,7 @@ def test_files_print_and_assert_but_call_nothing(tmp_path: Any, capsys: Any) -> 
 
 
 def test_compiled_files_refuse(tmp_path: Any) -> None:
-    from graphc.runtime.files.artifact import save
+    from graphc.runtime.files.gcx_files import save
 
     run = gc.compile(lambda x: (gc.print("x {}", x), x)[1])
     with pytest.raises(gc.GraphError, match="calls no Python"):
@@ -556,7 +556,7 @@ def test_a_callback_has_no_gradient_and_is_not_called_again() -> None:
     x = np.float64(1)
     with pytest.raises(gc.GraphError, match="callback has no gradient") as caught:
         gc.grad(sine)(x)
-    assert caught.value.location is not None and "test_outside" in caught.value.location[0]
+    assert caught.value.location is not None and "test_host_calls" in caught.value.location[0]
     assert gc.grad(lambda x: x * gc.stop_gradient(sine(x)))(x) == np.sin(1)
     for again in (
         lambda: gc.grad(lambda x: x * gc.checkpoint(lambda x: sine(gc.stop_gradient(x)) * x)(x))(x),
@@ -573,7 +573,7 @@ def test_outside_of_traces_it_happens_at_once(capsys: pytest.CaptureFixture[str]
     gc.assert_(np.zeros(0, bool))
     with pytest.raises(gc.RunError, match="no") as caught:
         gc.assert_(np.array([True, False]), "no", 3)
-    assert caught.value.location is not None and "test_outside" in caught.value.location[0]
+    assert caught.value.location is not None and "test_host_calls" in caught.value.location[0]
     with pytest.raises(gc.TypeRuleError, match="booleans"):
         gc.assert_(1.0)
     assert gc.callback(np.sin, gc.spec((), "f64"), 1.0) == np.sin(1)

@@ -66,7 +66,7 @@ def view(model: Any, *args: Any, runs: int = 0, **kwargs: Any) -> Page:
 def model_at(path: Path, config: Config | None = None) -> LoadedGraph:
     """The graph of any model file, a compiled one's among them."""
     from graphc.frontend.files.gir_files import graph_of_text, read_text
-    from graphc.runtime.files.artifact import text_of
+    from graphc.runtime.files.gcx_files import text_of
 
     if path.suffix == ".onnx":
         from graphc.formats.onnx.model import OnnxModel

@@ -13,7 +13,7 @@ from graphc.frontend.trace.tree import NONE, TreeDef, flatten, unflatten
 from graphc.ir.op import OPS
 from graphc.ir.types import Type
 from graphc.ir.user_lines import locate
-from graphc.ops.control.outside import function_of
+from graphc.ops.control.host_calls import function_of
 from graphc.ops.record.value import emit
 
 

@@ -1,4 +1,4 @@
-"""order: do segments that run as soon as they are ready keep to the order that the memory needs?
+"""check_order: do segments that run as soon as they are ready keep to the order that the memory needs?
 
 `segments` cuts a device's nodes into pieces, of which the ready ones may run in any order.  This
 judges what came out: nothing here asks why a piece waits for another.  A bit stands for a segment:
@@ -7,8 +7,8 @@ judges what came out: nothing here asks why a piece waits for another.  A bit st
     releases    1,2  3   3   -       2 writes over what 1 reads, is refused
     has seen      -  0   0  0,1,2
 
-Every access to memory, as `contents` finds them in the order of the graph, must have seen the last
-write to each of its bytes; a write must have seen those who have read since, too.
+Every access to memory, as `check_contents` finds them in the order of the graph, must have seen the
+last write to each of its bytes; a write must have seen those who have read since, too.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 
-from graphc.codegen.table.contents import Access, Span, accesses
+from graphc.codegen.table.check_contents import Access, Span, accesses
 from graphc.codegen.table.segments import Segment
 from graphc.ir.graph import Graph, Node
 from graphc.ir.op import Host

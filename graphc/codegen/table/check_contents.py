@@ -1,4 +1,4 @@
-"""contents: does every node of a planned graph find the values that it reads?
+"""check_contents: does every node of a planned graph find the values that it reads?
 
 The plan is carried out on paper.  Memory is stretches of bytes, each of which holds what was
 written there last; a node reads all its operands, spoils its scratch memory and writes its results,

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import graphc as gc
 from benchmarks.hostile.models import FUNCTIONS, dumps
 from graphc.codegen.build import build
-from graphc.codegen.table.contents import check_contents, every_value_is_found
+from graphc.codegen.table.check_contents import check_contents, every_value_is_found
 from graphc.config import Config
 from graphc.errors import VerifyError
 from graphc.ir.graph import Graph, Node, Program

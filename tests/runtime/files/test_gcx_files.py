@@ -24,8 +24,8 @@ from graphc.errors import GraphError, RunError
 from graphc.frontend.files.weights import Weights
 from graphc.record import replace
 from graphc.runtime.devices import device
-from graphc.runtime.files import artifact
-from graphc.runtime.files.gcx import read_key
+from graphc.runtime.files import gcx_files
+from graphc.runtime.files.gcx_reader import read_key
 from graphc.runtime.files.stable_file import OpenFile
 from graphc.runtime.load import load
 from graphc.runtime.load.program import Image, Origin
@@ -53,27 +53,27 @@ def saved(tmp_path, **changes) -> tuple[Image, object]:
     )
     plan = replace(plan, **changes)
     path = tmp_path / "model.gcx"
-    artifact.save(plan, path)
+    gcx_files.save(plan, path)
     return plan, path
 
 
 def test_round_trip(tmp_path):
     plan, path = saved(tmp_path)
-    back = artifact.read(path)
+    back = gcx_files.read(path)
     for field in ("name", "params", "results", "kernels", "objects", "support", "text", "cpu"):
         assert getattr(back, field) == getattr(plan, field)
     assert dict(back.origins) == plan.origins and back.reasons == plan.reasons
     np.testing.assert_array_equal(back.table, plan.table)
     np.testing.assert_array_equal(back.constants[: plan.constants.size], plan.constants)
-    (y,) = artifact.load(path).run([np.arange(4, dtype="f4")])
+    (y,) = gcx_files.load(path).run([np.arange(4, dtype="f4")])
     np.testing.assert_array_equal(y, [0, 2, 4, 6])
-    assert artifact.text_of(path) == plan.text
+    assert gcx_files.text_of(path) == plan.text
     assert [entry.name for entry in tmp_path.iterdir()] == ["model.gcx"]
 
 
 def test_constants_are_aligned_and_stay(tmp_path):
     _, path = saved(tmp_path)
-    constants = artifact.read(path).constants
+    constants = gcx_files.read(path).constants
     assert constants.__array_interface__["data"][0] % 64 == 0
     assert not constants.flags.writeable
 
@@ -82,7 +82,7 @@ def test_the_file_is_safetensors(tmp_path):
     plan, path = saved(tmp_path)
     with safe_open(path, "numpy") as file:
         np.testing.assert_array_equal(file.get_tensor("table"), plan.table)
-        assert json.loads(file.metadata()["graphc"])["format"] == artifact.FORMAT
+        assert json.loads(file.metadata()["graphc"])["format"] == gcx_files.FORMAT
 
 
 def test_failure_names_the_node_after_loading(tmp_path):
@@ -97,9 +97,9 @@ def test_failure_names_the_node_after_loading(tmp_path):
         origins={row: Origin("%7 = gather(%1)", "model.py", 12)},
         reasons={3: "an index is out of range"},
     )
-    artifact.save(plan, tmp_path / "f.gcx")
+    gcx_files.save(plan, tmp_path / "f.gcx")
     with pytest.raises(RunError, match=r"out of range(.|\n)*model.py:12(.|\n)*%7 = gather"):
-        artifact.load(tmp_path / "f.gcx").run([])
+        gcx_files.load(tmp_path / "f.gcx").run([])
 
 
 def test_every_truncation_is_an_error(tmp_path):
@@ -108,13 +108,13 @@ def test_every_truncation_is_an_error(tmp_path):
     for size in [*range(0, 200, 7), *range(200, len(data), 397), len(data) - 1]:
         path.write_bytes(data[:size])
         with pytest.raises(GraphError):
-            artifact.read(path)
+            gcx_files.read(path)
 
 
 def test_no_bit_can_be_changed(tmp_path):
     """What still can be read is what was saved: constants, origins and text as well as code."""
     _, path = saved(tmp_path)
-    data, wanted = path.read_bytes(), parts(artifact.read(path))
+    data, wanted = path.read_bytes(), parts(gcx_files.read(path))
     random = np.random.default_rng(1)
     length = 8 + int.from_bytes(data[:8], "little")
     for position in (*random.integers(0, length, 150), *random.integers(length, len(data), 150)):
@@ -122,7 +122,7 @@ def test_no_bit_can_be_changed(tmp_path):
         changed[position] ^= 1 << random.integers(8)
         path.write_bytes(changed)
         with contextlib.suppress(GraphError):
-            assert parts(artifact.read(path)) == wanted
+            assert parts(gcx_files.read(path)) == wanted
 
 
 @pytest.mark.parametrize("name", ["constants", "table", "words", "objects", "origins", "text"])
@@ -134,10 +134,10 @@ def test_every_tensor_is_what_was_saved(tmp_path, name):
     data[header + (begin + end) // 2] ^= 4
     path.write_bytes(data)
     with pytest.raises(GraphError, match="not what was saved"):
-        artifact.read(path)
+        gcx_files.read(path)
     if name == "text":
         with pytest.raises(GraphError, match="not what was saved"):
-            artifact.text_of(path)
+            gcx_files.text_of(path)
 
 
 @pytest.mark.parametrize("kind", [compiled_files, weights_files])
@@ -201,7 +201,7 @@ def test_signatures(tmp_path):
     short.write_bytes(b"s")
     with pytest.raises(GraphError, match="is not signed"):
         gc.load(path, require_signature=key)
-    artifact.save(artifact.read(path), path, key=read_key(key))
+    gcx_files.save(gcx_files.read(path), path, key=read_key(key))
     for made, want in zip(gc.load(path, require_signature=key)(X), gc.load(path)(X), strict=True):
         np.testing.assert_array_equal(made, want)
     with pytest.raises(GraphError, match="not signed with this key"):
@@ -213,8 +213,8 @@ def test_signatures(tmp_path):
         metadata["arena"] += 64
 
     edited(path, change)  # with another digest of itself, which anybody can write
-    artifact.read(path)
-    for read in (gc.load, lambda p, require_signature: artifact.text_of(p, read_key(key))):
+    gcx_files.read(path)
+    for read in (gc.load, lambda p, require_signature: gcx_files.text_of(p, read_key(key))):
         with pytest.raises(GraphError, match="or was changed since"):
             read(path, require_signature=key)
 
@@ -267,7 +267,7 @@ def test_altered_sizes_are_refused(tmp_path, field, shape):
 
     edited(path, change, signed=False)
     with pytest.raises(GraphError, match="not what was saved"):
-        artifact.read(path)
+        gcx_files.read(path)
 
 
 def test_altered_constants_are_refused(tmp_path):
@@ -278,7 +278,7 @@ def test_altered_constants_are_refused(tmp_path):
 
     edited(path, change, signed=False)
     with pytest.raises(GraphError, match="not what was saved"):
-        artifact.read(path)
+        gcx_files.read(path)
 
 
 @pytest.mark.parametrize(
@@ -308,7 +308,7 @@ def test_bad_metadata(tmp_path, field, value):
 
     edited(path, change)
     with pytest.raises(GraphError):
-        artifact.read(path)
+        gcx_files.read(path)
 
 
 @pytest.mark.parametrize("offsets", [[0, 1 << 40], [-8, 8], [0, 3], [0.0, 1.0], ["a", "b"], None])
@@ -316,38 +316,38 @@ def test_bad_tensor_offsets(tmp_path, offsets):
     _, path = saved(tmp_path)
     edited(path, lambda entries, _m: entries["table"].update({"data_offsets": offsets}))
     with pytest.raises(GraphError):
-        artifact.read(path)
+        gcx_files.read(path)
 
 
 def test_another_layout_of_the_same_tensors_still_loads(tmp_path):
     plan, path = saved(tmp_path)
     edited(path, lambda entries, _m: entries["__metadata__"].update({"pad": "x"}))
-    np.testing.assert_array_equal(artifact.read(path).table, plan.table)
-    assert artifact.load(path).run([np.ones(4, "f4")])[0][0] == 2
+    np.testing.assert_array_equal(gcx_files.read(path).table, plan.table)
+    assert gcx_files.load(path).run([np.ones(4, "f4")])[0][0] == 2
 
 
 def test_code_for_another_cpu(tmp_path):
     _, path = saved(tmp_path, features=("avx512f", "amx-fp99"), cpu="future")
     with pytest.raises(GraphError, match=r"amx-fp99(.|\n)*--rebuild"):
-        artifact.load(path)
+        gcx_files.load(path)
     _, path = saved(tmp_path, triple="riscv64-unknown-linux-gnu")
     with pytest.raises(GraphError, match="riscv64"):
-        artifact.load(path)
+        gcx_files.load(path)
 
 
 def test_files_that_are_not_there_or_cannot_be_written(tmp_path):
     plan, _ = saved(tmp_path)
     with pytest.raises(GraphError, match="No such file"):
-        artifact.load(tmp_path / "absent.gcx")
+        gcx_files.load(tmp_path / "absent.gcx")
     with pytest.raises(GraphError, match="cannot write"):
-        artifact.save(plan, tmp_path / "absent" / "model.gcx")
+        gcx_files.save(plan, tmp_path / "absent" / "model.gcx")
 
 
 FRESH = """
 import sys
 import numpy as np
-from graphc.runtime.files import artifact
-executable = artifact.load(sys.argv[1])
+from graphc.runtime.files import gcx_files
+executable = gcx_files.load(sys.argv[1])
 executable.run([np.ones(slot.shape, slot.dtype.replace("f32", "f4")) for slot in executable.params])
 """
 FORBIDDEN = ("numba", "lark", "scipy") + (("llvmlite",) if load._direct() else ())

@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from graphc.frontend.trace import dispatch, names, rewrite
+from graphc.frontend.trace import dispatch, replaced_names, rewrite
 from graphc.frontend.trace.known_arrays import KnownArray, evaluate, is_element
 from graphc.frontend.trace.masks import SelectedElements
 from graphc.frontend.trace.operands import any_unknown, leaves, mapped, plain
@@ -111,7 +111,7 @@ def hooked(function: Any) -> Any:
         return function
     code = rewrite.hooked_code(function)
     if code is None:
-        return names.over_shown_names(function, _shown)
+        return replaced_names.over_shown_names(function, _shown)
     if code is function.__code__:
         return function
     return rewrite.rebound(function, code, {rewrite.CALLEE: callee, rewrite.ARRAY: array})

@@ -32,12 +32,12 @@ import numpy as np
 from graphc.errors import GraphError
 from graphc.record import replace
 from graphc.runtime.call.execute import Executable
-from graphc.runtime.call.open import OpenExecutable
+from graphc.runtime.call.open_executable import OpenExecutable
 from graphc.runtime.call.variable import container, names_of_own
 from graphc.runtime.devices.device import check_host
 from graphc.runtime.devices.multi_device import executable
 from graphc.runtime.files.files import write_atomically
-from graphc.runtime.files.gcx import FORMAT, File, contents, digest, named, signature
+from graphc.runtime.files.gcx_reader import FORMAT, File, contents, digest, named, signature
 from graphc.runtime.load.program import ALIGNMENT, UNLIMITED, HostCall, Image
 from graphc.runtime.load.size_formulas import listed
 
