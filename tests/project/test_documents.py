@@ -87,13 +87,19 @@ def test_where_is_what_names_what_is_there() -> None:
     page = (DOCS / "architecture.md").read_text()
     rows = re.findall(r"^\| ([^|]*\?) \| (.*) \|$", page, re.MULTILINE)
     found = {question: re.findall(r"`(graphc/[\w/.]+)`", answer) for question, answer in rows}
-    assert len(found) >= 12
+    assert len(found) >= 24
     assert all(paths and all((ROOT / p).exists() for p in paths) for paths in found.values()), found
     holds = {
         "Where is tanh's polynomial?": "def tanh",
         "Where is a recv delayed?": "def schedule",
         "Where does an error find the user's line?": "def locate",
         "Where does a `.gir` get read?": "def load",
+        "What does `gc.print` become?": '"print"',
+        "Which file reads ONNX's Resize?": '"Resize"',
+        "Why do two nodes run in two kernels?": "def apart",
+        "Where does a GPU find the elements that are true?": "def nonzero_kernels",
+        "Where is a `.gcx` written, and read?": "def save",
+        "Where does a queue put what it holds into a checkpoint?": "def contents",
     }
     for question, definition in holds.items():
         assert definition in (ROOT / found[question][0]).read_text(), question

@@ -1,4 +1,4 @@
-"""check_order: do segments that run as soon as they are ready keep to the order that the memory needs?
+"""check_order: do segments that run as soon as they are ready keep to the order that memory needs?
 
 `segments` cuts a device's nodes into pieces, of which the ready ones may run in any order.  This
 judges what came out: nothing here asks why a piece waits for another.  A bit stands for a segment:

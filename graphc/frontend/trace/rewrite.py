@@ -3,7 +3,7 @@
     y = np.zeros(3) + W[ids]     ->     y = callee(np.zeros)(3) + array(array(W)[ids])
 
 Names, globals, cells, defaults, lines and columns stay those of the user's function: only calls,
-subscripts that are read and operands go through the hooks (see `trace/calls.py`), which are
+subscripts that are read and operands go through the hooks (see `trace/hooks.py`), which are
 inert unless a trace is active.  The code is compiled from the function's source, which is taken
 for its source only if it compiles to the very code the function has.
 """
