@@ -1,13 +1,13 @@
-"""Sizes that the data decides: a graph in stages, each of which knows what the one before counted.
+"""Sizes that the data decides: a graph in phases, each of which knows what the one before counted.
 
-A size that only a run can tell is a symbol (`FunctionTrace.counts`).  A node's stage is the first
-one in which all sizes that it depends on are known; what another stage needs is passed on.  What a
+A size that only a run can tell is a symbol (`FunctionTrace.counts`).  A node's phase is the first
+one in which all sizes that it depends on are known; what another phase needs is passed on.  What a
 trace has decided by an example of such a size is checked as soon as a run has counted it; for other
 counts the function is traced again.
 
-    y = x[x > 0]          stage 0    mask, places, count0
+    y = x[x > 0]          phase 0    mask, places, count0
     if len(y) > 9: ...    checked    count0 > 9
-    v.assign(y.sum())     stage 1    y, its sum, and in the last stage what variables are assigned
+    v.assign(y.sum())     phase 1    y, its sum, and in the last phase what variables are assigned
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ from graphc.passes.pipelining.expand_pipelines import expand_pipelines
 from graphc.record import replace
 from graphc.runtime.call.execute import Executable
 from graphc.runtime.call.open_executable import Shapes
-from graphc.runtime.call.staged_executable import Refused, StagedExecutable, Step
+from graphc.runtime.call.phased_executable import PhasedExecutable, Refused, Step
 from graphc.runtime.load.program import Image
 from graphc.runtime.load.size_formulas import Formulas
 
 
 class Counted(Built):
-    """A compilation in stages, which serves all sizes of its arguments that it is for."""
+    """A compilation in phases, which serves all sizes of its arguments that it is for."""
 
-    staged: StagedExecutable
+    phased: PhasedExecutable
 
     @property
     def is_open(self) -> bool:
@@ -51,19 +51,19 @@ class Counted(Built):
     @property
     def formulas(self) -> Formulas | None:
         """Those of its arguments."""
-        made = self.staged.formulas
-        count = len(self.staged.given)
+        made = self.phased.formulas
+        count = len(self.phased.given)
         known = [g for g in made.guards if all(k < count for _, m in g.polynomial for k in m)]
         return replace(made, guards=tuple(known))
 
     def bound(self, shapes: Shapes) -> Built | None:
-        return self if self.staged.is_for(shapes) else None
+        return self if self.phased.is_for(shapes) else None
 
     def symbols_of(self, shapes: Shapes) -> dict[str, int]:
         return {}  # its graph stays open
 
     def refusal(self, shapes: Shapes) -> str:
-        return self.staged.formulas.broken_by(self.staged.symbols_of(shapes))
+        return self.phased.formulas.broken_by(self.phased.symbols_of(shapes))
 
 
 def is_for(traced: Traced, counts: Mapping[str, int]) -> bool:
@@ -85,29 +85,29 @@ def build_counted(traced: Traced, config: Config) -> Counted:
             location=next(iter(traced.counts.values())).loc,
             hint="give the sizes (size=)",
         )
-    stages = _Stages(traced, flat(traced, config))
-    programs = [_Program(graph, stages.scope, config) for graph in stages.graphs()]
+    phases = _Phases(traced, flat(traced, config))
+    programs = [_Program(graph, phases.scope, config) for graph in phases.graphs()]
     built = [program.built[0] for program in programs]
     last = built[-1]
     records = tuple(record for each in built for record in each.stages)
     made = Counted(records, last.image, last.kernels, last.threads)
     made.seconds = traced.seconds + sum(each.seconds for each in built)
     made.build_seconds = sum(each.build_seconds for each in built)
-    made.staged = stages.executable(programs)
-    made.run_by(made.staged)
+    made.phased = phases.executable(programs)
+    made.run_by(made.phased)
     return made
 
 
 def counts_of(so_far: Traced, config: Config, arrays: Sequence[Any]) -> dict[str, int]:
     """What a run counts before an error of tracing; nothing is written or printed."""
-    stages = _Stages(so_far, flat(so_far, config), has_effects=False)
-    programs = [_Program(graph, stages.scope, config) for graph in stages.graphs()]
-    stages.gives = list(stages.lengths.values())
+    phases = _Phases(so_far, flat(so_far, config), has_effects=False)
+    programs = [_Program(graph, phases.scope, config) for graph in phases.graphs()]
+    phases.gives = list(phases.lengths.values())
     try:
-        lengths = stages.executable(programs).run(arrays)
+        lengths = phases.executable(programs).run(arrays)
     except Refused as other:
         return other.counts
-    return {name: len(length) for name, length in zip(stages.lengths, lengths, strict=True)}
+    return {name: len(length) for name, length in zip(phases.lengths, lengths, strict=True)}
 
 
 def flat(traced: Traced, config: Config) -> Graph:
@@ -135,11 +135,11 @@ def _inlined(graph: Graph) -> Graph:
 
 
 class _Program:
-    """The compilations of a stage: one more for sizes for which a decision does not hold."""
+    """The compilations of a phase: one more for sizes for which a decision does not hold."""
 
     def __init__(self, graph: Graph, known: Scope, config: Config) -> None:
         self.graph, self.known, self.config = graph, known, config
-        self.built = [build_stage(graph, known, config, {})]
+        self.built = [build_phase(graph, known, config, {})]
         self.exact: dict[Shapes, Executable] = {}
         self.closed = not self.built[0].is_open
 
@@ -164,7 +164,7 @@ class _Program:
                 for extent, size in zip(dims_of(param), shape, strict=True)
                 if isinstance(extent, Size) and extent is self.known.symbols.get(repr(extent))
             }
-            self.built.append(build_stage(self.graph, self.known, self.config, examples))
+            self.built.append(build_phase(self.graph, self.known, self.config, examples))
             found = self._serving(shapes)
         if found is None:  # nothing, or one element, may be a special case
             self.built.append(build(specialise(self.graph, examples), self.config))
@@ -189,8 +189,8 @@ def dims_of(node: Node) -> tuple[int, ...]:
     return node.type.dims
 
 
-def build_stage(graph: Graph, known: Scope, config: Config, examples: Mapping[str, int]) -> Built:
-    """Compile one stage: sizes that were counted before it stay open."""
+def build_phase(graph: Graph, known: Scope, config: Config, examples: Mapping[str, int]) -> Built:
+    """Compile one phase: sizes that were counted before it stay open."""
     kinds = [leaf for p in graph.params for leaf in leaves(p.type)]
     extents = [d for kind in kinds if isinstance(kind, Type) for d in kind.shape]
     names = {name for d in extents if isinstance(d, Size) for name in d.symbols()}
@@ -209,12 +209,12 @@ def build_stage(graph: Graph, known: Scope, config: Config, examples: Mapping[st
     return build(opened, config)
 
 
-class _Stages:
-    """The stages of a graph.
+class _Phases:
+    """The phases of a graph.
 
     `steps` has for each which values it takes and what it counts; `gives` are the
     results.  Values are numbered: the parameters, then for each step the lengths that it counts and
-    what it passes on.  Variables are read where they are used and assigned in the last stage.
+    what it passes on.  Variables are read where they are used and assigned in the last phase.
     """
 
     def __init__(self, traced: Traced, graph: Graph, has_effects: bool = True) -> None:
@@ -258,12 +258,12 @@ class _Stages:
         return max([*counted, *(self.level[i] for i in node.inputs)], default=0)
 
     def graphs(self) -> Iterator[Graph]:
-        """The graph of each stage."""
+        """The graph of each phase."""
         for level in range(self.last + 1):
-            yield self._stage(level, level == self.last)
+            yield self._phase(level, level == self.last)
         self.gives = [self.numbers[r] for r in self.given]
 
-    def _stage(self, level: int, is_last: bool) -> Graph:
+    def _phase(self, level: int, is_last: bool) -> Graph:
         counts = {
             name: node
             for name, node in self.counts.items()
@@ -307,8 +307,8 @@ class _Stages:
             next_id=next_id,
         )
 
-    def executable(self, programs: Sequence[_Program]) -> StagedExecutable:
-        """What runs the programs of the stages."""
+    def executable(self, programs: Sequence[_Program]) -> PhasedExecutable:
+        """What runs the programs of the phases."""
         steps = [
             Step(program, takes, counts)
             for program, (takes, counts) in zip(programs, self.steps, strict=True)
@@ -317,14 +317,14 @@ class _Stages:
         lengths = [(self.scope.symbols[name],) for name in self.counts]
         formulas = Openings(self.scope).finish([*shapes, *lengths])
         lines = {name: node.loc for name, node in self.counts.items()}
-        return StagedExecutable(self.graph.name, len(shapes), steps, self.gives, formulas, lines)
+        return PhasedExecutable(self.graph.name, len(shapes), steps, self.gives, formulas, lines)
 
     def _number(self) -> int:
         self.used += 1
         return self.used - 1
 
     def _needed_later(self, level: int) -> list[Node]:
-        """Values of a stage that results are, or later stages read; constants are made again, and
+        """Values of a phase that results are, or later phases read; constants are made again, and
         variables are read again."""
         found = [r for r in self.given if self.level[r] == level]
         for node in self.graph.nodes:
@@ -345,7 +345,7 @@ class _Stages:
 
 
 def param(number: int, name: str, kind: object) -> Node:
-    """A parameter of a stage."""
+    """A parameter of a phase."""
     op = OPS["param"]
     return Node(number, op, (), op.coerce({"name": name}), kind)  # type: ignore[arg-type]
 

@@ -18,7 +18,7 @@ from graphc.frontend.compile.signature import Signature
 from graphc.frontend.compile.variant import Variant
 from graphc.frontend.trace.trace import traced_before
 from graphc.ir.sizes import Scope
-from graphc.runtime.call.staged_executable import Refused
+from graphc.runtime.call.phased_executable import Refused
 from graphc.runtime.tuning import tuned
 
 Counts = Mapping[str, int]

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 @record(frozen=True)
-class Stage:
+class Progress:
     """How far a step has come: the nodes that ran (flags by id), the edges that were fed and
     fetched, and those whose value is still needed.  `moves` are the calls made from here."""
 
@@ -44,11 +44,11 @@ class Stage:
 @record(frozen=True)
 class Move:
     """One call: the step that computes the edges `computed` (None if nothing is left to run), and
-    the stage it leads to."""
+    how far that leads."""
 
     step: Step | None
     computed: tuple[Edge, ...]
-    stage: Stage
+    progress: Progress
 
 
 class Setup:
@@ -62,7 +62,7 @@ class Setup:
         self.feeds = {edge: growing.title(edge) for edge in request.feeds}
         self.params = dict(zip(pruned.feeds, self.graph.params))
         nothing: frozenset[Edge] = frozenset()
-        self.first = Stage([False] * self.graph.next_id, nothing, nothing, nothing, {})
+        self.first = Progress([False] * self.graph.next_id, nothing, nothing, nothing, {})
         self._ledger = ledger
         self._names = {id: name for name, id in self.graph.names.items()}
         self._names |= {p.id: p.attrs["name"] for p in self.graph.params}
@@ -72,31 +72,33 @@ class Setup:
         stem = self._names.get(edge[0], f"%{edge[0]}")
         return self.fetches.get(edge) or (f"{stem}:{edge[1]}" if edge[1] else stem)
 
-    def move(self, stage: Stage, fetches: tuple[Edge, ...], fed: frozenset[Edge]) -> Move:
-        """The call that fetches and feeds these edges (of the pruned graph) at a stage."""
+    def move(self, progress: Progress, fetches: tuple[Edge, ...], fed: frozenset[Edge]) -> Move:
+        """The call that fetches and feeds these edges (of the pruned graph) from there on."""
         key = (fetches, fed)
-        found = stage.moves.get(key)
+        found = progress.moves.get(key)
         if found is None:
             with self._ledger.lock:
-                found = stage.moves.get(key)
+                found = progress.moves.get(key)
                 if found is None:
-                    found = stage.moves[key] = self._new_move(stage, fetches, fed)
+                    found = progress.moves[key] = self._new_move(progress, fetches, fed)
         return found
 
-    def _new_move(self, stage: Stage, fetches: tuple[Edge, ...], fed: frozenset[Edge]) -> Move:
-        present = {edge: self.name(edge) for edge in sorted(stage.kept | stage.fed | fed)}
-        wanted = [edge for edge in dict.fromkeys(fetches) if edge not in stage.kept]
+    def _new_move(
+        self, progress: Progress, fetches: tuple[Edge, ...], fed: frozenset[Edge]
+    ) -> Move:
+        present = {edge: self.name(edge) for edge in sorted(progress.kept | progress.fed | fed)}
+        wanted = [edge for edge in dict.fromkeys(fetches) if edge not in progress.kept]
         # What a node comes after runs no later than the node, whatever its effect.
         roots = [edge[0] for edge in wanted]
-        found = needs(self.graph, roots, present, stage.done, waits=lambda node: True)
+        found = needs(self.graph, roots, present, progress.done, waits=lambda node: True)
         if found.missing:
             error = unfed(found.missing, "not fed yet")
             error.message = f"{', '.join(map(self.name, wanted))} cannot be fetched now: " + (
                 error.message
             )
             raise error
-        after = self._after(stage, found.live, frozenset(fetches), fed)
-        new = sorted(after.kept - stage.kept - after.fed)
+        after = self._after(progress, found.live, frozenset(fetches), fed)
+        new = sorted(after.kept - progress.kept - after.fed)
         computed = (*wanted, *(edge for edge in new if edge not in wanted))
         if not computed:
             return Move(None, (), after)
@@ -108,15 +110,15 @@ class Setup:
         return Move(Step(pruned, f"{', '.join(names[:4])} in parts", self._ledger), computed, after)
 
     def _after(
-        self, stage: Stage, live: list[bool], fetches: frozenset[Edge], fed: frozenset[Edge]
-    ) -> Stage:
-        """The stage once the live nodes have run."""
-        done = list(stage.done)
+        self, progress: Progress, live: list[bool], fetches: frozenset[Edge], fed: frozenset[Edge]
+    ) -> Progress:
+        """How far the step is once the live nodes have run."""
+        done = list(progress.done)
         for node in self.graph.nodes:
             # Constants are data: they are part of every piece that reads them.
             if live[node.id] and not node.op.traits.stored:
                 done[node.id] = True
-        fed, fetched = stage.fed | fed, stage.fetched | fetches
+        fed, fetched = progress.fed | fed, progress.fetched | fetches
         used = self.fetches.keys() - fetched
         for node in self.graph.nodes:
             if not done[node.id] and node.op.traits.item and not isinstance(node.type, Type):
@@ -124,7 +126,7 @@ class Setup:
             elif not done[node.id] and not node.op.traits.item:
                 used.update(edge for source in node.inputs for edge in edges_of(source))
         kept = frozenset(edge for edge in used if edge in fed or done[edge[0]])
-        return Stage(done, fed, fetched, kept, {})
+        return Progress(done, fed, fetched, kept, {})
 
 
 def _cannot_wait(name: str, node: Node) -> FeedError:
@@ -142,7 +144,7 @@ class PartialRun:
     def __init__(self, session: Session, setup: Setup) -> None:
         self.session = session
         self._setup = setup
-        self._stage = setup.first
+        self._progress = setup.first
         self._fed: set[Edge] = set()
         self._values: dict[Edge, Array] = {}
         self._shapes: Shapes = ()
@@ -151,14 +153,14 @@ class PartialRun:
         self.graphs: tuple[Graph, ...] = ()  # what ran, one graph for each call that ran anything
 
     def __repr__(self) -> str:
-        made = len(self._stage.fetched)
+        made = len(self._progress.fetched)
         state = "failed" if self._failed else f"{made} of {len(self._setup.fetches)} fetched"
         return f"<graphc partial run: {state}>"
 
     @property
     def finished(self) -> bool:
         """Whether every declared fetch has been made."""
-        return self._stage.fetched == self._setup.fetches.keys()
+        return self._progress.fetched == self._setup.fetches.keys()
 
     def call(self, fetches: tuple[Edge, ...], feeds: Mapping[Edge, Any]) -> list[Array]:
         """The values of the fetches; both are edges of the session's graph."""
@@ -170,16 +172,16 @@ class PartialRun:
                 for edge, value in feeds.items()
                 if edge in params
             }
-            move = self._setup.move(self._stage, fetches, frozenset(given))
+            move = self._setup.move(self._progress, fetches, frozenset(given))
             shapes = ((p.attrs["name"], tensor_of(p), a.shape) for p, a in given.values())
             pool = self._values | {edge: array for edge, (_, array) in given.items()}
             self._shapes += tuple(shapes)
             self._run(move, pool)
             # A value that is kept must not change when the caller writes to the array.
-            kept = move.stage.kept
+            kept = move.progress.kept
             values = [pool[edge].copy() if edge in kept else pool[edge] for edge in fetches]
             self._values = {e: pool[e].copy() if e in given else pool[e] for e in kept}
-            self._stage = move.stage
+            self._progress = move.progress
             self._fed |= feeds.keys()
             return values
 
@@ -205,7 +207,7 @@ class PartialRun:
         if self.finished:
             raise FeedError("this partial run is finished: every fetch was made", hint=again)
         kinds = (
-            ("fetch", "fetched", fetches, self._setup.fetches, self._stage.fetched),
+            ("fetch", "fetched", fetches, self._setup.fetches, self._progress.fetched),
             ("feed", "fed", feeds, self._setup.feeds, self._fed),
         )
         for kind, verb, edges, declared, before in kinds:

@@ -1,4 +1,4 @@
-"""`StagedExecutable`: programs one after the other, where one counts what the next one's sizes are.
+"""`PhasedExecutable`: programs one after the other, where one counts what the next one's sizes are.
 
 y = np.sort(x[x > 0])       first program     how many elements are positive, and the mask
                             second program    its sizes are filled in with that number
@@ -59,7 +59,7 @@ class Refused(GraphError):
         self.counts = dict(counts)
 
 
-class StagedExecutable:
+class PhasedExecutable:
     """Runs steps in order; `gives` are the numbers of the results.
 
     `formulas` are for the `params` arguments and then an array for each count, of that length.
@@ -101,7 +101,7 @@ class StagedExecutable:
         """It is called through Python."""
         return no_entry
 
-    def of(self, arrays: Sequence[Value]) -> StagedExecutable:
+    def of(self, arrays: Sequence[Value]) -> PhasedExecutable:
         """What runs these arrays."""
         return self
 
