@@ -32,9 +32,9 @@ from graphc.errors import TraceError as TraceError
 from graphc.errors import TypeRuleError as TypeRuleError
 from graphc.errors import VerifyError as VerifyError
 from graphc.formats.convert import convert as convert
-from graphc.formats.view import view as view
 from graphc.formats.torch.backend import torch_backend as torch_backend
 from graphc.formats.torch.live import from_torch as from_torch
+from graphc.formats.view import view as view
 from graphc.frontend.compile.calibrate import measure_links as measure_links
 from graphc.frontend.compile.calibrate import profile as profile
 from graphc.frontend.compile.decorator import compile as compile
@@ -56,7 +56,6 @@ from graphc.frontend.trace.placement import device as device
 from graphc.frontend.trace.spec import spec as spec
 from graphc.frontend.trace.trace import name as name
 from graphc.frontend.trace.tree import register_pytree as register_pytree
-from graphc.frontend.transforms.non_max_suppression import nms as nms
 from graphc.frontend.transforms.control import cond as cond
 from graphc.frontend.transforms.control import fori as fori
 from graphc.frontend.transforms.control import map as map
@@ -71,12 +70,13 @@ from graphc.frontend.transforms.grad import value_and_grad as value_and_grad
 from graphc.frontend.transforms.grad import vjp as vjp
 from graphc.frontend.transforms.gradients import gradient_report as gradient_report
 from graphc.frontend.transforms.gradients import gradients as gradients
-from graphc.frontend.transforms.markers import checkpoint as checkpoint
-from graphc.frontend.transforms.markers import custom_grad as custom_grad
-from graphc.frontend.transforms.markers import stop_gradient as stop_gradient
 from graphc.frontend.transforms.host_calls import assert_ as assert_
 from graphc.frontend.transforms.host_calls import callback as callback
 from graphc.frontend.transforms.host_calls import print as print
+from graphc.frontend.transforms.markers import checkpoint as checkpoint
+from graphc.frontend.transforms.markers import custom_grad as custom_grad
+from graphc.frontend.transforms.markers import stop_gradient as stop_gradient
+from graphc.frontend.transforms.non_max_suppression import nms as nms
 from graphc.frontend.transforms.vmap import all_gather as all_gather
 from graphc.frontend.transforms.vmap import axis_index as axis_index
 from graphc.frontend.transforms.vmap import pmax as pmax
