@@ -86,9 +86,17 @@ def _dot_tiles(
 def _all_rows(
     core: Core, body: Body, frame: Frame, rows: str, pointers: tuple[str, str, str]
 ) -> None:
-    """Sums of scaled rows of B, columns j0..j1: a group of its rows at a time for all rows of C."""
+    """Sums of scaled rows of B, columns j0..j1: a group of its rows at a time for all rows of C.
+
+    The first group overwrites C; where k is 0 there is none.
+    """
     x, row_a, y = pointers
     depth, columns = frame.get(Word.K), body.sub("%j1", "%j0")
+    core.declared.add("declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)")
+    with body.when(body.test("eq", depth, 0)), body.loop(0, rows) as row:
+        target = body.at(y, body.word(frame.work(Word.ROW_C), row))
+        nbytes = body.mul(columns, core.kind.bytes)
+        body.do(f"call void @llvm.memset.p0.i64(ptr {target}, i8 0, i64 {nbytes}, i1 false)")
     step = frame.get(Word.STEP_B)
     origin = body.at("%b", body.mul("%j0", core.kind.memory_bytes))
     main = body.mul(body.div(depth, tuned.row_group), tuned.row_group)

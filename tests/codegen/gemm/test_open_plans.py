@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+import pytest
 from effort import examples
 from hypothesis import given
 from hypothesis import strategies as st
+from open_sizes import template
 
+import graphc as gc
 from graphc.codegen import gemm
 from graphc.codegen.gemm.form import Contraction, Dim
 from graphc.codegen.gemm.hardware import host_target
@@ -57,3 +61,20 @@ def test_plans_of_open_rows_are_those_of_exact_ones(
         assert [at(word, m) for word in made.params] == list(exact.params), m
         assert (at(made.units, m), at(made.grain, m)) == (exact.units, exact.grain)
         assert made.parts & exact.parts == exact.parts
+
+
+@pytest.mark.parametrize("dtype", ["f2", "f4", "f8", "i4"])
+@pytest.mark.parametrize("turned", [False, True])
+def test_a_sum_of_open_length_may_be_of_nothing(dtype: str, turned: bool) -> None:
+    """What is in memory before is no part of it, in whichever way so many rows are multiplied."""
+    for rows, columns in ((1, 1), (1, 63), (63, 1), (2, 63), (63, 2), (1, 3000), (40, 40)):
+        left = ("k", rows) if turned else (rows, "k")
+
+        def product(x: Any, w: Any) -> Any:
+            return (x.T if turned else x) @ w + 1
+
+        shapes = left, ("k", columns)
+        made = template(product, [gc.spec(s, dtype) for s in shapes], {"k": 8}, threads=2)
+        empty = [np.zeros([0 if n == "k" else n for n in s], dtype) for s in shapes]
+        for _ in range(2):
+            np.testing.assert_array_equal(made.run(empty), np.ones((rows, columns)))
