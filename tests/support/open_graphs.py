@@ -34,7 +34,7 @@ SHAPES: tuple[tuple[Dimension, ...], ...] = (
     *((), (N,), (M,), (N, M), (M, N), (N, 1), (1, M), (N, 5), (3, N), (N, 33), (1,)),
     *((2, N, M), (N, 3, M), (N, M, 4), (N, N)),
 )
-SIZES = ((7, 5), (1, 1), (16, 33), (2, 64), (100, 3), (33, 16))
+SIZES = ((7, 5), (0, 9), (6, 0), (1, 1), (16, 33), (2, 64), (100, 3), (33, 16))
 EXAMPLES = ((20, 33), (5, 2), (300, 64))
 REDUCTIONS = ("sum", "sum", "max", "mean", "min", "var", "logsumexp")
 MOST = 1 << 16  # elements of a value, for the largest sizes
