@@ -178,9 +178,12 @@ class Onnx:
     def layer(self, x: str, p: Any, keys: str, values: str, shape: tuple[int, ...]) -> Any:
         batch, heads, _, size = shape
         parts = self.node(
-            "Split", self.linear(self.norm(x, p["norm1"]), p["qkv"]), outputs=3, axis=-1,
+            "Split",
+            self.linear(self.norm(x, p["norm1"]), p["qkv"]),
+            outputs=3,
+            axis=-1,
             num_outputs=3,
-        )  # fmt: skip
+        )
         apart = self.constant(np.array([batch, 1, heads, size]))
         q, k, v = (
             self.node("Transpose", self.node("Reshape", part, apart), perm=[0, 2, 1, 3])

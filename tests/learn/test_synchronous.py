@@ -118,8 +118,11 @@ def test_gradients_travel_while_others_are_computed() -> None:
     batch = np.zeros((64, width), "f4"), np.zeros((64, width), "f4")
     trainer = parallel.Synchronous(
         lambda p, b: nn.mse(net(p, b[0]), b[1]),
-        net.init(gc.random.key(0)), optim.sgd(), NAMES[:2], threads=1,
-    )  # fmt: skip
+        net.init(gc.random.key(0)),
+        optim.sgd(),
+        NAMES[:2],
+        threads=1,
+    )
     stages = {name: value for name, value, *_ in trainer.compiled.stages(batch)}
     for graph in stages["schedule"].graphs:
         products = [k for k, n in enumerate(graph.nodes) if n.op.traits.matrix_product]

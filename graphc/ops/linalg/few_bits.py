@@ -240,10 +240,14 @@ def _samples() -> list[Sample]:
         return Sample((x, words, scales), {"bits": bits, "columns": columns}, tolerance=16)
 
     made = [
-        case(1, 64, 16, 4, 2), case(3, 96, 37, 4, 3), case(10, 48, 20, 8, 1),
-        case(1, 36, 5, 8, 1), case(2, 128, 33, 8, 4), case(9, 64, 16, 2, 1),
+        case(1, 64, 16, 4, 2),
+        case(3, 96, 37, 4, 3),
+        case(10, 48, 20, 8, 1),
+        case(1, 36, 5, 8, 1),
+        case(2, 128, 33, 8, 4),
+        case(9, 64, 16, 2, 1),
         case(2, 64, 18, 4, 2, "f64"),
-    ]  # fmt: skip
+    ]
     x, words, scales = made[0].operands
     named = {"bits": 4, "columns": 16}
     wrong = [

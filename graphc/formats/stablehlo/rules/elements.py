@@ -28,11 +28,21 @@ _WORDS = {
     "not": "not", "popcount": "popcnt", "clz": "count_leading_zeros",
 }  # fmt: skip
 _CALLS = {
-    "exp": "exponential", "exp_below_zero": "exponential", "expm1": "exponential_minus_one",
-    "log": "log", "log1p": "log_plus_one", "sin": "sine", "cos": "cosine", "tan": "tan",
-    "tanh": "tanh", "sigmoid": "logistic", "rsqrt": "rsqrt", "cbrt": "cbrt", "atan2": "atan2",
+    "exp": "exponential",
+    "exp_below_zero": "exponential",
+    "expm1": "exponential_minus_one",
+    "log": "log",
+    "log1p": "log_plus_one",
+    "sin": "sine",
+    "cos": "cosine",
+    "tan": "tan",
+    "tanh": "tanh",
+    "sigmoid": "logistic",
+    "rsqrt": "rsqrt",
+    "cbrt": "cbrt",
+    "atan2": "atan2",
     "pow": "power",
-}  # fmt: skip
+}
 _COMPARE = ("eq", "ne", "lt", "le", "gt", "ge")
 PARTS = ("real", "imag")
 

@@ -15,8 +15,13 @@ from graphc.loops.nest import Scalars
 from graphc.ops.record.value import functions as f
 
 _COMBINE = {
-    "add": "add", "mul": "multiply", "max": "maximum", "min": "minimum", "and": "and", "or": "or",
-}  # fmt: skip
+    "add": "add",
+    "mul": "multiply",
+    "max": "maximum",
+    "min": "minimum",
+    "and": "and",
+    "or": "or",
+}
 
 
 @rule(*(name for name, op in OPS.items() if isinstance(op.lower, Reduction)))
