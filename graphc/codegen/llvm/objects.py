@@ -1,4 +1,4 @@
-"""Pieces: texts that LLVM or Numba makes object code of, several at once."""
+"""Texts that LLVM or Numba makes object code of, several at once."""
 
 from __future__ import annotations
 

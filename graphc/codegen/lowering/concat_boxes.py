@@ -1,4 +1,4 @@
-"""Pieces: a stored result that is made of boxes, each a copy from one operand (concat).
+"""A stored result that is made of boxes, each a copy from one operand (concat).
 
     parallel for piece:
         when piece == 0:  for i: vector for j:  out[i, j]      = a[i, j]

@@ -1,4 +1,4 @@
-"""Patches: what an update writes when its result lies where the array to be updated lies.
+"""What an update writes when its result lies where the array to be updated lies.
 
     for i: vector for j:  x[start + i, j] = updates[i, j]           the rest of x is as it was
 

@@ -1,4 +1,4 @@
-"""Sections: an element-wise group that reads arrays put together or padded, one part after another.
+"""An element-wise group that reads arrays put together or padded, one part after another.
 
 An element that asks which piece it lies in is read through a mask, or gathered.  So every axis is
 cut where the answer changes, and each part has loops of its own that do not ask:

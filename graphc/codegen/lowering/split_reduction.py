@@ -1,4 +1,4 @@
-"""Tall: one long outer axis is reduced, in parts, and few columns are folded many rows at a time.
+"""One long outer axis is reduced, in parts, and few columns are folded many rows at a time.
 
     x: f32[n, 8], seen as f32[n / 4, 32]         parallel for part of the rows:
     (a vector holds several rows)                    for r in part: for l in 0..32:
