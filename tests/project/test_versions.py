@@ -55,7 +55,7 @@ def test_every_library_that_is_imported_is_declared() -> None:
             elif isinstance(node, ast.ImportFrom):
                 found |= {str(node.module).partition(".")[0]}
     strangers = found - set(sys.stdlib_module_names) - {"graphc"} - set(REQUIRED)
-    known = {"cuda": "numba-cuda", "PIL": "pillow", "functorch": "torch"}
+    known = {"cuda": "numba-cuda", "PIL": "pillow", "functorch": "torch", "jaxlib": "jax"}
     known |= {"prometheus_client": "prometheus-client"}
     assert not {name for name in strangers if known.get(name, name) not in extras}
     assert not set(REQUIRED) - found
