@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from graphc.ir.graph import Graph, Node, Program, Rewriter
 
 COLUMNS = ["result", "relative error of lost precision", "bound for all data"]
-_SHORT = "truncate16"
 Results = list[Any]
 
 
@@ -168,12 +167,17 @@ def _narrow_graph(built: Built | None) -> Graph | None:
     return None
 
 
+def _cuts(node: Node) -> bool:
+    """Is the node the one that cuts a value to 16 bits?"""
+    return node.op.name == "truncate16"
+
+
 def _short_channels(program: Program) -> list[str]:
     """The channels that carry what was cut to 16 bits."""
     from graphc.ir.channels import ends
 
     sends, _ = ends(program.graphs)
-    return [c for c, n in sends.items() if n.inputs and n.inputs[0].op.name == _SHORT]
+    return [c for c, n in sends.items() if n.inputs and _cuts(n.inputs[0])]
 
 
 def _bound(built: Built) -> float | None:
@@ -190,7 +194,7 @@ def _bound(built: Built) -> float | None:
     if not isinstance(whole, Program) or short is None:
         return None
     weight = weights(whole)
-    nodes = [node for graph in short.graphs for node in graph.nodes if node.op.name == _SHORT]
+    nodes = [node for graph in short.graphs for node in graph.nodes if _cuts(node)]
     unit = max((WORST[node.attrs["mode"]] for node in nodes), default=math.inf)
     return sum(weight.get(channel, math.inf) * unit for channel in _short_channels(short))
 
@@ -203,7 +207,7 @@ def _nudged(graph: Graph, factor: float) -> Graph:
 
     def rewrite(node: Node, r: Rewriter) -> Node | None:
         made = map_regions(node, lambda region: _nudged(region, factor))
-        if node.op.name == _SHORT:
+        if _cuts(node):
             number = r.emit(OPS["const"], (), {"value": literal(np.float32(factor))})
             made = node.replace(inputs=(r.emit(OPS["mul"], (*node.inputs, number)),))
         if made is node:

@@ -115,7 +115,7 @@ class Assembler:
             op = _permitted(op, line)
         if op is not None and isinstance(op.lower, Host) and op.lower.is_local:
             _require_own(op, line)
-        if op is None or op.name == "param":
+        if op is None or op.traits.parameter:
             raise ParseError(f"line {line}: unknown op {record.op!r}", hint=_closest(record.op))
         inputs = self._use(line, record.inputs)
         try:
