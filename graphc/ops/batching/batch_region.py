@@ -11,7 +11,7 @@ theirs in `regions.py`.  A mapped value has the lanes as its first axis, always.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from graphc.errors import GraphError
 from graphc.ir.graph import Graph, Node
@@ -45,6 +45,39 @@ def batched_by(*names: str) -> Callable[[RegionRule], RegionRule]:
     return register
 
 
+class Walker(Protocol):
+    """What emits the nodes of a region, each for all lanes."""
+
+    trace: Trace
+    note: Note | None
+
+    def node(self, node: Node, values: dict[int, Any]) -> Any:
+        """What a node has become, given what those before it have, by their ids."""
+
+
+def walked(
+    walker: Walker, region: Graph, operands: Sequence[Any], keeps_places: bool = True
+) -> list[Any]:
+    """Emit a region node by node, each at its line and, if wanted, at its place; what its results
+    became."""
+    values: dict[int, Any] = dict(zip((p.id for p in region.params), operands, strict=True))
+    builder = walker.trace.builder
+    loc, place = builder.loc, builder.place
+    for node in region.nodes:
+        builder.loc = node.loc or loc
+        builder.place = (keeps_places and node.place) or place
+        first = len(builder.nodes)
+        try:
+            values[node.id] = walker.node(node, values)
+        except GraphError as error:
+            raise error.at(node.loc, node.describe()) from None
+        if walker.note is not None:
+            for made in builder.nodes[first:]:
+                walker.note(made, node)
+    builder.loc, builder.place = loc, place
+    return [values[result.id] for result in region.results]
+
+
 class Batcher:
     """The batching of regions into a trace, for lanes of one `vmap`."""
 
@@ -60,23 +93,7 @@ class Batcher:
 
     def run(self, region: Graph, operands: Sequence[Lane]) -> list[Lane]:
         """Emit a region for all lanes; what its results became."""
-        values: dict[int, Any] = {}
-        for param, operand in zip(region.params, operands, strict=True):
-            values[param.id] = operand
-        builder = self.trace.builder
-        outside = builder.loc, builder.place
-        for node in region.nodes:
-            builder.loc, builder.place = node.loc or outside[0], node.place or outside[1]
-            first = len(builder.nodes)
-            try:
-                values[node.id] = self.node(node, values)
-            except GraphError as error:
-                raise error.at(node.loc, node.describe()) from None
-            if self.note is not None:
-                for made in builder.nodes[first:]:
-                    self.note(made, node)
-        builder.loc, builder.place = outside
-        return [values[result.id] for result in region.results]
+        return walked(self, region, operands)
 
     def node(self, node: Node, values: dict[int, Any]) -> Any:
         """A node for all lanes: a Lane, or several for a node with several results."""

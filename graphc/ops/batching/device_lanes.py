@@ -21,7 +21,7 @@ from graphc.ir.op import Host
 from graphc.ir.place import Constraint, parse_spec
 from graphc.ir.types import TupleType
 from graphc.ops.autodiff.region_gradients import listed
-from graphc.ops.batching.batch_region import Lane, Note, names_axis, unmapped
+from graphc.ops.batching.batch_region import Lane, Note, names_axis, unmapped, walked
 from graphc.ops.record.value import Trace, Value, emit, functions
 
 
@@ -49,21 +49,7 @@ class DeviceLanes:
 
     def run(self, region: Graph, operands: Sequence[Copies]) -> list[Copies]:
         """Emit a region; what its results became."""
-        values: dict[int, Any] = dict(zip((p.id for p in region.params), operands, strict=True))
-        builder = self.trace.builder
-        outside = builder.loc, builder.place
-        for node in region.nodes:
-            builder.loc, builder.place = node.loc or outside[0], outside[1]
-            first = len(builder.nodes)
-            try:
-                values[node.id] = self.node(node, values)
-            except GraphError as error:
-                raise error.at(node.loc, node.describe()) from None
-            if self.note is not None:
-                for made in builder.nodes[first:]:
-                    self.note(made, node)
-        builder.loc, builder.place = outside
-        return [values[result.id] for result in region.results]
+        return walked(self, region, operands, keeps_places=False)
 
     def node(self, node: Node, values: dict[int, Any]) -> Any:
         """A node on all devices: Copies, or several for a node with several results."""
