@@ -22,7 +22,8 @@ import numpy as np
 import graphc as gc
 from graphc import nn, optim, parallel
 from graphc.frontend.trace.tree import flatten
-from graphc.runtime.observe.trace import trace, write
+from graphc.runtime.observe.trace import trace
+from graphc.viewer.traces import write_trace
 
 WIDTH = 96  # of the timelines, in characters
 
@@ -136,7 +137,7 @@ def main(devices, size, batch, chunks, schedule, checkpoint, steps, path, quick,
     options["devices"] = devices.split(",")
     losses, piped, found = train(UNet(4 if quick else 16), pictures(batch, size), options, steps)
     if path:
-        write(found, path)
+        write_trace(found, path)
     if as_json:
         times = {name: found.totals(k).get("kernel", 0.0) for k, name in enumerate(found.devices)}
         report = {

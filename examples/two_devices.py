@@ -40,7 +40,8 @@ from graphc.config import Config
 from graphc.ir.place import parse_device
 from graphc.passes.placement.measured import cost_model
 from graphc.passes.placement.simulate import simulate
-from graphc.runtime.observe.trace import trace, write
+from graphc.runtime.observe.trace import trace
+from graphc.viewer.traces import write_trace
 
 DEVICES = ["cpu:0", "cpu:1"]
 FOLDER = click.Path(file_okay=False, path_type=Path)
@@ -182,7 +183,7 @@ def traced(run, ids, mask, folder, rounds):
     folder.mkdir(parents=True, exist_ok=True)
     paths = [folder / f"two_devices{suffix}" for suffix in (".html", ".json")]
     for path in paths:
-        write(found, path)
+        write_trace(found, path)
     for number, device in enumerate(found.devices):
         totals = Counter(found.totals(number))
         waits = {name: s for name, s in totals.items() if name.startswith("wait")}

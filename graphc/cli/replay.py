@@ -163,7 +163,7 @@ def replay_command(
     MODEL and the options that decide how it is compiled are those of `graphc record`.
     """
     from graphc.runtime.observe.replay import outcome, read, timeline
-    from graphc.runtime.observe.trace import write as write_trace
+    from graphc.viewer.traces import write_trace
 
     found, _ = read(recording)
     loaded = load_graph(model, make_config(options))

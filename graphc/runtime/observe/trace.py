@@ -6,21 +6,17 @@ they cost about 30 ns per row.
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from graphc.errors import GraphError
 from graphc.record import record
 from graphc.runtime.call.execute import Executable
 from graphc.runtime.call.frame import Part
-from graphc.runtime.files.files import write_atomically
 from graphc.runtime.load.program import Channel, Origin
 from graphc.runtime.load.table import CALL, COPY, END, NAMES, POP, PUSH, SEND, STACK, WAIT
 
@@ -205,25 +201,7 @@ def _events(
             )
 
 
-# ------------------------------------------------------------------------------------ files
-
-
-def write(found: Trace, path: str | Path, titles: Mapping[str, str] | None = None) -> None:
-    """Write a trace: a page that needs nothing else (.html), or JSON for chrome://tracing and
-    Perfetto.  `titles` are better names of nodes, by their text.
-    """
-    path = Path(path)
-    if path.suffix not in (".json", ".html"):
-        raise GraphError(f"{path.name} is neither a .json nor a .html file")
-    text = json.dumps(chrome(found, titles or {}))
-    if path.suffix == ".html":
-        from graphc.runtime.observe.timeline_page import page
-
-        text = page(found.name, text)
-    try:
-        write_atomically(path, [text.encode()])
-    except OSError as error:
-        raise GraphError(f"cannot write {path.name}: {error.strerror}") from None
+# ------------------------------------------------------------------------------------ for viewers
 
 
 def chrome(found: Trace, titles: Mapping[str, str]) -> dict[str, Any]:

@@ -10,6 +10,18 @@ async function unpack() {
   return new Response(stream).json();
 }
 
+// Show the page's data, in the reader's choice of light or dark.
+function start(show) {
+  if (matchMedia("(prefers-color-scheme: dark)").matches) document.documentElement.classList.add("dark");
+  unpack().then(data => {
+    show(data);
+    requestAnimationFrame(() => { document.documentElement.dataset.ready = String(Math.round(performance.now())); });
+  }).catch(error => {
+    document.body.append(el("pre", {class: "empty", text: "This page cannot be shown: " + error}));
+    throw error;
+  });
+}
+
 // Text for people: what a terminal or a reader could take for something else is spelled out.
 function clean(text) {
   return String(text).replace(/[\u0000-\u001f\u007f-\u009f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]/g,

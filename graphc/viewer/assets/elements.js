@@ -76,3 +76,11 @@ function ink(number, dark) {
   const hue = (number * 137.508) % 360;
   return dark ? `hsl(${hue}, 45%, 62%)` : `hsl(${hue}, 50%, 48%)`;
 }
+
+// A text, shortened to fit so many pixels.
+function fitted(pen, text, room) {
+  if (pen.measureText(text).width <= room) return text;
+  let low = 0, high = text.length;
+  while (low < high) { const half = (low + high + 1) >> 1; if (pen.measureText(text.slice(0, half) + "…").width <= room) low = half; else high = half - 1; }
+  return text.slice(0, low) + "…";
+}

@@ -474,9 +474,3 @@ const QUIET = new Set(["const", "param", "item", "tuple", "broadcast", "reshape"
 function cut(text, most) { return text.length > most ? text.slice(0, most - 1) + "…" : text; }
 function seen(item, view) { return item.x < view.right && item.x + item.w > view.left && item.y < view.bottom && item.y + item.h > view.top; }
 function within(item, group) { for (; item; item = item.parent) if (item === group) return true; return false; }
-function fitted(pen, text, room) {
-  if (pen.measureText(text).width <= room) return text;
-  let low = 0, high = text.length;
-  while (low < high) { const half = (low + high + 1) >> 1; if (pen.measureText(text.slice(0, half) + "…").width <= room) low = half; else high = half - 1; }
-  return text.slice(0, low) + "…";
-}

@@ -187,12 +187,7 @@ function beside(app) {
   parent.postMessage("ready", "*");
 }
 
-if (matchMedia("(prefers-color-scheme: dark)").matches) document.documentElement.classList.add("dark");
-unpack().then(data => {
+start(data => {
   window.app = new App(new Story(data));
   if (parent !== window) beside(window.app);
-  requestAnimationFrame(() => { document.documentElement.dataset.ready = String(Math.round(performance.now())); });
-}).catch(error => {
-  document.body.append(el("pre", {class: "empty", text: "This page cannot be shown: " + error}));
-  throw error;
 });

@@ -24,7 +24,8 @@ from graphc.runtime.cluster.observe import workers_of_this_machine
 from graphc.runtime.cluster.remote import RemoteWorker
 from graphc.runtime.cluster.wire import Kind, Message
 from graphc.runtime.observe.replay import recorded
-from graphc.runtime.observe.trace import Event, Trace, trace, write
+from graphc.runtime.observe.trace import Event, Trace, trace
+from graphc.viewer.traces import write_trace
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="workers need Linux")
 
@@ -78,7 +79,7 @@ def test_one_timeline_of_all_workers(
         assert (sent.peer, taken.peer) == (taken.device, sent.device)
     kernels = [e for e in found.events if e.kind == "kernel"]
     assert all(e.origin is not None and e.origin.file.endswith("test_seeing.py") for e in kernels)
-    write(found, tmp_path / "t.json")
+    write_trace(found, tmp_path / "t.json")
     told = json.loads((tmp_path / "t.json").read_text())
     assert told["otherData"] == {"dropped": 0, "clock_error_us": 0}
 
