@@ -57,7 +57,7 @@ from graphc.record import replace
 
 LINE = 64  # bytes
 _ALWAYS_KNOWN = ("const", "size", "param")
-_MOVED = ("add", "sub", "mul", "idiv", "irem", "min", "max")  # ahead of loops
+_MOVED = ("add", "sub", "mul", "min", "max")  # ahead of loops, and quotients by what is known
 CANCELLED = -1  # the status of a kernel that saw the cancel flag
 
 
@@ -349,8 +349,7 @@ class KernelWriter(Statements[str], LoopWriter):
         dissolved = statement.kind != "parallel" and dissolves(statement, bool(self.groups))
         plain = dissolved or self.groups or not self.in_vectors
         vectors = None if plain else self.facts(statement)
-        if self.sizes:
-            self.compute_ahead(statement)
+        self.compute_ahead(statement)
         self.forget(statement)  # later iterations see what earlier ones wrote
         if statement.kind == "parallel":
             if self.depth:
@@ -387,7 +386,7 @@ class KernelWriter(Statements[str], LoopWriter):
     def compute_ahead(self, statement: For) -> None:
         """Compute ahead of a loop which indices, or parts of them, all of its iterations share.
 
-        Where sizes are open that is much, and the passes of LLVM that would do it are not run.
+        The passes of LLVM that would do it are not run where no loop is left to it.
         """
         shared: dict[Expr, bool] = {}
         seen: set[Expr] = set()
@@ -401,7 +400,7 @@ class KernelWriter(Statements[str], LoopWriter):
             if shared[root]:
                 parts.append(root)
         for expr in parts:
-            if expr.dtype is I64 and expr.op in _MOVED:
+            if expr.dtype is I64 and _moves(expr):
                 self.value(expr)
 
     def copies(self, statement: For) -> None:
@@ -492,3 +491,9 @@ class KernelWriter(Statements[str], LoopWriter):
             slot = self.at_entry("getelementptr inbounds ptr, ptr %bufs, i64 -1")
             self.flag = self.at_entry(f"load ptr, ptr {slot}, align 8")
         return self.flag
+
+
+def _moves(expr: Expr) -> bool:
+    """It may be computed where the loop would not have: no divisor of the data's, which may be 0."""
+    by_known = expr.op in ("idiv", "irem") and expr.args[1].op in ("const", "size")
+    return expr.op in _MOVED or by_known

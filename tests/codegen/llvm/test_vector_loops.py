@@ -287,3 +287,18 @@ def test_what_a_loop_counts_and_takes_away_again_is_no_constant_ahead_of_it() ->
     x = np.arange(3)
     made = gc.compile(steps)(x)
     assert made[0].tolist() == [1] * 40 and made[1].tolist() == [1] * 40
+
+
+def test_what_the_iterations_of_a_loop_share_is_computed_ahead_of_it() -> None:
+    """LLVM's own passes that would move it are not run over kernels like this one."""
+    b = Scalars()
+    source, sink = Buffer(0, F32, 7000, "in"), Buffer(1, F32, 7000, "out")
+    with b.loop(9) as i, b.loop(7) as j, b.loop(16, "vector") as k:
+        b.store(sink, i * 700 + (k + j * 90), b.load(source, b.affine([(j, 80)], k) + i * 600))
+    kernel = Kernel("k0", (source, sink), 0, b.body)
+    _, outer, inner = llvm.emit(kernel, HOST).split("phi i64")
+    assert ", 700" in outer
+    assert ", 600" in outer
+    assert ", 90" in inner
+    assert ", 80" in inner
+    same(kernel, [np.arange(7000, dtype="f4"), np.zeros(7000, "f4")], HOST)
