@@ -494,6 +494,6 @@ class KernelWriter(Statements[str], LoopWriter):
 
 
 def _moves(expr: Expr) -> bool:
-    """It may be computed where the loop would not have: no divisor of the data's, which may be 0."""
+    """It may be computed where the loop would not have been: a divisor from data may be 0."""
     by_known = expr.op in ("idiv", "irem") and expr.args[1].op in ("const", "size")
     return expr.op in _MOVED or by_known
