@@ -173,21 +173,29 @@ class VectorWriter(FunctionWriter):
 
     def load(self, expr: Expr) -> str:
         k = self.kernel
-        buffer = k.kernel.buffers[expr.data[0]]
-        if self.facts.stride(expr.args[0]) != 1:
+        buffer, step = k.kernel.buffers[expr.data[0]], self.facts.stride(expr.args[0])
+        if step not in (1, -1):
             if isinstance(self.facts, RowFacts):
                 return self.load_apart(buffer, expr.args[0], self.facts.loaded)
             self.comb(buffer, self.facts.comb(expr))
             return self.values[expr]
-        where, kind = self.pointer(buffer, expr.args[0]), self.kind(buffer.dtype, MEMORY)
-        size, note = buffer.dtype.itemsize, k.access(buffer)
-        if self.mask and not buffer.loose:
-            name = f"@llvm.masked.load.{self.suffix(MEMORY[buffer.dtype.name])}.p0"
-            mask = f"<{self.lanes} x i1> {self.mask}, {kind} poison"
-            loaded = k.emit(f"call {kind} {name}(ptr {where}, i32 {size}, {mask}){note}")
-        else:
-            loaded = k.emit(f"load {kind}, ptr {where}, align {size}{note}")
+        where = self.pointer(buffer, expr.args[0])
+        loaded = self.in_a_row(buffer, where) if step == 1 else self.backwards(buffer, where)
         return self.emit(f"icmp ne i8 {loaded}, 0") if buffer.dtype.kind == "b" else loaded
+
+    def in_a_row(self, buffer: Buffer, where: str) -> str:
+        """The elements from an address on."""
+        return self.part_of(buffer, where, 0, "" if buffer.loose else self.mask)
+
+    def backwards(self, buffer: Buffer, where: str) -> str:
+        """The elements down from an address: those up to it in a row, reversed."""
+        where = self.offset(buffer, where, str(1 - self.lanes))
+        mask = self.reversed("i1", self.mask) if self.mask else ""
+        kind = MEMORY[buffer.dtype.name]
+        return self.reversed(kind, self.part_of(buffer, where, 0, mask))
+
+    def reversed(self, kind: str, vector: str) -> str:
+        return self.shuffled(kind, vector, self.lanes, range(self.lanes)[::-1])
 
     def store(self, buffer: Buffer, index: Expr, value: str) -> None:
         k = self.kernel

@@ -1,8 +1,8 @@
 """Which loops are written as vector instructions, and in what shape.
 
 A `vector` loop qualifies when every value it loads or stores lies side by side from one iteration
-to the next, a few elements apart, beside others of its own iteration or in one place, and what it
-combines across iterations may be combined in any order.
+to the next, backwards too, a few elements apart, beside others of its own iteration or in one
+place, and what it combines across iterations may be combined in any order.
 """
 
 from __future__ import annotations
@@ -246,6 +246,9 @@ class VectorFacts:
 
     def _loads(self, expr: Expr) -> bool:
         step = self.stride(expr.args[0])
+        if step == -1:  # the vector is reversed
+            self.weight += 1
+            return True
         if step is None or not 1 <= step <= _MOST_APART:
             return False
         if step > 1:

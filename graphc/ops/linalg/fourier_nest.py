@@ -2,7 +2,7 @@
 
 The row of n = a b numbers is an a x b matrix; parts lie in planes of their own:
 
-    planes [a, b]  --transforms of length a, down the columns-->  times w_n**(r s)
+    planes [a, b]  --transforms of length a, down the columns, the last pass times w_n**(r s)-->
            [b, a]  --turned, transforms of length b, down the columns-->  the result, in order
 
 A transform down the columns takes every column at once: its innermost loops run along rows of
@@ -22,12 +22,12 @@ from typing import Any
 
 from graphc.ir.types import I32, I64, DType
 from graphc.loops.nest import Buffer, Expr, Scalars
-from graphc.loops.scalars import Pair, minimum
+from graphc.loops.scalars import Pair
 from graphc.ops.record.arguments import Applied, ReadAt, Write
 from graphc.ops.reduce.cumulative import unravel
 
 MOST_COLUMNS = 32  # that are transformed together
-BLOCK = 16  # rows and columns that are turned at a time
+STRIP = 16  # columns of planes that are turned at a time
 RADICES = (8, 4, 2, 3, 5, 7, 11, 13)
 
 
@@ -118,8 +118,9 @@ class Transform:
     def row(self, unit: Expr) -> None:
         self.load(unit)
         first, second = sides(self.n)
-        self.columns(first, second)
-        self.transpose(first, second)
+        if first > 1:
+            self.columns(first, second, between=True)
+            self.transpose(first, second)
         self.columns(second, first)
         self.give(unit)
 
@@ -136,18 +137,19 @@ class Transform:
         return (*unravel(unit, self.dims[:-1]), place)
 
     def transpose(self, rows: int, columns: int) -> None:
-        """The planes turned, in blocks that the first cache holds, times the roots in between."""
-        b = self.b
-        tall, wide = min(rows, BLOCK), min(columns, BLOCK)
-        with b.loop(-(-rows // tall)) as down, b.loop(-(-columns // wide)) as right:
-            last = minimum(b.affine([(down, tall)], tall), rows)
-            end = minimum(b.affine([(right, wide)], wide), columns)
-            up, left = down * tall, right * wide
-            with b.loop(last, "serial", up) as row, b.loop(end, "serial", left) as column:
-                at = b.affine([(row, columns)], column)
-                value = self.get(at) * self.turn(at + self.n)
-                self.put(b.affine([(column, rows)], row), value, self.others)
+        """The planes turned, a strip of columns at a time: vectors of rows are shuffled."""
+        b, strips = self.b, columns // STRIP
+        with b.loop(strips) as strip:
+            self.turn_strip(strip * STRIP, STRIP, rows, columns)
+        self.turn_strip(b.integer(strips * STRIP), columns % STRIP, rows, columns)
         self.planes, self.others = self.others, self.planes
+
+    def turn_strip(self, first: Expr, wide: int, rows: int, columns: int) -> None:
+        b = self.b
+        with b.loop(rows if wide else 0, "vector") as row:
+            for column in (first + k for k in range(wide)):
+                value = self.get(b.affine([(row, columns)], column))
+                self.put(b.affine([(column, rows)], row), value, self.others)
 
     def swapped(self, value: Pair) -> Pair:
         """With the parts of what comes and goes exchanged a transform is its inverse."""
@@ -164,15 +166,15 @@ class Transform:
         element = self.planes[0].dtype
         return Pair(*(self.read(1, at * 2 + part).bitcast(element) for part in range(2)))
 
-    def columns(self, count: int, run: int) -> None:
-        """Transforms of `count` numbers, `run` of them side by side."""
+    def columns(self, count: int, run: int, between: bool = False) -> None:
+        """Transforms of `count` numbers, `run` of them side by side; times the roots in between."""
         rest = count
         for radix in radices(count) or ():
-            self.once(radix, rest, run)
+            self.once(radix, rest, run, between and rest == radix)
             self.planes, self.others = self.others, self.planes
             rest, run = rest // radix, run * radix
 
-    def once(self, radix: int, length: int, run: int) -> None:
+    def once(self, radix: int, length: int, run: int, between: bool = False) -> None:
         """One pass over the planes."""
         b, m = self.b, length // radix
         with b.loop(m) as j:
@@ -186,7 +188,10 @@ class Transform:
                 for t, value in enumerate(made):
                     if t and m > 1:
                         value = value * Pair(*map(b.read, factors[t - 1]))
-                    self.put(b.affine([(j, radix * run)], e + t * run), value, self.others)
+                    at = b.affine([(j, radix * run)], e + t * run)
+                    if between:
+                        value = value * self.turn(at + self.n)
+                    self.put(at, value, self.others)
 
 
 class OfNumbers(Transform):

@@ -302,3 +302,17 @@ def test_what_the_iterations_of_a_loop_share_is_computed_ahead_of_it() -> None:
     assert ", 90" in inner
     assert ", 80" in inner
     same(kernel, [np.arange(7000, dtype="f4"), np.zeros(7000, "f4")], HOST)
+
+
+@pytest.mark.parametrize(("dtype", "target"), crossed([F32, F64, I8, BOOL], TARGETS))
+def test_rows_that_are_read_backwards(dtype: DType, target: str) -> None:
+    """Up to the first element of their buffer, beside others that are read forwards."""
+    for count in few(COUNTS, 20, dtype.itemsize):
+        b = Scalars()
+        source, sink = Buffer(0, dtype, count + 3, "in"), Buffer(1, dtype, 2 * count + 64, "out")
+        with b.loop(count, "vector") as i:
+            b.store(sink, i, b.load(source, count - 1 - i))
+            b.store(sink, i + count, maximum(b.load(source, count + 2 - i), b.load(source, i)))
+        data = np.random.default_rng(count).integers(0, 2, count + 3).astype(dtype.numpy)
+        given = [data, np.ones(2 * count + 64, dtype.numpy)]
+        same(Kernel("k0", (source, sink), 0, b.body), given, TARGETS[target])
