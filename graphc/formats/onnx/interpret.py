@@ -27,7 +27,8 @@ from graphc.formats.encoded_values import (
     wrapped,
 )
 from graphc.formats.kinds import Kind
-from graphc.formats.onnx.reader import MALFORMED, File, Node, Reference, Subgraph
+from graphc.formats.onnx.reader import MALFORMED
+from graphc.formats.onnx.records import File, Node, Reference, Subgraph
 from graphc.formats.onnx.schemas import body_of, check_call
 from graphc.formats.onnx.table import Rule, find
 from graphc.frontend.trace.trace import FunctionTrace, give_name
@@ -241,7 +242,7 @@ def _look_up(scope: Scope, name: str, reader: str) -> Any:
     except KeyError:
         raise GraphError(
             f"{reader} reads {name!r}, which nothing before it makes",
-            hint="nodes of a file stand in the order in which they run",
+            hint="nodes that read one another in a circle cannot run",
         ) from None
 
 

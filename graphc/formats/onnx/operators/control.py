@@ -9,7 +9,7 @@ import numpy as np
 from graphc.errors import GraphError, LimitError
 from graphc.formats.deciding_values import axes_of, is_known, known, number, refuse
 from graphc.formats.onnx.interpret import Refusal
-from graphc.formats.onnx.reader import Subgraph
+from graphc.formats.onnx.records import Subgraph
 from graphc.formats.onnx.table import operator
 from graphc.frontend.transforms.control import cond, scan, while_loop
 from graphc.ops.record.value import functions as f

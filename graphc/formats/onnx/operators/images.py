@@ -108,6 +108,8 @@ def _positions(
         adjusted = size / (factor * extent)
         offset = extent / 2 * (1 - adjusted)
         return offset + (steps + 0.5) / factor - 0.5
+    if how == "tf_half_pixel_for_nn":
+        return (steps + 0.5) / factor
     refuse(how in ("half_pixel", "pytorch_half_pixel"), f"no coordinates {how!r}")
     return (steps + 0.5) / factor - 0.5
 

@@ -26,7 +26,7 @@ def _element(x: Any) -> str:
 
 def _spread(parameter: Any, x: Any, axis: int, block: int) -> Any:
     """A scale or zero point in the rank of x: one, one per slice of an axis, or one per block."""
-    if parameter.ndim == 0 or (parameter.ndim == 1 and parameter.shape[0] == 1 and x.ndim != 1):
+    if parameter.ndim == 0 or parameter.shape == (1,):
         return f.reshape(parameter, ())
     (axis,) = axes_of([axis], x.ndim)
     if parameter.ndim == 1 and not block:

@@ -8,7 +8,8 @@ import numpy as np
 
 from graphc.formats.deciding_values import axes_of, ints, known, number, refuse
 from graphc.formats.kinds import Kind
-from graphc.formats.onnx.reader import Subgraph, element_name
+from graphc.formats.onnx.reader import element_name
+from graphc.formats.onnx.records import Subgraph
 from graphc.formats.onnx.table import operator
 from graphc.ops.record.value import functions as f
 

@@ -115,33 +115,29 @@ def _one_against_one(seen: Any, coefficients: Array, counts: list[int], rho: Arr
 
 def _by_votes(scores: Any, labels: Labels, post: str) -> Any:
     """The class that wins most pairs; the scores are those of the pairs."""
-    count = len(labels)
-    if count == 2:
-        one = f.negative(scores)
-        second = f.greater(f.getitem(one, (slice(None), 0)), np.float32(0))
-        made = transformed(f.concatenate([one, scores], 1), post)
-        return labels.second(second), made
-    first, second = np.array(_pairs(count)).T
+    shown = f.concatenate([f.negative(scores), scores], 1) if len(labels) == 2 else scores
+    return _winner(scores, labels), transformed(shown, post)
+
+
+def _winner(scores: Any, labels: Labels) -> Any:
+    """The label of the class that wins most pairs, the first of several."""
+    first, second = np.array(_pairs(len(labels))).T
     wins = f.where(f.greater(scores, 0), first, second)
-    votes = f.sum(f.equal(f.expand_dims(wins, -1), np.arange(count)), axis=1)
-    return labels.at(f.argmax(votes, axis=1)), transformed(scores, post)
+    votes = f.sum(f.equal(f.expand_dims(wins, -1), np.arange(len(labels))), axis=1)
+    return labels.at(f.argmax(votes, axis=1))
 
 
 def _by_probability(scores: Any, labels: Labels, a: Array, b: Array, post: str) -> Any:
-    """Platt's probabilities of the pairs, coupled to those of the classes.
+    """Platt's probabilities of the pairs, coupled to those of the classes; votes name the class.
 
     Wu, Lin and Weng, Probability Estimates for Multi-class Classification by Pairwise Coupling
     (JMLR 5, 2004), method 2: p minimises the sum of (r_ji p_i - r_ij p_j)^2, by the fixed-point
     iteration of its section 4, in f64.
     """
-    count = len(labels)
     line = f.add(f.multiply(scores, a), b)
     pair = f.clip(f.sigmoid(f.negative(line)), np.float32(1e-7), np.float32(1 - 1e-7))
-    if count == 2:
-        made = f.concatenate([pair, f.subtract(1, pair)], 1)
-        return labels.at(f.argmax(made, axis=1)), transformed(made, post)
-    made = f.astype(_coupled(f.astype(pair, np.float64), count), np.float32)
-    return labels.at(f.argmax(made, axis=1)), transformed(made, post)
+    made = f.astype(_coupled(f.astype(pair, np.float64), len(labels)), np.float32)
+    return _winner(scores, labels), transformed(made, post)
 
 
 def _coupled(pair: Any, count: int) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from graphc.formats.deciding_values import refuse
-from graphc.formats.onnx.reader import Node, Subgraph
+from graphc.formats.onnx.records import Node, Subgraph
 from graphc.formats.onnx.table import operator
 from graphc.frontend.transforms.grad import grad
 from graphc.ops.record.value import functions as f
