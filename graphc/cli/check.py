@@ -48,9 +48,10 @@ class Reference:
         from graphc.frontend.compile.specialise import specialise
 
         arrays = self.loaded.check(values)
-        sizes = self.loaded.bind([a.shape for a in arrays])
-        exact, narrow = self.loaded.bound(sizes), _narrow_graph(built)
-        short = _short_program(built) or (narrow and specialise(narrow, sizes))
+        exact, narrow = self.loaded.bound_to(arrays), _narrow_graph(built)
+        short: Graph | Program | None = _short_program(built)
+        if short is None and narrow is not None:
+            short = specialise(narrow, self.loaded.bind([a.shape for a in arrays]))
         self.sent = {}
         made = self._interpret(exact if short is None else short, arrays, sent=self.sent)
         if short is not None and built is not None and (bound := _bound(built)) is not None:

@@ -17,7 +17,6 @@ from graphc.cli.common import (
     progress,
 )
 from graphc.errors import GraphError
-from graphc.record import replace
 
 
 def binding_option(command: Any) -> Any:
@@ -63,7 +62,6 @@ def compile_command(
 ) -> None:
     """Compile MODEL.gir to OUTPUT.gcx, which runs without any part of the compiler."""
     from graphc.frontend.files.gir_files import embedded_text
-    from graphc.runtime.files.gcx_files import save
     from graphc.runtime.files.gcx_reader import read_key
 
     if output.suffix != ".gcx":
@@ -73,8 +71,9 @@ def compile_command(
     shapes = bound_shapes(loaded, parse_bindings(bindings))
     with progress("compiling", loaded.node_count):
         built = loaded.build_exactly(*shapes) if shapes else loaded.build()
-    text = embedded_text(model, built.stages[0].value, loaded.config)
-    save(replace(built.image, text=text), output, key=key)
+    graph = loaded.graph if loaded.has_marks else built.stages[0].value
+    text = embedded_text(model, graph, loaded.config)
+    built.save(output, text, key)
     record = {
         "output": str(output),
         "bytes": output.stat().st_size,

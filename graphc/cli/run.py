@@ -121,6 +121,7 @@ def _run_compiled(
     signed: Path | None,
 ) -> tuple[tuple[str, ...], list[Any]]:
     """A .gcx file, without importing the compiler."""
+    from graphc.runtime.call.phased_executable import PhasedExecutable
     from graphc.runtime.files.gcx_function import load
 
     for name, value in options.items():
@@ -144,7 +145,12 @@ def _run_compiled(
         types = tuple(tensor(DTYPES[slot.dtype], slot.shape) for slot in slots)
         feeds = complete_feeds(feeds, loaded.params, types, seed)
     arrays = loaded.arrays(loaded.arrange((), feeds))
-    return loaded.result_names, tracer.run(loaded.executable.of(arrays), arrays)
+    executable = loaded.executable.of(arrays)
+    if isinstance(executable, PhasedExecutable):
+        if tracer.path is not None:
+            raise GraphError("--trace shows one program, and this one runs in phases")
+        return loaded.result_names, executable.run(arrays)
+    return loaded.result_names, tracer.run(executable, arrays)
 
 
 def _run_graph(

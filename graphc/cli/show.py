@@ -62,7 +62,10 @@ def _after(loaded: Any, graph: Any, name: str, rewrites: int | None) -> Any:
     name = STAGES[stage_named(name)].name
     if rewrites is not None:
         return after_rewrites(graph, loaded.config, name, rewrites, loaded.stage)
-    made = {s.name: s.value for s in stages_of(graph, loaded.config, stage=loaded.stage)}
+    if loaded.has_marks:  # passes need the sizes that the marks stand for
+        made = {s.name: s.value for s in loaded.build().stages}
+    else:
+        made = {s.name: s.value for s in stages_of(graph, loaded.config, stage=loaded.stage)}
     if name not in made:
         raise GraphError(f"the graph is the output of {loaded.stage}, which runs after {name}")
     return made[name]

@@ -35,6 +35,7 @@ from graphc.forks import fork_safe_lock
 from graphc.record import record, replace
 from graphc.runtime.call.execute import Executable
 from graphc.runtime.call.open_executable import OpenExecutable
+from graphc.runtime.call.phased_executable import PhasedExecutable
 from graphc.runtime.devices.device import default_threads, machine
 from graphc.runtime.files import gcx_files
 from graphc.runtime.files.files import cache_folder, is_private, read_ordinary, write_atomically
@@ -149,9 +150,10 @@ class ModelCache:
         path = self._path(name)
         try:
             os.utime(path)  # it was used now
-            return gcx_files.load(path)
+            found = gcx_files.load(path)
         except (OSError, GraphError):  # there is none, or it is damaged
             return None
+        return None if isinstance(found, PhasedExecutable) else found  # which is never kept
 
     def keep(self, name: str, image: Image) -> None:
         """Keep a program, unless it is large or no file can hold it."""

@@ -19,6 +19,7 @@ from graphc.ir.reader import (
     _place_of,
     attr_pairs,
     grammar_tree,
+    has_formulas,
     header_of,
     loc_of,
     name_of,
@@ -38,7 +39,8 @@ _NODE = re.compile(
 )
 _HEADER = re.compile(r" *(graph @.* \{)")
 _ALIAS = re.compile(rf" *name ({STRING}|[A-Za-z_][\w.]*) = %(\d{{1,18}})")
-_MARK = re.compile(rf" *mark (\w++) = ({_IDS})")
+_FORMULA = re.compile(r"^ *mark \w+\.", re.MULTILINE)
+_MARK = re.compile(rf" *mark ([\w.]++) = ({_IDS})")
 _RETURN = re.compile(r" *return((?: .*)?)")
 _RESULT = re.compile(rf"(?:({STRING}|[A-Za-z_][\w.]*): )?%(\d{{1,18}})(?:, |$)")
 
@@ -61,10 +63,13 @@ def parse(text: str, tensors: Mapping[str, Any] | None = None) -> Graph | Progra
 
 
 def _read(text: str, tensors: Mapping[str, Any] | None) -> Graph | Program:
+    token = has_formulas.set(_FORMULA.search(text) is not None)
     try:
         return _Fast(text, tensors).read()
     except _NotCanonical:
         return _Slow(text, tensors).read()
+    finally:
+        has_formulas.reset(token)
 
 
 def _check_version(text: str) -> None:

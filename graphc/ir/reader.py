@@ -27,12 +27,25 @@ from graphc.ir.graph import Graph, Location, Node, infer
 from graphc.ir.literal import Literal, literal
 from graphc.ir.op import OPS, Attr, Attrs, Host, Op
 from graphc.ir.place import Place, parse_place
-from graphc.ir.types import AnyType, Dimension, Type, dtype, stack_type, symbol, tensor, tuple_type
+from graphc.ir.types import (
+    AnyType,
+    Dimension,
+    Type,
+    dtype,
+    leaves,
+    stack_type,
+    symbol,
+    tensor,
+    tuple_type,
+)
 from graphc.limits import check_within, limit
 
 STRING = r'"(?:[^"\\\x00-\x1f]++|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*+"'  # JSON's
 # What names of custom ops mean in the text that is being read; None: what they mean in the program.
 custom_ops: ContextVar[Mapping[str, Op] | None] = ContextVar("custom_ops", default=None)
+# Whether marks of the text give names to formulas of sizes.  What a type rule cannot say of these
+# is what the text declares: who fills sizes in infers all types anew.
+has_formulas: ContextVar[bool] = ContextVar("has_formulas", default=False)
 MAX_SPARE_IDS = 100_000
 MAX_BITS = 64  # of an integer in the text
 _TOKEN = re.compile(rf"{STRING}|[\w.]++|[^\s\w]")
@@ -120,7 +133,7 @@ class Assembler:
         inputs = self._use(line, record.inputs)
         try:
             attrs = coerce_attrs(op, record.attrs, self.tensors)
-            kind = infer(op, tuple([n.type for n in inputs]), attrs, regions)
+            kind = self._type(record, op, inputs, attrs, regions)
         except GraphError as error:
             raise _with_line(error, line, record) from None
         if kind is not record.type:
@@ -140,6 +153,23 @@ class Assembler:
         )
         self._define(line, node)
         self.nodes.append(node)
+
+    def _type(
+        self,
+        record: NodeLine,
+        op: Op,
+        inputs: tuple[Node, ...],
+        attrs: Attrs,
+        regions: tuple[Graph, ...],
+    ) -> AnyType:
+        types = tuple([n.type for n in inputs])
+        if not has_formulas.get():
+            return infer(op, types, attrs, regions)
+        try:
+            kind = infer(op, types, attrs, regions)
+        except (GraphError, TypeError):
+            kind = None
+        return record.type if kind is None or symbols_in(record.type) else kind
 
     def alias(self, line: int, name: str, id: int) -> None:
         self._use(line, (id,))
@@ -170,6 +200,11 @@ class Assembler:
             marks=self.marks,
             device=device,
         )
+
+
+def symbols_in(kind: AnyType) -> set[str]:
+    """The symbols in the shapes of a type."""
+    return {s for leaf in leaves(kind) if isinstance(leaf, Type) for s in leaf.symbols()}
 
 
 def _with_line(error: GraphError, line: int, record: NodeLine) -> GraphError:

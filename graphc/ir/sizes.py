@@ -275,10 +275,10 @@ class Scope:
             holds = plain.hint > 0 if relation == ">" else plain.hint == 0
             found = Guard(plain, relation, holds, asking(self.typing))
             self.guards[plain, relation] = found
-            self._learn(found)
+            self.learn(found)
         return found.holds
 
-    def _learn(self, guard: Guard) -> None:
+    def learn(self, guard: Guard) -> None:
         """A guard about one unknown may say how small it can be."""
         terms = guard.difference.terms
         if guard.relation != ">" or len(terms[0][0]) != 1 or (len(terms) > 1 and terms[1][0]):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from graphc.record import record
@@ -38,6 +39,11 @@ class Guard:
         self.relation = relation  # ">" or "=="
         self.holds = holds
         self.where = where
+
+    def is_met(self, symbols: Mapping[str, int]) -> bool:
+        """Whether it holds for these values of the symbols."""
+        value = self.difference.value(symbols)
+        return (value > 0 if self.relation == ">" else value == 0) is self.holds
 
     @property
     def asked(self) -> str:

@@ -13,6 +13,7 @@ counts the function is traced again.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from graphc.codegen.table.holes import Openings
@@ -24,9 +25,10 @@ from graphc.frontend.compile.specialise import specialise
 from graphc.frontend.trace.trace import Traced
 from graphc.ir.graph import Graph, Node, Rewriter, inline, node_effect, rebuild
 from graphc.ir.op import OPS, Effect
-from graphc.ir.sizes import Scope, Size
+from graphc.ir.sizes import Scope, Size, hint_of
 from graphc.ir.types import BOOL, Type, leaves, tensor
 from graphc.ops.autodiff.vjp import tupled
+from graphc.ops.reference.interpreter import State, interpret
 from graphc.passes.normalise.gradient import gradient
 from graphc.passes.normalise.state import state
 from graphc.passes.normalise.vmap import vmap
@@ -35,7 +37,7 @@ from graphc.record import replace
 from graphc.runtime.call.execute import Executable
 from graphc.runtime.call.open_executable import Shapes
 from graphc.runtime.call.phased_executable import PhasedExecutable, Refused, Step
-from graphc.runtime.load.program import Image
+from graphc.runtime.load.program import Image, Slot
 from graphc.runtime.load.size_formulas import Formulas
 
 
@@ -43,6 +45,15 @@ class Counted(Built):
     """A compilation in phases, which serves all sizes of its arguments that it is for."""
 
     phased: PhasedExecutable
+    programs: list[_Program]
+
+    def save(self, path: str | Path, text: str, key: bytes | None = None) -> None:
+        """As `Built.save`: the file has programs for no and for one element, too."""
+        from graphc.runtime.files.gcx_files import save_phases
+
+        for program in self.programs:
+            program.complete()
+        save_phases(self.phased, path, text, key=key)
 
     @property
     def is_open(self) -> bool:
@@ -69,10 +80,8 @@ class Counted(Built):
 def is_for(traced: Traced, counts: Mapping[str, int]) -> bool:
     """Whether nothing that was decided while tracing is otherwise for these counts."""
     for guard in traced.scope.guards.values() if traced.scope is not None else ():
-        if guard.difference.symbols() <= counts.keys():
-            value = guard.difference.value(counts)
-            if (value > 0 if guard.relation == ">" else value == 0) is not guard.holds:
-                return False
+        if guard.difference.symbols() <= counts.keys() and not guard.is_met(counts):
+            return False
     return True
 
 
@@ -93,6 +102,7 @@ def build_counted(traced: Traced, config: Config) -> Counted:
     made = Counted(records, last.image, last.kernels, last.threads)
     made.seconds = traced.seconds + sum(each.seconds for each in built)
     made.build_seconds = sum(each.build_seconds for each in built)
+    made.programs = programs
     made.phased = phases.executable(programs)
     made.run_by(made.phased)
     return made
@@ -108,6 +118,25 @@ def counts_of(so_far: Traced, config: Config, arrays: Sequence[Any]) -> dict[str
     except Refused as other:
         return other.counts
     return {name: len(length) for name, length in zip(phases.lengths, lengths, strict=True)}
+
+
+def numbers_of(
+    traced: Traced, config: Config, arrays: Sequence[Any], sizes: Mapping[str, int], state: State
+) -> dict[str, int]:
+    """These sizes of arguments, and what a run counts, by the reference interpreter."""
+    graph, made = flat(traced, config), dict(sizes)
+    for name, count in zip(traced.counts, graph.results[len(traced.graph.results) :], strict=True):
+        seen, pending = set[Node](), [count]
+        while pending:
+            node = pending.pop()
+            if node not in seen:
+                seen.add(node)
+                pending += node.inputs
+        nodes = [node for node in graph.nodes if node in seen]
+        part = graph.replace(nodes=nodes, results=(count,), result_names=(), names={}, marks={})
+        (found,) = interpret(specialise(part, made), arrays, state=dict(state))
+        made[name] = int(found)
+    return made
 
 
 def flat(traced: Traced, config: Config) -> Graph:
@@ -148,6 +177,10 @@ class _Program:
         return self.built[0].image
 
     @property
+    def images(self) -> list[Image]:
+        return [each.image for each in self.built]
+
+    @property
     def stack_bytes(self) -> int:
         return sum(each.stack_bytes for each in self.built)
 
@@ -172,6 +205,26 @@ class _Program:
             found = self.exact[shapes]
         return found
 
+    def complete(self) -> None:
+        """Compile for no and for one element of each size, where what there is is not for them."""
+        if self.closed:
+            return
+        symbols = {name: self.known.symbols[name] for name in sorted(symbols_in(self.graph))}
+        usual = {name: size.hint for name, size in symbols.items()}
+        for name in symbols:
+            for few in (0, 1):
+                binding = {**usual, name: few}
+                extents = map(dims_of, self.graph.params)
+                shapes = tuple(tuple(_number(d, binding) for d in dims) for dims in extents)
+                if self._may_be(binding) and self._serving(shapes) is None:
+                    fixed = specialise(self.graph, {**symbols, name: few})
+                    self.built.append(build_phase(fixed, self.known, self.config, {}))
+
+    def _may_be(self, binding: Mapping[str, int]) -> bool:
+        """Whether Python decided nothing otherwise while it was traced."""
+        guards = self.known.guards.values()
+        return all(g.is_met(binding) for g in guards if g.difference.symbols() <= binding.keys())
+
     def _serving(self, shapes: Shapes) -> Executable | None:
         for each in self.built:
             found = each.bound(shapes) if each.is_open else None
@@ -191,9 +244,7 @@ def dims_of(node: Node) -> tuple[int, ...]:
 
 def build_phase(graph: Graph, known: Scope, config: Config, examples: Mapping[str, int]) -> Built:
     """Compile one phase: sizes that were counted before it stay open."""
-    kinds = [leaf for p in graph.params for leaf in leaves(p.type)]
-    extents = [d for kind in kinds if isinstance(kind, Type) for d in kind.shape]
-    names = {name for d in extents if isinstance(d, Size) for name in d.symbols()}
+    names = symbols_in(graph)
     if not names:
         return build(graph, config)
     scope = Scope()
@@ -209,6 +260,17 @@ def build_phase(graph: Graph, known: Scope, config: Config, examples: Mapping[st
     return build(opened, config)
 
 
+def symbols_in(graph: Graph) -> set[str]:
+    """The symbols in the shapes of parameters."""
+    kinds = [leaf for p in graph.params for leaf in leaves(p.type)]
+    extents = [d for kind in kinds if isinstance(kind, Type) for d in kind.shape]
+    return {name for d in extents if isinstance(d, Size) for name in d.symbols()}
+
+
+def _number(extent: int, binding: Mapping[str, int]) -> int:
+    return extent.value(binding) if isinstance(extent, Size) else extent
+
+
 class _Phases:
     """The phases of a graph.
 
@@ -222,6 +284,7 @@ class _Phases:
         self.graph = graph
         self.scope = traced.scope
         self.given = graph.results[: len(traced.graph.results)]
+        self.names = traced.graph.result_names
         self.counts = dict(zip(traced.counts, graph.results[len(self.given) :], strict=True))
         self.level: dict[Node, int] = dict.fromkeys(graph.params, 0)
         for node in graph.nodes:
@@ -317,7 +380,10 @@ class _Phases:
         lengths = [(self.scope.symbols[name],) for name in self.counts]
         formulas = Openings(self.scope).finish([*shapes, *lengths])
         lines = {name: node.loc for name, node in self.counts.items()}
-        return PhasedExecutable(self.graph.name, len(shapes), steps, self.gives, formulas, lines)
+        params = [slot_of(p.attrs["name"], p) for p in self.graph.params]
+        results = [slot_of(n, r) for n, r in zip(self.names, self.given, strict=True)]
+        rest = steps, self.gives, formulas, lines
+        return PhasedExecutable(self.graph.name, params, results, *rest)
 
     def _number(self) -> int:
         self.used += 1
@@ -342,6 +408,12 @@ class _Phases:
                 seen.add(node)
                 pending += node.inputs
         return [node for node in self.graph.nodes if node in seen]
+
+
+def slot_of(name: str, node: Node) -> Slot:
+    """What is shown of a parameter or result."""
+    assert isinstance(node.type, Type)
+    return Slot(name, node.type.dtype.name, tuple(map(hint_of, node.type.shape)))
 
 
 def param(number: int, name: str, kind: object) -> Node:

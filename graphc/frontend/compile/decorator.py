@@ -471,10 +471,9 @@ class CompiledFunction(Generic[P, R]):
     def save(self, path: str | PathLike[str], *args: Any, **kwargs: Any) -> None:
         """Save the traced graph as text, big constants in a .safetensors file beside it."""
         from graphc.frontend.files.gir_files import save
+        from graphc.frontend.files.marked_sizes import text_graph
 
-        variant = self._traced(args, kwargs)
-        variant.require_no_counts(f"{path} cannot hold it")
-        save(path, variant.graph)
+        save(path, text_graph(self, args, kwargs))
 
     def view(self, *args: Any, **kwargs: Any) -> Page:
         """A page of the compilation for these arrays or specs, or of the latest one: its graph,

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import field
+from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -96,6 +97,12 @@ class Built:
 
                 self._open = OpenExecutable(self.image, make)
         return self._open
+
+    def save(self, path: str | Path, text: str, key: bytes | None = None) -> None:
+        """Write a .gcx file, signed with a key if there is one; `text` is that of its graph."""
+        from graphc.runtime.files.gcx_files import save
+
+        save(replace(self.image, text=text), path, key=key)
 
     def run_by(self, executable: Any) -> None:
         """Have something else than the image run it: several programs in turn."""

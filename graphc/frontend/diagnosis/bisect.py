@@ -137,7 +137,7 @@ def trial_of(model: Any, arguments: Mapping[str, Any] | Sequence[Any], config: C
     named = isinstance(arguments, Mapping)
     values = loaded.arrange((), dict(arguments)) if named else loaded.arrange(tuple(arguments), {})
     arrays = [np.array(a) for a in loaded.check(values)]
-    value = loaded.bound(loaded.bind([a.shape for a in arrays]))
+    value = loaded.bound_to(arrays)
     check_memory(value, every_node=True)
     config = replace(config, verify=max(config.verify, 2), dump=None)
     return Trial(value, arrays, loaded.variable_values(), config, loaded.stage)

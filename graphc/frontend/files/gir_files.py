@@ -89,6 +89,11 @@ def graph_of(name: str, value: Any) -> Graph:
     found = getattr(found, "graph", found)
     if not isinstance(found, Graph):
         raise GraphError(f"{name} takes a graph of one device, got {type(value).__name__}")
+    if any("." in mark for mark in found.marks):
+        raise GraphError(
+            f"{found.name} has sizes that no argument says, and {name} takes no such graph",
+            hint="gc.load runs it",
+        )
     if found.device is not None:
         raise GraphError(
             f"{found.name} is placed on {found.device} already",

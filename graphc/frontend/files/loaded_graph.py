@@ -11,12 +11,14 @@ import numpy as np
 from graphc.config import Config
 from graphc.errors import FeedError, GraphError, RunError
 from graphc.forks import fork_safe_lock
+from graphc.frontend.compile.data_sizes import build_counted, numbers_of
 from graphc.frontend.compile.engine import Built, build
 from graphc.frontend.compile.memory_check import check_memory
 from graphc.frontend.compile.open_sizes import USUAL, OpenBuilds, build_traced, can_be_open
 from graphc.frontend.compile.postmortem import explained
 from graphc.frontend.compile.signature import as_array, feed, is_number
 from graphc.frontend.compile.specialise import specialise
+from graphc.frontend.files.marked_sizes import NO_SIZES, MarkedSizes
 from graphc.frontend.trace.spec import bind, symbols_of
 from graphc.ir.graph import Graph, Program
 from graphc.ir.op import OPS
@@ -52,6 +54,9 @@ class LoadedGraph(Loaded):
         params = tuple(p.attrs["name"] for p in graph.params)
         types = tuple(p.type for p in graph.params if isinstance(p.type, Type))
         self._adopt(graph.name, params, types, first.result_names, config, stage)
+        if isinstance(graph, Graph) and graph.marks and stage is None:
+            self._marked = MarkedSizes(graph)
+            self._symbolic |= bool(self._marked)
 
     def _adopt(
         self,
@@ -76,6 +81,7 @@ class LoadedGraph(Loaded):
         self._open: OpenBuilds[Any] = OpenBuilds()
         self._lock = fork_safe_lock()
         self._symbolic = bool(symbols_of(self.types))
+        self._marked = NO_SIZES
 
     def __reduce__(self) -> tuple[Any, ...]:
         """With the values of its variables, which the copy keeps in containers of its own."""
@@ -87,6 +93,11 @@ class LoadedGraph(Loaded):
     def __repr__(self) -> str:
         pairs = (f"{n}: {t}" for n, t in zip(self.params, self.types))
         return f"<graphc loaded graph {self.name}({', '.join(pairs)})>"
+
+    @property
+    def has_marks(self) -> bool:
+        """Whether its text says what sizes are that no argument says."""
+        return bool(self._marked)
 
     @property
     def node_count(self) -> int:
@@ -120,7 +131,8 @@ class LoadedGraph(Loaded):
             made: list[np.ndarray[Any, Any]] = executable.run(arrays)
         except RunError as error:
             state = self.variable_values if self.config.check_finite else None
-            raise explained(error, self.graph, arrays, state) from error.__cause__
+            graph = self.bound_to(arrays) if self._marked else self.graph
+            raise explained(error, graph, arrays, state) from error.__cause__
         return made
 
     def check(self, values: Sequence[Any]) -> list[Any]:
@@ -150,7 +162,27 @@ class LoadedGraph(Loaded):
             return self.graph
         if isinstance(self.graph, Program):
             return self.graph.map(lambda g: specialise(g, binding))
-        return specialise(self.graph, binding)
+        if self._marked.counts:
+            raise GraphError(
+                f"{self.name} has sizes that its data decides, and no graph with numbers for them",
+                hint="give the sizes (size=)",
+            )
+        return self._bound(binding)
+
+    def bound_to(self, arrays: Sequence[Any]) -> Graph | Program:
+        """The graph with the sizes of these arrays, and of what a run of them counts."""
+        binding = self.bind([a.shape for a in arrays]) if self._symbolic else {}
+        if not self._marked.counts:
+            return self.bound(binding)
+        traced = self._marked.traced(binding, Scope())
+        state = self.variable_values()
+        return self._bound(numbers_of(traced, self.config, arrays, binding, state))
+
+    def _bound(self, binding: Mapping[str, Any]) -> Graph:
+        assert isinstance(self.graph, Graph)
+        if not self._marked:
+            return specialise(self.graph, binding)
+        return specialise(self._marked.graph, self._marked.known(binding))
 
     def build(self, *shapes: tuple[int, ...]) -> Built:
         """The compilation for parameters of these shapes.
@@ -174,7 +206,10 @@ class LoadedGraph(Loaded):
 
     def build_exactly(self, *shapes: tuple[int, ...]) -> Built:
         """The compilation for parameters of these shapes alone."""
-        graph = self.bound(self.bind(shapes) if self._symbolic else {})
+        binding = self.bind(shapes) if self._symbolic else {}
+        if self._marked.counts:
+            return build_counted(self._marked.traced(binding, Scope()), self.config)
+        graph = self.bound(binding)
         check_memory(graph)
         return build(graph, self.config, stage=self.stage)
 
@@ -200,7 +235,8 @@ class LoadedGraph(Loaded):
         """The compilation for these shapes of one that leaves sizes open, if there can be one."""
         found = self._open.serving(shapes) if self._symbolic else None
         if found is None and self._symbolic and self._may_open():
-            check_memory(self.bound(binding))
+            if not self._marked.counts:
+                check_memory(self.bound(binding))
             found = self._open.extended(binding, shapes, self._opened)
         return found[0] if found is not None else None
 
@@ -209,8 +245,9 @@ class LoadedGraph(Loaded):
 
     def _opened(self, scope: Scope) -> tuple[Built, Any]:
         """The compilation that leaves sizes open. Raises what needs a number."""
-        assert isinstance(self.graph, Graph)
-        return build_traced(specialise(self.graph, scope.symbols), scope, self.config), None
+        if self._marked.counts:
+            return build_counted(self._marked.traced(dict(scope.symbols), scope), self.config), None
+        return build_traced(self._bound(scope.symbols), scope, self.config), None
 
     def save(self, path: str | PathLike[str]) -> None:
         """Save it again."""
@@ -222,6 +259,11 @@ class LoadedGraph(Loaded):
         if isinstance(self.graph, Program):
             raise GraphError(
                 f"{self.graph.name} is partitioned over devices and cannot be called in a trace"
+            )
+        if self._marked:
+            raise GraphError(
+                f"{self.name} has sizes that no argument says, and cannot be called in a trace",
+                hint="trace the function that it was saved from",
             )
         trace = trace_of(*values)
         assert trace is not None

@@ -8,6 +8,7 @@ there and use "clip", which cannot fail.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -94,10 +95,16 @@ def _infer_gather(
         require(same, f"gather: index shapes {kind} and {kinds[0]} differ")
     rest = [d for k, d in enumerate(x.shape) if k not in axes]
     require(0 <= position <= len(rest), f"gather: position {position} is not in 0..{len(rest)}")
-    checked = [a for a in axes if mode != "raise" or not isinstance(x.shape[a], Size)]
+    checked = [a for a in axes if not _may_be_empty(x.shape[a], kinds[0].shape, mode)]
     empty = any(x.shape[a] == 0 for a in checked) and 0 not in kinds[0].shape
     require(not empty, f"gather: no index is legal for an axis of extent 0 of {x}")
     return tensor(x.dtype, (*rest[:position], *kinds[0].shape, *rest[position:]))
+
+
+def _may_be_empty(extent: Dimension, places: Sequence[Dimension], mode: str) -> bool:
+    """Whether an axis of open size may have no elements: a run looks at what is taken of it, or as
+    many are taken as there are."""
+    return isinstance(extent, Size) and (mode == "raise" or any(d is extent for d in places))
 
 
 def _gather(b: Scalars, node: Applied, read: Read, index: tuple[Any, ...]) -> Any:

@@ -14,7 +14,7 @@ from typing import Any
 
 from graphc.errors import TraceError
 from graphc.ir.types import I64, Dimension
-from graphc.ops.record.dims import shape_of
+from graphc.ops.record.dims import mode_of_known, shape_of
 from graphc.ops.record.value import Value, as_value, counting, functions
 
 HINT = "use gc.dynamic_slice(x, starts, sizes) with a fixed size"
@@ -52,7 +52,8 @@ def taken(x: Any, part: slice, axis: int) -> tuple[Any, Any]:
     start, count = _extent(part, shape_of(x)[axis], step)
     size = trace.data_size("a slice with a traced bound", count)
     places = start + functions.arange(size) * step
-    return functions.take(x, places, axis=axis, mode="clip"), places
+    mode = mode_of_known(shape_of(x)[axis])
+    return functions.take(x, places, axis=axis, mode=mode), places
 
 
 def _extent(part: slice, extent: Dimension, step: int) -> tuple[Any, Any]:

@@ -66,6 +66,12 @@ def size_of(dims: Sequence[Dimension]) -> Dimension:
     return total
 
 
+def mode_of_known(extent: Dimension) -> str:
+    """How places are taken that are known to be there: clipped, which costs least, unless there may
+    be none to clip to."""
+    return "raise" if isinstance(extent, Size) else "clip"
+
+
 def row_major_strides(dims: Sequence[int]) -> tuple[int, ...]:
     """Strides in elements of a contiguous array."""
     return tuple(math.prod(dims[k + 1 :]) for k in range(len(dims)))

@@ -13,7 +13,7 @@ from graphc.ir.sizes import Size
 from graphc.ir.types import BOOL, F32, F64, I64, Dimension
 from graphc.ops.index.scatter import scatter_rows
 from graphc.ops.record.arguments import ArrayLike, Axes, DTypeLike, Tensor
-from graphc.ops.record.dims import rank_of, shape_of, size_of
+from graphc.ops.record.dims import mode_of_known, rank_of, shape_of, size_of
 from graphc.ops.record.families import INTEGERS, as_dtype, normalise_axis, require
 from graphc.ops.record.value import (
     Value,
@@ -255,13 +255,14 @@ def _gathered(
     return_index, return_inverse, return_counts = asked
     total = shape_of(ordered)[0]
     size = counted("unique", starts) if size is None else int(size)
+    mode = mode_of_known(total)
     places, count = true_places(starts, size)
     legal = iota(size) < count
-    values = functions.take(ordered, places, axis=0, mode="clip")
+    values = functions.take(ordered, places, axis=0, mode=mode)
     values = values if fill_value is None else functions.where(legal, values, fill_value)
     made = [values]
     if return_index:
-        made.append(functions.take(order, places, mode="clip"))
+        made.append(functions.take(order, places, mode=mode))
     if return_inverse:
         groups = functions.cumsum(functions.astype(starts, I64)) - 1
         inverse = scatter_rows(functions.zeros((total,), I64), order, groups)
@@ -297,19 +298,25 @@ def _runs(
     """
     flat = reshape(as_value(x), -1)
     total = shape_of(flat)[0]
-    require(isinstance(total, int | Size) and total > 0, f"{name} of {total} elements")
+    is_known = isinstance(total, Size) or (isinstance(total, int) and total > 0)
+    require(is_known, f"{name} of {total} elements")
     order = argsort(flat) if is_ordered else None
-    ordered = functions.sort(flat) if order is None else functions.take(flat, order, mode="clip")
-    changes = _changes(ordered, equal_nan)
+    mode = mode_of_known(total)
+    ordered = functions.sort(flat) if order is None else functions.take(flat, order, mode=mode)
+    if isinstance(total, Size):  # there may be none
+        places = iota(total)
+        left = functions.take(ordered, functions.maximum(places - 1, 0))
+        changes = _changes(left, ordered, equal_nan)
+        return order, ordered, functions.logical_or(functions.equal(places, 0), changes)
+    left, right = slice_axis(ordered, 0, 0, total - 1), slice_axis(ordered, 0, 1, total)
+    changes = _changes(left, right, equal_nan)
     return order, ordered, concatenate([functions.ones((1,), BOOL), changes])
 
 
-def _changes(ordered: Value, equal_nan: bool) -> Any:
-    """Where an element of a sorted vector differs from the one before it."""
-    extent = shape_of(ordered)[0]
-    left, right = slice_axis(ordered, 0, 0, extent - 1), slice_axis(ordered, 0, 1, extent)
+def _changes(left: Value, right: Value, equal_nan: bool) -> Any:
+    """Where elements of a sorted vector differ from those before them."""
     differ = functions.not_equal(left, right)
-    if common_element(ordered)[0].is_float and equal_nan:
+    if common_element(left)[0].is_float and equal_nan:
         differ = functions.logical_and(differ, functions.logical_not(functions.isnan(left)))
     return differ
 
@@ -348,10 +355,11 @@ def _distinct(
     chosen = functions.logical_and(starts, keep(ordered))
     size = counted(name, chosen) if size is None else size
     places, count = true_places(chosen, size)
-    values = functions.take(ordered, places, mode="clip")
+    mode = mode_of_known(shape_of(ordered)[0])
+    values = functions.take(ordered, places, mode=mode)
     if fill_value is not None:
         values = functions.where(functions.arange(size) < count, values, fill_value)
-    return values, functions.take(order, places, mode="clip")
+    return values, functions.take(order, places, mode=mode)
 
 
 @public(np.union1d)

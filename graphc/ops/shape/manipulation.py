@@ -11,7 +11,7 @@ import numpy as np
 from graphc.errors import TypeRuleError
 from graphc.ir.types import Dim, Dimension
 from graphc.ops.record.arguments import ArrayLike, Axes, DTypeLike, Tensor
-from graphc.ops.record.dims import rank_of, shape_of, size_of
+from graphc.ops.record.dims import mode_of_known, rank_of, shape_of, size_of
 from graphc.ops.record.families import broadcast_dims, normalise_axes, normalise_axis, require
 from graphc.ops.record.value import NO_SIZE, Value, common_element, functions, public
 from graphc.ops.shape.shape import broadcast_to, reshape, transpose
@@ -342,7 +342,7 @@ def _repeated(x: Tensor, repeats: Value, axis: int) -> Any:
     total = repeats.owner.data_size("repeat", total)
     ends = functions.cumsum(counts)
     places = functions.searchsorted(ends, functions.arange(total), "right")
-    return functions.take(x, places, axis=axis, mode="clip")
+    return functions.take(x, places, axis=axis, mode=mode_of_known(shape_of(x)[axis]))
 
 
 def _roll_one(x: Value, shift: Any, axis: int) -> Any:

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from graphc.errors import GraphError, LimitError, SizeError
+from graphc.errors import FeedError, GraphError, LimitError, SizeError
 from graphc.record import record
 from graphc.runtime.call.array import Array
 from graphc.runtime.call.binding import held, homes_of
@@ -25,6 +25,9 @@ class Program(Protocol):
 
     @property
     def image(self) -> Image: ...
+
+    @property
+    def images(self) -> Sequence[Image]: ...
 
     @property
     def stack_bytes(self) -> int: ...
@@ -62,7 +65,8 @@ class Refused(GraphError):
 class PhasedExecutable:
     """Runs steps in order; `gives` are the numbers of the results.
 
-    `formulas` are for the `params` arguments and then an array for each count, of that length.
+    `params` and `results` are shown with the sizes of the first compilation.
+    `formulas` are for the arguments and then an array for each count, of that length.
     What they guard is checked as soon as it is known.  The containers of all steps are the run's
     from the first step to the last.
     """
@@ -72,19 +76,21 @@ class PhasedExecutable:
     def __init__(
         self,
         name: str,
-        params: int,
+        params: Sequence[Slot],
+        results: Sequence[Slot],
         steps: Sequence[Step],
         gives: Sequence[int],
         formulas: Formulas,
         lines: Mapping[str, tuple[str, int] | None],
     ) -> None:
         self.name = name
+        self.params, self.results = tuple(params), tuple(results)
         self.steps = tuple(steps)
         self.gives = tuple(gives)
         self.formulas = formulas
         self.lines = lines  # that ask for the counts
         pairs = zip(formulas.symbols, formulas.sources, strict=True)
-        self.given = {name: source for name, source in pairs if source.param < params}
+        self.given = {name: source for name, source in pairs if source.param < len(params)}
         slots = [slot for step in steps for slot in step.program.image.variables]
         self.homes = homes_of(slots)
 
@@ -108,6 +114,7 @@ class PhasedExecutable:
     def run(self, arrays: Sequence[Value], *, checked: bool = False) -> list[Any]:
         """As `Executable.run`."""
         values: list[Any] = [a.numpy() if isinstance(a, Array) else a for a in arrays]
+        self._check_arguments([a.shape for a in values])
         counts = self.symbols_of([a.shape for a in values])
         values += map(self._length, counts.values())
         with held(self.homes):
@@ -136,7 +143,21 @@ class PhasedExecutable:
         if min(symbols.values(), default=0) < 0 or self.formulas.broken_by(symbols):
             return False
         values = self.formulas.known([symbols.get(name, 0) for name in self.formulas.symbols])
-        return self.formulas.are_extents(values, shapes)
+        return len(shapes) == len(self.params) and self.formulas.are_extents(values, shapes)
+
+    def _check_arguments(self, shapes: Sequence[tuple[int, ...]]) -> None:
+        """Raise FeedError for arguments that it is not for."""
+        for slot, shape in zip(self.params, shapes, strict=True):
+            if len(shape) != len(slot.shape):
+                raise FeedError(f"{slot.name} has rank {len(shape)}, the program takes {slot}")
+        if not self.is_for(shapes):
+            known = self.symbols_of(shapes)
+            listed = ", ".join(str(list(shape)) for shape in shapes)
+            text = self.formulas.broken_by(known) if min(known.values(), default=0) >= 0 else ""
+            raise FeedError(
+                f"{self.name} was compiled for {text}" if text else f"{self.name}: no sizes fit",
+                details=(f"arrays of the shapes {listed}",),
+            )
 
     def _check(self, counts: Mapping[str, int]) -> None:
         for name, count in counts.items():

@@ -33,13 +33,17 @@ from graphc.errors import GraphError
 from graphc.record import replace
 from graphc.runtime.call.execute import Executable
 from graphc.runtime.call.open_executable import OpenExecutable
+from graphc.runtime.call.phased_executable import PhasedExecutable
 from graphc.runtime.call.variable import container, names_of_own
 from graphc.runtime.devices.device import check_host
 from graphc.runtime.devices.multi_device import executable
 from graphc.runtime.files.files import write_atomically
+from graphc.runtime.files.gcx_phases import PhasedFile, metadata_of, program_name
 from graphc.runtime.files.gcx_reader import FORMAT, File, contents, digest, named, signature
 from graphc.runtime.load.program import ALIGNMENT, UNLIMITED, HostCall, Image
 from graphc.runtime.load.size_formulas import listed
+
+Runnable = Executable | OpenExecutable | PhasedExecutable
 
 
 def save(image: Image, path: str | Path, *, key: bytes | None = None) -> None:
@@ -85,11 +89,35 @@ def pieces(
         **named("origins", list(map(_origins, image.images))),
         "text": np.frombuffer(image.text.encode(), np.uint8),
     }
-    metadata = _metadata(image, values[1], code)
+    return _file(_metadata(image, values[1], code), tensors, key)
+
+
+def _file(
+    metadata: dict[str, Any], tensors: Mapping[str, np.ndarray], key: bytes | None
+) -> list[Any]:
+    """The bytes of a file, in order."""
     metadata["contents"] = contents(tensors)
     metadata["digest"] = digest(metadata)
     header = _header(tensors, metadata, key)
     return [header, *(t.data if t.size else b"" for t in tensors.values())]
+
+
+def save_phases(
+    phased: PhasedExecutable, path: str | Path, text: str, *, key: bytes | None = None
+) -> None:
+    """Write a program that runs in phases, as `save`."""
+    metadata: dict[str, Any] = {
+        "format": FORMAT,
+        "device": phased.image.device,
+        "others": [],
+        "phased": metadata_of(phased),
+    }
+    tensors = {"text": np.frombuffer(text.encode(), np.uint8)}
+    for number, step in enumerate(phased.steps):
+        for k, image in enumerate(step.program.images):
+            held = b"".join(bytes(piece) for piece in pieces(image, _values(image)))
+            tensors[program_name(number, k)] = np.frombuffer(held, np.uint8)
+    write_atomically(Path(path), _file(metadata, tensors, key))
 
 
 def no_values(image: Image) -> tuple[np.ndarray, list[list[int]]]:
@@ -233,7 +261,7 @@ def _host(symbol: str, host: HostCall) -> list[Any]:
     return [symbol, *(host.resource or ()), *slots, [origin.node, origin.file, origin.line]]
 
 
-def load(path: str | Path, *, threads: int | None = None) -> Executable | OpenExecutable:
+def load(path: str | Path, *, threads: int | None = None) -> Runnable:
     """A .gcx file as an Executable, which shares the variables of this program."""
     return opened(path, threads, True)[0]
 
@@ -244,7 +272,7 @@ def opened(
     share: bool | str | Iterable[str],
     key: bytes | None = None,
     stack_bytes: int = UNLIMITED,
-) -> tuple[Executable | OpenExecutable, dict[str, str]]:
+) -> tuple[Runnable, dict[str, str]]:
     """A .gcx file as an Executable. With it the containers of its variables: as the file calls them
     and as they are called here.
 
@@ -253,18 +281,29 @@ def opened(
     nothing here can execute.
     """
     file = File(Path(path), key)
-    image = file.image()
-    for each in image.images:
+    phases = PhasedFile(file) if file.format == FORMAT and "phased" in file.metadata else None
+    images = [[file.image()]] if phases is None else phases.images
+    every = [each for own in images for image in own for each in image.images]
+    for each in every:
         if not each.on_gpu:  # whether there is such a GPU turns out where it is opened
             check_host(each.triple, each.cpu, each.features)
-    used = (found.container for each in image.images for found in each.variables)
-    names = names_of_own(used, share)
-    image = _with_containers(image, names)
-    image = replace(image, stack_bytes=min(stack_bytes, image.stack_bytes))
-    file.make_variables(image)
-    if image.formulas is not None:
-        return OpenExecutable(image, lambda each: executable(each, threads=threads)), names
-    return executable(image, threads=threads), names
+    names = names_of_own((found.container for each in every for found in each.variables), share)
+
+    def adopted(image: Image) -> Image:
+        image = _with_containers(image, names)
+        return replace(image, stack_bytes=min(stack_bytes, image.stack_bytes))
+
+    def make(image: Image) -> Executable | OpenExecutable:
+        if image.formulas is not None:
+            return OpenExecutable(image, lambda each: executable(each, threads=threads))
+        return executable(image, threads=threads)
+
+    images = [list(map(adopted, own)) for own in images]
+    if phases is not None:
+        phases.make_variables(images)
+        return phases.executable(images, make), names
+    file.make_variables(images[0][0])
+    return make(images[0][0]), names
 
 
 def _with_containers(image: Image, names: Mapping[str, str]) -> Image:

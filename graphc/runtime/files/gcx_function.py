@@ -12,8 +12,6 @@ import numpy as np
 
 from graphc.errors import FeedError
 from graphc.runtime.call.array import Array
-from graphc.runtime.call.execute import Executable
-from graphc.runtime.call.open_executable import OpenExecutable
 from graphc.runtime.files import gcx_files
 from graphc.runtime.files.gcx_reader import read_key
 from graphc.runtime.load.program import UNLIMITED
@@ -88,13 +86,11 @@ class LoadedExecutable(Loaded):
     """A compiled graph read from a file. Call it with arrays, in order or by parameter name."""
 
     def __init__(
-        self,
-        executable: Executable | OpenExecutable,
-        containers: Mapping[str, str] = MappingProxyType({}),
+        self, executable: gcx_files.Runnable, containers: Mapping[str, str] = MappingProxyType({})
     ) -> None:
         self.containers = containers
         self.executable = executable
-        self.name = executable.image.name
+        self.name = getattr(executable, "name", "") or executable.image.name
         self.params = tuple(slot.name for slot in executable.params)
         self.result_names = tuple(slot.name for slot in executable.results)
 

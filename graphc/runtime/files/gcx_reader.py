@@ -14,7 +14,7 @@ import json
 from collections.abc import Iterator, Mapping
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -37,7 +37,7 @@ from graphc.runtime.load.size_formulas import Reader, check_holes, check_sources
 if TYPE_CHECKING:
     from graphc.runtime.cuda.product import Product
 
-FORMAT = 12  # also counts changes of the words that support objects read (frame, context)
+FORMAT = 13  # also counts changes of the words that support objects read (frame, context)
 _MOST_HEADER = 100_000_000
 _SHORTEST_KEY, _LONGEST_KEY = 16, 1 << 20  # bytes
 _METADATA = "__metadata__"
@@ -80,12 +80,21 @@ def read_key(path: str | PathLike[str]) -> bytes:
     return file.read(0, file.size).tobytes()
 
 
+class Source(Protocol):
+    """Bytes that have a name."""
+
+    name: str
+    size: int
+
+    def read(self, start: int, nbytes: int) -> np.ndarray[Any, Any]: ...
+
+
 class File:
     """An open .gcx file: header parsed, and its signature checked where a key is given."""
 
-    def __init__(self, path: Path, key: bytes | None = None) -> None:
-        self.name = path.name
-        self.file = OpenFile(path)
+    def __init__(self, source: Path | Source, key: bytes | None = None) -> None:
+        self.file: Source = OpenFile(source) if isinstance(source, Path) else source
+        self.name = self.file.name
         self.size = self.file.size
         self.start, self.entries = self._parse()
         self.metadata = self._metadata()
@@ -238,8 +247,8 @@ class File:
         return Image(
             name=_text(share["name"]),
             device=_text(share["device"]),
-            params=tuple(_slots(share["params"])),
-            results=tuple(_slots(share["results"])),
+            params=tuple(slots_of(share["params"])),
+            results=tuple(slots_of(share["results"])),
             table=executed[tensor_name("table", device)],
             words=executed[tensor_name("words", device)],
             constants=executed[tensor_name("constants", device)],
@@ -314,14 +323,14 @@ class _Origins(Mapping[int, Origin]):
         return len(self._read())
 
 
-def _slots(rows: Any) -> Iterator[Slot]:
+def slots_of(rows: Any) -> Iterator[Slot]:
     for name, dtype, shape in rows:
         yield Slot(_text(name), _text(dtype), tuple(_number(extent) for extent in shape))
 
 
 def _state_slots(rows: Any) -> Iterator[StateSlot]:
     for name, dtype, shape, home, read, written, place in rows:
-        (slot,) = _slots([(name, dtype, shape)])
+        (slot,) = slots_of([(name, dtype, shape)])
         if type(read) is not bool or type(written) is not bool:
             raise TypeError((read, written))
         _number(place)
@@ -356,7 +365,7 @@ def _channels(rows: Any) -> Iterator[Channel]:
 
 def _hosts(rows: Any) -> Iterator[tuple[str, HostCall]]:
     for symbol, resource, method, operands, results, (node, file, line) in rows:
-        kept = tuple(_slots(operands)), tuple(_slots(results))
+        kept = tuple(slots_of(operands)), tuple(slots_of(results))
         origin = Origin(_text(node), _text(file), _number(line))
         yield _text(symbol), HostCall(_Call(resource, method), *kept, origin)
 

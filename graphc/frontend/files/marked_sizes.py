@@ -1,0 +1,300 @@
+"""Sizes in the text of a graph that no argument says, and what tracing has decided by sizes.
+
+A mark names them; its nodes compute nothing else:
+
+    %5 = sum(%4) : i64[]                        a run counts it
+    %40 = extent() {extent=n-1} : i64[]
+    %41 = extent() {extent=2} : i64[]
+    %42 = extent() {extent=count0-9} : i64[]
+    mark count.count0 = %5                      count0 is what %5 is
+    mark floor.size0 = %40, %41                 size0 is (n - 1) // 2
+    mark positive = %42                         the graph is for runs with count0 > 9
+
+A formula has one of `arithmetic.KINDS`, and its parts in the order of their ids.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from graphc.arithmetic import KINDS
+from graphc.collector import collector_paused
+from graphc.errors import FeedError, GraphError
+from graphc.frontend.compile.open_sizes import NEEDS_NUMBERS, USUAL, scope_of
+from graphc.frontend.compile.signature import parameter_type
+from graphc.frontend.compile.specialise import specialise
+from graphc.frontend.trace.spec import symbols_of
+from graphc.frontend.trace.trace import USUAL_COUNT, Traced
+from graphc.frontend.trace.tree import flatten
+from graphc.ir.graph import Builder, Graph, Location, Node
+from graphc.ir.op import OPS
+from graphc.ir.sizes import (
+    Scope,
+    Size,
+    either,
+    extent_of,
+    greatest,
+    hint_of,
+    is_open,
+    least,
+    parts_of,
+    unknowns_behind,
+)
+from graphc.ir.types import (
+    AnyType,
+    Dimension,
+    StackType,
+    TupleType,
+    Type,
+    stack_type,
+    substitute_dim,
+    symbol,
+    tensor,
+    tuple_type,
+)
+from graphc.ir.unknowns import Atom, Guard
+
+if TYPE_CHECKING:
+    from graphc.frontend.compile.decorator import CompiledFunction
+
+COUNT = "count"
+RELATIONS = {  # the marks of decisions: how the extent compares with 0, and whether that is so
+    "positive": (">", True),
+    "not_positive": (">", False),
+    "zero": ("==", True),
+    "not_zero": ("==", False),
+}
+_FORMULAS: dict[str, Callable[..., Any]] = {
+    "floor": lambda over, by: over // by,
+    "max": greatest,
+    "min": least,
+    "choice": either,
+    "parts": parts_of,
+    "extent": extent_of,
+}
+
+
+# ----------------------------------------------------------------------------------------- writing
+
+
+def text_graph(
+    function: CompiledFunction[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Graph:
+    """The traced graph of a function as text holds it: sizes that are no polynomials of those of
+    the arguments are marked. Raises what tracing raises."""
+    signature, _ = function._signature(args, kwargs)
+    names = sorted(symbols_of(filter(None, map(parameter_type, signature.keys))))
+    try:
+        variant = function._traced(args, kwargs)
+        if not variant.traced.counts:
+            return variant.graph
+    except NEEDS_NUMBERS:
+        if not names:
+            raise
+    with function._lock, collector_paused():
+        opened = function._trace(signature, "", scope_of(dict.fromkeys(names, USUAL)))
+        return with_marks(opened.traced)
+
+
+def with_marks(traced: Traced) -> Graph:
+    """The graph of a trace with open sizes as text holds it. Raises GraphError for a size that
+    text has no words for."""
+    assert traced.scope is not None
+    return _Marking(traced.scope, traced.graph).graph(traced)
+
+
+class _Marking:
+    """Names for the unknowns of a scope, and the nodes that say what they are."""
+
+    def __init__(self, scope: Scope, graph: Graph) -> None:
+        self.scope = scope
+        self.builder = Builder(graph.next_id)
+        self.marks: dict[str, frozenset[int]] = {}
+        self.names: dict[Atom, str] = {}
+
+    def graph(self, traced: Traced) -> Graph:
+        for name, node in traced.counts.items():
+            self.marks[f"{COUNT}.{name}"] = frozenset([node.id])
+        made = self.closed(traced.graph)
+        for guard in self.scope.guards.values():
+            kind = next(k for k, v in RELATIONS.items() if v == (guard.relation, guard.holds))
+            node = self.extent(guard.difference, guard.where)
+            self.marks[kind] = self.marks.get(kind, frozenset()) | {node.id}
+        nodes = [*made.nodes, *self.builder.nodes]
+        return made.replace(nodes=nodes, marks=self.marks, next_id=self.builder.next_id)
+
+    def closed(self, graph: Graph) -> Graph:
+        """The graph, or region, with names in the place of sizes."""
+        params = tuple(p.replace(type=self.type(p.type)) for p in graph.params)
+        mapped = dict(zip(graph.params, params, strict=True))
+        for node in graph.nodes:
+            attrs = {name: self.value(value) for name, value in node.attrs.values_dict.items()}
+            mapped[node] = node.replace(
+                attrs=node.op.coerce(attrs),
+                type=self.type(node.type),
+                inputs=tuple(mapped[i] for i in node.inputs),
+                after=tuple(mapped[a] for a in node.after),
+                regions=tuple(map(self.closed, node.regions)),
+            )
+        return graph.replace(
+            params=params,
+            nodes=[mapped[node] for node in graph.nodes],
+            results=tuple(mapped[r] for r in graph.results),
+        )
+
+    def value(self, value: Any) -> Any:
+        """The value of an attribute."""
+        if isinstance(value, tuple) and is_open(value):
+            return tuple(map(self.value, value))
+        if isinstance(value, Size):
+            return self.dimension(value)
+        return self.type(value) if isinstance(value, Type | TupleType | StackType) else value
+
+    def type(self, kind: AnyType) -> AnyType:
+        if isinstance(kind, TupleType):
+            return tuple_type(map(self.type, kind.elements))
+        if isinstance(kind, StackType):
+            element = self.type(kind.element)
+            assert isinstance(element, Type)
+            return stack_type(element)
+        if not is_open(kind.shape):
+            return kind
+        return tensor(kind.dtype, map(self.value, kind.shape))
+
+    def dimension(self, size: Size) -> Dimension:
+        """The size over names."""
+        for atom in unknowns_behind(size, self.names):
+            self.names[atom] = self.name(atom)
+        total: Dimension = 0
+        for monomial, coefficient in size.terms:
+            product: Dimension = coefficient
+            for atom in monomial:
+                product = product * symbol(self.names[atom])
+            total = total + product
+        return total
+
+    def name(self, atom: Atom) -> str:
+        """The name of an unknown, of which all parts have names."""
+        if atom.kind == "symbol":
+            return atom.name
+        name = next(n for k in range(len(self.names) + 1) if (n := f"size{k}") not in self.taken())
+        nodes = [self.extent(part) for part in atom.args]
+        self.marks[f"{atom.kind}.{name}"] = frozenset(node.id for node in nodes)
+        return name
+
+    def taken(self) -> set[str]:
+        return {*self.scope.symbols, *self.names.values()}
+
+    def extent(self, size: int | Size, where: Location | None = None) -> Node:
+        extent = self.dimension(size) if isinstance(size, Size) else size
+        return self.builder.emit(OPS["extent"], (), {"extent": extent}, loc=where)
+
+
+# ----------------------------------------------------------------------------------------- reading
+
+
+class MarkedSizes:
+    """What the marks of a graph say: which sizes its runs count, and which are formulas.
+
+    `graph` is without the nodes that are there for the marks alone.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        by_id = {node.id: node for node in graph.nodes}
+        self.counts: dict[str, int] = {}  # the node of each
+        self.formulas: dict[str, tuple[str, tuple[Dimension, ...]]] = {}
+        self.decisions: list[tuple[str, Dimension, Location | None]] = []
+        spare: set[int] = set()
+        for mark, ids in graph.marks.items():
+            kind, _, name = mark.partition(".")
+            nodes = [by_id[id] for id in sorted(ids) if id in by_id]
+            if kind == COUNT and name:
+                self.counts[name] = self._count(graph, mark, nodes)
+            elif (kind in KINDS and name) or kind in RELATIONS:
+                extents = tuple(self._extent(graph, mark, node) for node in nodes)
+                spare |= ids
+                if kind in RELATIONS:
+                    places = zip(extents, nodes, strict=True)
+                    self.decisions += [(kind, extent, node.loc) for extent, node in places]
+                elif len(extents) < KINDS[kind][0]:
+                    raise _wrong(graph, mark)
+                else:
+                    self.formulas[name] = kind, extents
+        used = {node for n in graph.nodes for node in (*n.inputs, *n.after)} | {*graph.results}
+        gone = {id for id in spare if by_id[id] not in used}
+        kept = [node for node in graph.nodes if node.id not in gone]
+        self.graph = graph.replace(nodes=kept) if gone else graph
+
+    def __bool__(self) -> bool:
+        return bool(self.counts or self.formulas or self.decisions)
+
+    def _count(self, graph: Graph, mark: str, nodes: Sequence[Node]) -> int:
+        if len(nodes) != 1 or repr(nodes[0].type) != "i64[]":
+            raise _wrong(graph, mark)
+        return nodes[0].id
+
+    def _extent(self, graph: Graph, mark: str, node: Node) -> Dimension:
+        extent: Dimension | None = node.attrs.values_dict.get("extent")
+        if extent is None:
+            raise _wrong(graph, mark)
+        return extent
+
+    def known(self, binding: Mapping[str, Any]) -> dict[str, Any]:
+        """The sizes that arguments say, and those that formulas make of them. Raises GraphError for
+        a formula of something else, FeedError where the graph is not for these sizes."""
+        made = dict(binding)
+        pending = list(self.formulas)
+        while pending:
+            ready = [n for n in pending if self._behind(n) <= made.keys()]
+            if not ready:
+                raise GraphError(f"no argument says what {pending[0]} is")
+            for name in ready:
+                kind, parts = self.formulas[name]
+                values: list[Any] = [substitute_dim(part, made) for part in parts]
+                made[name] = _FORMULAS[kind](*values) if is_open(values) else KINDS[kind][1](values)
+            pending = [name for name in pending if name not in made]
+        for kind, extent, where in self.decisions:
+            relation, holds = RELATIONS[kind]
+            if extent_symbols(extent) <= made.keys():
+                self._decide(substitute_dim(extent, made), relation, holds, where, extent)
+        return made
+
+    def _behind(self, name: str) -> set[str]:
+        return set().union(*map(extent_symbols, self.formulas[name][1]))
+
+    def _decide(
+        self, value: Any, relation: str, holds: bool, where: Location | None, extent: Dimension
+    ) -> None:
+        if isinstance(value, Size):
+            guard = Guard(value, relation, holds, where)
+            value.scope.learn(value.scope.guards.setdefault((value, relation), guard))
+        number = hint_of(value)
+        is_so = (number > 0 if relation == ">" else number == 0) is holds
+        if not is_so:
+            sign = {(">", True): ">", (">", False): "<=", ("==", True): "=", ("==", False): "!="}
+            raise FeedError(
+                f"the graph was traced for sizes with {extent} {sign[relation, holds]} 0",
+                location=where,
+                hint="the function itself is traced again where that is not so",
+            )
+
+    def traced(self, binding: Mapping[str, Any], scope: Scope) -> Traced:
+        """The graph with sizes of a scope in the place of names."""
+        counts = {name: scope.symbol(name, USUAL_COUNT) for name in self.counts}
+        graph = specialise(self.graph, self.known({**binding, **counts}))
+        by_id = {node.id: node for node in graph.nodes}
+        nodes = {name: by_id[id] for name, id in self.counts.items()}
+        return Traced(graph, flatten(())[1], 0.0, nodes, scope)
+
+
+NO_SIZES = MarkedSizes(Graph("", (), [], ()))
+
+
+def extent_symbols(extent: Dimension) -> set[str]:
+    """The names in a dimension."""
+    return set() if isinstance(extent, int) else extent.symbols()
+
+
+def _wrong(graph: Graph, mark: str) -> GraphError:
+    return GraphError(f"{graph.name}: the mark {mark} has nodes that are not what it says")

@@ -1,0 +1,172 @@
+"""A .gcx file of a program that runs in phases: a file of files.
+
+    tensor          content
+    program.2.0     the first program of the third phase, a whole .gcx file of its own
+    text            the graph as gir text
+
+The metadata say what each phase takes and counts, and for which sizes the program is
+(`PhasedExecutable`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from graphc.runtime.call.execute import Executable, Value
+from graphc.runtime.call.open_executable import OpenExecutable
+from graphc.runtime.call.phased_executable import PhasedExecutable, Step
+from graphc.runtime.files.gcx_reader import File, slots_of
+from graphc.runtime.load.program import Image, Slot
+from graphc.runtime.load.size_formulas import Reader, listed
+
+Make = Callable[[Image], Executable | OpenExecutable]
+
+
+class StoredProgram:
+    """The programs of a phase: each for sizes that those before it are not for."""
+
+    def __init__(self, images: Sequence[Image], make: Make) -> None:
+        self.images = tuple(images)
+        self._made = [make(image) for image in images]
+
+    @property
+    def image(self) -> Image:
+        return self.images[0]
+
+    @property
+    def stack_bytes(self) -> int:
+        return sum(made.stack_bytes for made in self._made)
+
+    def of(self, arrays: Sequence[Value]) -> Executable:
+        """What runs these arrays. Raises FeedError where nothing does."""
+        shapes = tuple(tuple(a.shape) for a in arrays)
+        for made in self._made:
+            if not isinstance(made, OpenExecutable):
+                if tuple(slot.shape for slot in made.params) == shapes:
+                    return made
+            elif (found := made.bound(shapes)) is not None:
+                return found
+        first = self._made[0]
+        return first.of(arrays) if isinstance(first, OpenExecutable) else first
+
+    def cancel(self) -> None:
+        for made in self._made:
+            made.cancel()
+
+
+def metadata_of(phased: PhasedExecutable) -> dict[str, Any]:
+    """What a file says about the phases."""
+    return {
+        "name": phased.name,
+        "params": _listed_slots(phased.params),
+        "results": _listed_slots(phased.results),
+        "steps": [
+            [list(step.takes), list(step.counts), len(step.program.images)] for step in phased.steps
+        ],
+        "gives": list(phased.gives),
+        "formulas": listed(phased.formulas),
+        "lines": {name: list(loc) if loc else None for name, loc in phased.lines.items()},
+    }
+
+
+def _listed_slots(slots: Sequence[Slot]) -> list[Any]:
+    return [[slot.name, slot.dtype, list(slot.shape)] for slot in slots]
+
+
+def program_name(step: int, number: int) -> str:
+    """The tensor that a program is in."""
+    return f"program.{step}.{number}"
+
+
+class Held:
+    """Bytes in memory that are read as a file is."""
+
+    def __init__(self, name: str, data: np.ndarray[Any, Any]) -> None:
+        self.name, self.data, self.size = name, data, data.size
+
+    def read(self, start: int, nbytes: int) -> np.ndarray[Any, Any]:
+        return self.data[start : start + nbytes].copy()
+
+
+class PhasedFile:
+    """An open file of this kind, all of it checked; `images` are those of each phase."""
+
+    def __init__(self, file: File) -> None:
+        self.file = file
+        if not file.sound:
+            raise file.damaged("its metadata are not what was saved")
+        try:
+            self._read(file.metadata["phased"])
+        except (LookupError, TypeError, ValueError, AttributeError, OverflowError, RecursionError):
+            raise file.damaged("its metadata is incomplete") from None
+
+    def _read(self, told: Mapping[str, Any]) -> None:
+        self.name = str(told["name"])
+        self.params = tuple(slots_of(told["params"]))
+        self.results = tuple(slots_of(told["results"]))
+        self.formulas = Reader().formulas(told["formulas"])
+        self.lines = {
+            name: (str(at[0]), int(at[1])) if at else None for name, at in told["lines"].items()
+        }
+        self.gives = _numbers(told["gives"])
+        self.steps: list[tuple[tuple[int, ...], tuple[str, ...]]] = []
+        self.files: list[list[File]] = []
+        for number, (takes, counts, programs) in enumerate(told["steps"]):
+            self.steps.append((_numbers(takes), tuple(map(str, counts))))
+            self.files.append([self._program(number, k) for k in range(programs)])
+        self.images = [[file.image() for file in files] for files in self.files]
+        self._check()
+
+    def _program(self, step: int, number: int) -> File:
+        name = program_name(step, number)
+        return File(Held(f"{self.file.name}: {name}", self.file.tensor(name, "U8")))
+
+    def _check(self) -> None:
+        """Raise ValueError where a phase takes what is not there, or counts what is no size."""
+        params = len(self.params)
+        sources = dict(zip(self.formulas.symbols, self.formulas.sources, strict=True))
+        own = sum(source.param < params for source in sources.values())
+        known = params + own
+        for (takes, counts), images in zip(self.steps, self.images, strict=True):
+            makes = len(images[0].results)
+            if not all(0 <= k < known for k in takes) or not set(counts) <= sources.keys():
+                raise ValueError(takes)
+            for image in images:
+                if (
+                    len(image.params) != len(takes)
+                    or not len(counts) <= len(image.results) == makes
+                ):
+                    raise ValueError(image.name)
+            known += makes
+        ranks = {k: len(slot.shape) for k, slot in enumerate(self.params)}
+        if not all(0 <= k < known for k in self.gives) or len(self.gives) != len(self.results):
+            raise ValueError(self.gives)
+        for source in sources.values():
+            if source.param < params and not 0 <= source.axis < ranks[source.param]:
+                raise ValueError(source)
+
+    def executable(self, images: Sequence[Sequence[Image]], make: Make) -> PhasedExecutable:
+        """What runs the images, which may have other containers than those of the file."""
+        steps = [
+            Step(StoredProgram(own, make), takes, counts)
+            for own, (takes, counts) in zip(images, self.steps, strict=True)
+        ]
+        return PhasedExecutable(
+            self.name, self.params, self.results, steps, self.gives, self.formulas, self.lines
+        )
+
+    def make_variables(self, images: Sequence[Sequence[Image]]) -> None:
+        """As `File.make_variables`."""
+        for files, own in zip(self.files, images, strict=True):
+            for file, image in zip(files, own, strict=True):
+                file.make_variables(image)
+
+
+def _numbers(rows: Any) -> tuple[int, ...]:
+    made = tuple(rows)
+    if any(type(number) is not int for number in made):
+        raise TypeError(rows)
+    return made
