@@ -84,6 +84,9 @@ SMALL: dict[str, Callable[[], Judge]] = {
     "small-loops": lambda: Judge(lambda x: x.sum(2).max(1), (normal(4096, 6, 5),)),
     "sum-tall": lambda: Judge(lambda x: x.sum(0), (normal(1 << 18, 7),)),
     "sum-columns": lambda: Judge(lambda x: x.sum(0), (normal(2048, 1000),)),
+    "distances": lambda: Judge(
+        lambda x, y: np.sqrt(np.sum((x[:, None] - y) ** 2, -1)), (normal(300, 50), normal(200, 50))
+    ),
     "transpose": lambda: Judge(lambda x: x.T + 1, (normal(1000, 1024),)),
     "concat": lambda: Judge(
         lambda x, y: np.concatenate([x, y * 2, x[:, :7], y], 1), (normal(512, 100), normal(512, 60))

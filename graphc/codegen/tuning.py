@@ -122,6 +122,10 @@ class CodegenTuning(Tuning):
         "how far ahead operands are asked for")
     ahead_out = number(4096, 0, 1 << 20, "bytes", "layernorm",
         "how far ahead results are asked for")
+    pairs_least = number(16, 1, 1 << 20, "rows", "distances",
+        "rows turned into lanes against those that are turned in vain")
+    pairs_rows = number(256, 8, 1 << 20, "rows", "distances",
+        "rows turned once for so many others against units for threads")
     tall_vector = number(16, 4, 64, "elements", "sum-tall",
         "whole rows in a vector, of which a multiple holds some")
     tall_lanes = number(32, 4, 256, "elements", "sum-tall", "enough sums under way")

@@ -40,6 +40,8 @@ class VectorWriter(FunctionWriter):
         self.known: list[dict[Expr, str]] = []
         self.firsts: dict[Expr, str] = {}
         self.splats: dict[Expr, str] = {}
+        self.straight = False  # the loop is no loop: all its vectors are written out
+        self.fixed_places: dict[Place, tuple[str, int]] = {}
         self.pointers: dict[Place, tuple[str, int]] = {}
         self.turned: dict[Place, dict[int, str]] = {}  # by constant: what is loaded or waits
         self.slots: dict[tuple[int, int], Slot] = {}
@@ -75,7 +77,8 @@ class VectorWriter(FunctionWriter):
 
     def write(self, expr: Expr) -> str:
         if self.facts.fixed(expr):
-            return self.splat(expr)
+            beside = self.straight and expr.op == "load" and expr.dtype.kind != "b"
+            return self.splat_beside(expr) if beside else self.splat(expr)
         match expr.op:
             case "load":
                 return self.load(expr)
@@ -99,6 +102,24 @@ class VectorWriter(FunctionWriter):
             with self.ahead():
                 found = self.splats[expr] = self.spread(kind, value)
         return found
+
+    def splat_beside(self, load: Expr) -> str:
+        """What is loaded for all lanes where it is used: a loop that runs once may need more of it
+        than there are registers.
+        """
+        k, index = self.kernel, load.args[0]
+        buffer = k.kernel.buffers[load.data[0]]
+        terms, constant = split(index)
+        place = buffer.index, frozenset(terms.items())
+        if place not in self.fixed_places:
+            with self.ahead():
+                self.fixed_places[place] = k.address(buffer, k.value(index)), constant
+        base, origin = self.fixed_places[place]
+        where = self.offset(buffer, base, str(constant - origin)) if constant != origin else base
+        kind, size = MEMORY[buffer.dtype.name], buffer.dtype.itemsize
+        return self.spread(
+            kind, k.emit(f"load {kind}, ptr {where}, align {size}{k.access(buffer)}")
+        )
 
     def spread(self, kind: str, value: str) -> str:
         k, wide = self.kernel, widened(kind, self.lanes)

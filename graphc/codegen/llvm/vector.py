@@ -38,6 +38,7 @@ class VectorLoop(VectorWriter):
         """All iterations from start to stop; how many there are, where that is known."""
         k, name = self.kernel, self.kernel.fresh("")
         self.start = start
+        self.straight = count == self.lanes * self.shape.copies
         k.lines += [f"  br label %before{name}", f"before{name}:"]
         short = k.granules(self.facts.loop) if count is None else 0
         if count is None and not short:

@@ -9,6 +9,7 @@ from graphc.codegen.lowering.in_place_update import Patch
 from graphc.codegen.lowering.nest import Nest
 from graphc.codegen.lowering.ordered import Ordered
 from graphc.codegen.lowering.padding import Padding, pads_rows
+from graphc.codegen.lowering.row_pairs import RowPairs, pairs_rows
 from graphc.codegen.lowering.rows import Rows
 from graphc.codegen.lowering.space import Space, space_of
 from graphc.codegen.lowering.split_concat import Sections, count_of, sections_of
@@ -37,6 +38,8 @@ def lower_loops(
         shape = Padding
     elif (pieces := pieces_of(region)) is not None and count_of(cut) <= len(pieces):
         shape = Pieces
+    elif not (strict or parity) and pairs_rows(region, space):
+        shape = RowPairs
     elif is_tall(region, space, strict or parity):
         shape = Tall
     elif folds_columns(region, space):
