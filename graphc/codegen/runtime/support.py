@@ -48,6 +48,7 @@ def support_ir(target: Target) -> str:
             device_threads.crew_reset,
             links.reach,
             links.advance,
+            links.ring,
         ]
     )
 

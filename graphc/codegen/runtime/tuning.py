@@ -35,6 +35,8 @@ class NativeTuning(Tuning):
         "how long late workers are done without")
     longest_rest = number(1_000_000_000, 0, 1 << 40, "nanoseconds", "pointwise",
         "the same where they are late again and again")
+    brief_wait = number(2000, 0, 1 << 30, "nanoseconds", "devices",
+        "a message that comes soon against a core that is not given way")
     channel_spin = number(100_000, 0, 1 << 30, "nanoseconds", "devices",
         "a message at once against a core that is busy waiting")
     channel_spin_crowded = number(30_000, 0, 1 << 30, "nanoseconds", "devices",

@@ -34,6 +34,7 @@ SYMBOLS = (
     "graphc_crew_reset",
     "graphc_reach",
     "graphc_advance",
+    "graphc_ring",
 )
 
 _lock = fork_safe_lock()
@@ -63,10 +64,12 @@ class Support:
         self.stop_team: Callable[[int], None] = on_team(self.addresses["graphc_team_stop"])
         fail = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int)
         self.fail_team: Callable[[int, int, int], None] = fail(self.addresses["graphc_team_fail"])
-        reach = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 5)
-        self.reach: Callable[[int, int, int, int, int], int] = reach(self.addresses["graphc_reach"])
-        advance = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 3)
-        self.advance: Callable[[int, int, int], None] = advance(self.addresses["graphc_advance"])
+        reach = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 4)
+        self.reach: Callable[[int, int, int, int], int] = reach(self.addresses["graphc_reach"])
+        advance = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 2)
+        self.advance: Callable[[int, int], None] = advance(self.addresses["graphc_advance"])
+        ring = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+        self.ring: Callable[[int], None] = ring(self.addresses["graphc_ring"])
         self._reset = ctypes.CFUNCTYPE(None)(self.addresses["graphc_pool_reset"])
         self._reset_crew = ctypes.CFUNCTYPE(None)(self.addresses["graphc_crew_reset"])
         self._spin = ctypes.CFUNCTYPE(None, ctypes.c_int64)(self.addresses["graphc_spin"])

@@ -28,7 +28,7 @@ from graphc.errors import GraphError
 from graphc.record import record
 from graphc.runtime.call.memory import address_of, aligned_bytes
 from graphc.runtime.call.pool import Support
-from graphc.runtime.load.layouts import CarrierWords, LinkWords
+from graphc.runtime.load.layouts import CountWords, LinkWords
 
 HEAD = struct.Struct("<qqqqq")  # program, opening, link, whether bytes follow, position
 MOST_FRAME = 1 << 34  # bytes
@@ -120,7 +120,7 @@ class Carrier:
         self.report_broken_link = (
             report_broken_link  # is told why what is carried does not come any more
         )
-        self.words = aligned_bytes(CarrierWords.nbytes, CarrierWords.nbytes).view(np.int64)
+        self.words = aligned_bytes(CountWords.nbytes, CountWords.nbytes).view(np.int64)
         self.words[:] = 0
         self.at = address_of(self.words)
         self.closing = np.zeros(1, np.int64)
@@ -170,14 +170,12 @@ class Carrier:
 
     def _send(self) -> None:
         """Carry what devices have moved here."""
-        moves = self.at + 8 * CarrierWords.moves
-        sleeps = self.at + 8 * CarrierWords.sleeps
         closing = address_of(self.closing)
         while not self.closing[0]:
-            seen = int(self.words[CarrierWords.moves])
+            seen = int(self.words[CountWords.count])
             for key, link in self.links.items():
                 self._carry(key, link)
-            self.support.reach(moves, seen + 1, sleeps, closing, closing)
+            self.support.reach(self.at, seen + 1, closing, closing)
 
     def _carry(self, key: tuple[int, int, int], link: Link) -> None:
         if not link.sends:
@@ -244,8 +242,7 @@ class Carrier:
         start = address_of(link.words)
         if link.sends:
             if int(link.words[LinkWords.taken]) < position <= int(link.words[LinkWords.sent]):
-                sleeps = start + 8 * LinkWords.sender_sleeps
-                self.support.advance(start + 8 * LinkWords.taken, position, sleeps)
+                self.support.advance(start + 8 * LinkWords.taken, position)
             return
         whole = max(1, link.nbytes)
         before = int(link.words[LinkWords.sent])
@@ -254,5 +251,4 @@ class Carrier:
         fits = len(piece) == min(at + count, link.nbytes) - min(at, link.nbytes)
         if 0 < count <= whole - at and fits and position <= link.words[LinkWords.taken] + whole:
             link.room[at : at + len(piece)] = np.frombuffer(piece, np.uint8)
-            sleeps = start + 8 * LinkWords.taker_sleeps
-            self.support.advance(start + 8 * LinkWords.sent, position, sleeps)
+            self.support.advance(start + 8 * LinkWords.sent, position)

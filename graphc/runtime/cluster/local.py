@@ -181,16 +181,13 @@ class LocalWorker:
         """Ask for something without waiting for it."""
         self.words[BellWords.program], self.words[BellWords.step] = program, step
         self.asked += 1
-        at = self.bell.address
-        asked, sleeps = at + 8 * BellWords.asked, at + 8 * BellWords.worker_sleeps
-        support.advance(asked, self.asked, sleeps)
+        support.advance(self.bell.address + 8 * BellWords.asked, self.asked)
 
     def answer(self, support: pool.Support, stop: np.ndarray) -> tuple[int, int] | None:
         """The status and row of the step that was asked for; None from a worker that is lost, and
         when the word `stop` is set."""
-        at, gone = self.bell.address, address_of(self.gone)
-        done, sleeps = at + 8 * BellWords.done, at + 8 * BellWords.client_sleeps
-        if support.reach(done, self.asked, sleeps, gone, address_of(stop)):
+        done, gone = self.bell.address + 8 * BellWords.done, address_of(self.gone)
+        if support.reach(done, self.asked, gone, address_of(stop)):
             return None
         return int(self.words[BellWords.status]), int(self.words[BellWords.row])
 

@@ -107,18 +107,17 @@ class Worker:
             self.read()
         support = pool.support(next(iter(self.images.values())).support)
         at, never = self.bell.address, address_of(self.never)
-        sleeps = at + 8 * BellWords.worker_sleeps
         asked, done = at + 8 * BellWords.asked, at + 8 * BellWords.done
         answered = 0
         while True:
-            support.reach(asked, answered + 1, sleeps, never, never)
+            support.reach(asked, answered + 1, never, never)
             program = int(self.words[BellWords.program])
             if program == READ_SOCKET:
                 self.read()
             else:
                 self.step(program)
             answered += 1
-            support.advance(done, answered, at + 8 * BellWords.client_sleeps)
+            support.advance(done, answered)
 
     def step(self, program: int) -> None:
         share = self.parts[program]

@@ -96,27 +96,29 @@ class ChannelWords(Layout, nbytes=128):
     carrier: Address  # of what takes the bytes of the link elsewhere, or null: both ends see them
 
 
+class CountWords(Layout, nbytes=64):
+    """A count that one thread waits for and others move, in any process: a cache line."""
+
+    count: Word
+    sleeps: Half  # whether who waits does
+    waited: Word  # nanoseconds
+    core: Word  # where it was moved last; they count from 1, and 0 is not known
+
+
 class LinkWords(Layout, nbytes=128):
     """A way for bytes between two processes; room for one message follows.
 
-    Each end writes a cache line: how many bytes it has sent or taken, over all messages, and in the
-    other one's line that it is awake.
+    How many bytes were sent, over all messages, and how many were taken: both as `CountWords`.
     """
 
     sent: Word
     taker_sleeps: Half
-    taker_waited: Word  # nanoseconds
+    taker_waited: Word
+    sender_core: Word
     taken: Word = 64
     sender_sleeps: Half
-    sender_waited: Word  # nanoseconds
-
-
-class CarrierWords(Layout, nbytes=64):
-    """Where a thread sleeps that carries the bytes of links: how often one of them has moved."""
-
-    moves: Word
-    sleeps: Half
-    waited: Word  # nanoseconds
+    sender_waited: Word
+    taker_core: Word
 
 
 class AgendaWords(Layout):
@@ -212,16 +214,19 @@ class BuildWords(Layout):
 
 
 class BellWords(Layout, nbytes=256):
-    """What the client tells a worker process, and in the second half what that answers."""
+    """What the client tells a worker process, and in the second half what that answers; how many
+    requests there were, and how many answers, are as `CountWords`."""
 
-    asked: Word  # how many requests there were
+    asked: Word
     worker_sleeps: Half
-    worker_waited: Word  # nanoseconds
+    worker_waited: Word
+    client_core: Word
     program: Word  # to run, or -1: read the socket
     step: Word
-    done: Word = 128  # how many requests have been answered
+    done: Word = 128
     client_sleeps: Half
-    client_waited: Word  # nanoseconds
+    client_waited: Word
+    worker_core: Word
     status: Word
     row: Word
     beat: Word  # goes on as long as the worker does
