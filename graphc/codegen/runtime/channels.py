@@ -33,7 +33,7 @@ from graphc.codegen.llvm.writer import (
     copy_bytes,
     native,
 )
-from graphc.codegen.runtime.links import send_far, take_far
+from graphc.codegen.runtime.links import reach, ring, send_far, take_far
 from graphc.codegen.runtime.ready_queue import find, flip, note, release
 from graphc.codegen.runtime.spinning import spun_enough
 from graphc.codegen.runtime.system import (
@@ -52,6 +52,7 @@ from graphc.runtime.call.failure import CANCELLED, NO_WORKER
 from graphc.runtime.load.layouts import (
     AgendaWords,
     ChannelWords,
+    CountWords,
     DeviceWords,
     FrameWords,
     SpotWords,
@@ -153,6 +154,8 @@ def send_on(
     with f.when(agenda.is_some & (state == IS_FULL)):
         channel.at("state").store(state, RELEASE)
         note(f, agenda, channel.segment)
+        with f.when(agenda.bell.is_some):
+            ring(f, agenda.bell.to(CountWords))
     with f.otherwise():
         channel.at("state").store(state, SEQ_CST)
     peer = (state == IS_FULL).choose(channel.target, channel.source)
@@ -223,5 +226,15 @@ def next_segment(f: Writer, frame: Struct[FrameWords], row: Pointer, size: Numbe
         with f.when(segment >= 0):
             flip(f, agenda.open, segment)
             f.give(agenda.rows[segment])
-        with f.when(take_turn(f, frame, agenda, ANY) != 0):
+        with f.when(anything(f, frame, agenda) != 0):
             f.give(CANCELLED)
+
+
+@native(I32)
+def anything(f: Writer, frame: Struct[FrameWords], agenda: Struct[AgendaWords]) -> None:
+    """Wait as the device of this frame until one more message is there."""
+    with f.when(agenda.bell.is_some):
+        stop = frame.team.to(TeamWords).stop
+        bell = agenda.bell.to(CountWords)
+        f.give(reach(f, bell, agenda.heard + 1, frame.at("cancel"), stop))
+    f.give(take_turn(f, frame, agenda, ANY))

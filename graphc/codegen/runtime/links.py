@@ -138,9 +138,10 @@ def by_pieces(
             arrived(f, frame, row)
         copy(at, size.least(end) - at)
         advance(f, ours, before + end)
-        carrier = channel.carrier.to(CountWords)
-        with f.when(carrier.is_some):
-            ring(f, carrier)
+        with f.when(channel.carrier.is_some):
+            ring(f, channel.carrier.to(CountWords))
+        with f.when((at == 0) & channel.bell.is_some):
+            ring(f, channel.bell.to(CountWords))
         at.set(end)
         with f.when(end == whole):
             f.leave()

@@ -103,6 +103,7 @@ class Link:
     peer: str
     words: np.ndarray[Any, Any]
     room: np.ndarray[Any, Any]
+    bell: int = 0  # the address of what is rung when a message is there, or 0
     done: int = 0
 
 
@@ -146,16 +147,16 @@ class Carrier:
     # -- what is carried
 
     def open(
-        self, program: int, opening: int, links: Mapping[int, tuple[bool, int, str]]
+        self, program: int, opening: int, links: Mapping[int, tuple[bool, int, str, int]]
     ) -> dict[int, int]:
         """Make links (by number: whether this end sends, bytes of a message, address of the other
-        end), instead of earlier ones of the program; their addresses."""
+        end, of the bell here), instead of earlier ones of the program; their addresses."""
         made = {}
-        for number, (sends, nbytes, peer) in links.items():
+        for number, (sends, nbytes, peer, bell) in links.items():
             memory = aligned_bytes(LinkWords.nbytes + max(1, nbytes), LinkWords.nbytes)
             words = memory[: LinkWords.nbytes].view(np.int64)
             words[:] = 0
-            made[number] = Link(sends, nbytes, peer, words, memory[LinkWords.nbytes :])
+            made[number] = Link(sends, nbytes, peer, words, memory[LinkWords.nbytes :], bell)
         with self.lock:
             kept = {key: link for key, link in self.links.items() if key[0] != program}
             opened = {(program, opening, number): link for number, link in made.items()}
@@ -252,3 +253,5 @@ class Carrier:
         if 0 < count <= whole - at and fits and position <= link.words[LinkWords.taken] + whole:
             link.room[at : at + len(piece)] = np.frombuffer(piece, np.uint8)
             self.support.advance(start + 8 * LinkWords.sent, position)
+            if link.bell:
+                self.support.ring(link.bell)

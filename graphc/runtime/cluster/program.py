@@ -36,6 +36,7 @@ from graphc.runtime.cluster.memory import Block, new_block
 from graphc.runtime.cluster.program_part import (
     MemoryLayout,
     ProgramPart,
+    bells_of,
     carried,
     layout_of,
     part_of,
@@ -372,7 +373,8 @@ class ClusterExecutable(Executable):
             if owner[channel.source] != owner[channel.target]
         }
         slots = (*image.params, *image.results) if owner[0] != HERE else ()
-        places = layout_of(slots, far)
+        places = layout_of(slots, len(image.images), far)
+        bells = bells_of(image, places.bells)
         values = self._values(places) if slots else []
         memory = new_block(places.size)
         for task, devices in self.members.items():
@@ -389,14 +391,15 @@ class ClusterExecutable(Executable):
                 for number, channel in far.items()
                 if task in (pair := (owner[channel.source], owner[channel.target]))
             }
+            rung = {number: bells[number] for number in ends if number in bells}
             mine = _cells_of(image, cells, devices)
             if task == HERE:
-                here = self._open_here(devices, memory, ends, opening)
+                here = self._open_here(devices, memory, ends, rung, opening)
                 here.frame.bind([address_of(cell.host()) for cell in mine])
             else:
                 told = values if 0 in devices else []
                 worker = self.cluster.workers[task]
-                self._open_at(worker, memory, ends, opening, told, made, mine)
+                self._open_at(worker, memory, ends, rung, opening, told, made, mine)
         return OpenProgram(memory, memory.words(0, 1), tuple(made), here, self.workers)
 
     def _values(self, places: MemoryLayout) -> list[int]:
@@ -421,22 +424,29 @@ class ClusterExecutable(Executable):
         return self.owner[channel.source], self.owner[channel.target]
 
     def _open_here(
-        self, devices: Sequence[int], memory: Block, ends: Ends, opening: int
+        self,
+        devices: Sequence[int],
+        memory: Block,
+        ends: Ends,
+        bells: Mapping[int, int],
+        opening: int,
     ) -> ProgramPart:
         """The share of this process."""
         share, start = part_of(self.image, devices), memory.address
+        rung = {number: start + at for number, at in bells.items()}
         if not self.cluster.token:
             links = {number: start + at for number, (at, _) in ends.items()}
-            return ProgramPart(share, self.threads, links, start)
+            return ProgramPart(share, self.threads, links, start, rung)
         peers = {number: self._peer(task) for number, (_, task) in ends.items()}
         carrier = self.cluster.own_carrier(self.support)
-        return carried(share, self.threads, start, carrier, (self.number, opening), peers)
+        return carried(share, self.threads, start, carrier, (self.number, opening), peers, rung)
 
     def _open_at(
         self,
         worker: LocalWorker,
         memory: Block,
         ends: Ends,
+        bells: Mapping[int, int],
         opening: int,
         values: Sequence[int],
         made: Sequence[np.ndarray[Any, Any]],
@@ -447,6 +457,7 @@ class ClusterExecutable(Executable):
             "program": self.number,
             "size": memory.size,
             "links": [word for number, (at, _) in ends.items() for word in (number, at)],
+            "bells": [word for pair in bells.items() for word in pair],
             "ends": [task for number in ends for task in self._tasks_of(number)],
             "peers": [self._peer(task) for _, task in ends.values()],
             "opening": opening,

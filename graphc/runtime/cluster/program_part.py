@@ -4,6 +4,7 @@ Where things lie in the memory of a program that all its processes have:
 
     stop      one word: a step has failed or was given up
     values    parameters, then results, where the first device is a worker's
+    bells     one for each device, which who sends to it rings
     links     one for each channel between two processes: two cache lines, room for one message
 """
 
@@ -19,6 +20,7 @@ from graphc.record import record, replace
 from graphc.runtime.call.frame import Frame
 from graphc.runtime.call.interrupt import EVER
 from graphc.runtime.call.memory import address_of
+from graphc.runtime.devices.agenda import Ready, agenda_of
 from graphc.runtime.devices.multi_device import MultiDeviceExecutable, TeamFrame
 from graphc.runtime.load.layouts import ChannelWords, FrameWords, LinkWords
 from graphc.runtime.load.program import ALIGNMENT, FAR, Channel, Image, Slot
@@ -43,24 +45,37 @@ def part_of(image: Image, devices: Sequence[int]) -> Image:
 
 @record(frozen=True)
 class MemoryLayout:
-    """Where values and links lie, in bytes from the start; `size` is what they take together."""
+    """Where values, bells and links lie, in bytes from the start; `size` is what they take."""
 
     values: tuple[int, ...]
+    bells: tuple[int, ...]
     links: Mapping[int, int]
     size: int
 
 
-def layout_of(slots: Sequence[Slot], channels: Mapping[int, Channel]) -> MemoryLayout:
-    """MemoryLayout for values and for the links of channels, by number."""
+def layout_of(slots: Sequence[Slot], devices: int, channels: Mapping[int, Channel]) -> MemoryLayout:
+    """MemoryLayout for values, bells of devices, and the links of channels, by number."""
     end = _LINE
     values, links = [], {}
     for slot in slots:
         values.append(end)
         end += _rounded(slot.nbytes)
+    bells = tuple(range(end, end + devices * _LINE, _LINE))
+    end += devices * _LINE
     for number, channel in channels.items():
         links[number] = end
         end += LinkWords.nbytes + _rounded(channel.nbytes)
-    return MemoryLayout(tuple(values), links, end)
+    return MemoryLayout(tuple(values), bells, links, end)
+
+
+def bells_of(image: Image, bells: Sequence[int]) -> dict[int, int]:
+    """The bell that a message of a channel rings, by the channel's number, where `bells` are those
+    of devices: of messages that their device need not wait for while anything else is ready."""
+    found = {}
+    for bell, each in zip(bells, image.images, strict=True):
+        agenda = agenda_of(each.table.tolist())
+        found.update(dict.fromkeys(agenda.messages if agenda is not None else (), bell))
+    return found
 
 
 def _rounded(size: int) -> int:
@@ -74,31 +89,53 @@ def carried(
     carrier: Carrier,
     opening: tuple[int, int],
     peers: Mapping[int, str],
+    bells: Mapping[int, int],
 ) -> ProgramPart:
     """A share whose links lie in memory of this process, and go on to `peers` by number; `opening`
-    are the numbers of the program and of its opening."""
+    are the numbers of the program and of its opening. The carrier rings bells of this process."""
     ends = {
-        number: (image.channels[number].target == FAR, image.channels[number].nbytes, peer)
+        number: (
+            image.channels[number].target == FAR,
+            image.channels[number].nbytes,
+            peer,
+            bells.get(number, 0),
+        )
         for number, peer in peers.items()
     }
-    return ProgramPart(image, threads, carrier.open(*opening, ends), stop, carrier.at)
+    here = {number: bell for number, bell in bells.items() if image.channels[number].source == FAR}
+    return ProgramPart(image, threads, carrier.open(*opening, ends), stop, here, carrier.at)
 
 
 class ProgramPart(MultiDeviceExecutable):
-    """What a process runs of a program. `stop` is the address of the word that ends waits."""
+    """What a process runs of a program. `stop` is the address of the word that ends waits, `bells`
+    are those of devices that need not wait for the message of a link, by its number."""
 
     def __init__(
-        self, image: Image, threads: int, links: Mapping[int, int], stop: int, carrier: int = 0
+        self,
+        image: Image,
+        threads: int,
+        links: Mapping[int, int],
+        stop: int,
+        bells: Mapping[int, int],
+        carrier: int = 0,
     ) -> None:
         super().__init__(image, threads=threads)
         self.links, self.stop, self.carrier = links, stop, carrier
-        for number, part in enumerate(self.parts):
-            far = (c.source == FAR and c.target == number for c in image.channels)
-            if any(far):
-                part.agenda = None  # other processes cannot note there what has come
         self.sends = [number for number in links if image.channels[number].target == FAR]
         self.frame = TeamFrame(self)
         self.logs: list[np.ndarray] = []
+        self.frame.channels.attach_bells({k: bells[k] for k in self.sends if k in bells})
+        for frame in self.frame.frames:
+            if frame.ready is not None:
+                self._have_hear(frame.ready, bells)
+
+    def _have_hear(self, ready: Ready, bells: Mapping[int, int]) -> None:
+        """Have a device hear of messages that come over links."""
+        start, size = self.frame.channels.address, ChannelWords.nbytes
+        far = {c: k for c, k in ready.agenda.messages.items() if c in self.links}
+        if far:
+            (bell,) = {bells[channel] for channel in far}
+            ready.hear(bell, {k: start + size * channel for channel, k in far.items()})
 
     @property
     def frames(self) -> tuple[Frame, ...]:

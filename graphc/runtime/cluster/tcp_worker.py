@@ -19,7 +19,14 @@ from graphc.runtime.cluster.memory import Block, file_of, new_block
 from graphc.runtime.cluster.program_part import carried
 from graphc.runtime.cluster.remote import PULSE, host_of
 from graphc.runtime.cluster.wire import Kind, Message, framed, hello, unframed
-from graphc.runtime.cluster.worker import BEAT_SECONDS, LOST_STATUS, REFUSED, Worker, told
+from graphc.runtime.cluster.worker import (
+    BEAT_SECONDS,
+    LOST_STATUS,
+    REFUSED,
+    Worker,
+    bells_told,
+    told,
+)
 from graphc.runtime.load.layouts import BellWords
 
 SILENCE = 60.0  # seconds without a connection to the client, after which a worker ends
@@ -129,7 +136,9 @@ class TcpWorker(Worker):
         assert self.carrier is not None
         opening = program, message.get("opening", int)
         image, start = self.images[program], memory.address
-        share = carried(image, self.threads, start, self.carrier, opening, peers)
+        share = carried(
+            image, self.threads, start, self.carrier, opening, peers, bells_told(message, start)
+        )
         places = message.numbers("values")
         share.point([start + at for at in places])
         share.frame.bind([block.address for block in blocks])

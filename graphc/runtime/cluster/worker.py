@@ -179,9 +179,10 @@ class Worker:
         start = blocks[0].address
         image, ways = self.images[program], message.numbers("links")
         places = dict(zip(ways[::2], ways[1::2], strict=True))
+        bells = bells_told(message, start)
         if self.carrier is None:
             links = {number: start + at for number, at in places.items()}
-            share = ProgramPart(image, self.threads, links, start)
+            share = ProgramPart(image, self.threads, links, start, bells)
         else:
             peers = dict(zip(places, message.get("peers", list), strict=True))
             share = carried(
@@ -191,6 +192,7 @@ class Worker:
                 self.carrier,
                 (program, message.get("opening", int)),
                 peers,
+                bells,
             )
         pairs = message.numbers("variables")
         variables = [
@@ -239,6 +241,12 @@ class Worker:
         for table in (self.images, self.parts, self.blocks_of, self.links_of):
             table.pop(program, None)
         self.list_links()
+
+
+def bells_told(message: Message, start: int) -> dict[int, int]:
+    """The addresses of bells in the memory of a program, by the number of a link."""
+    pairs = message.numbers("bells")
+    return {number: start + at for number, at in zip(pairs[::2], pairs[1::2], strict=True)}
 
 
 REFUSED = (GraphError, LookupError, TypeError, ValueError)  # what a message that is wrong raises

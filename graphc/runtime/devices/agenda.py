@@ -11,7 +11,7 @@ import numpy as np
 
 from graphc.record import record
 from graphc.runtime.call.memory import address_of, aligned_bytes
-from graphc.runtime.load.layouts import AgendaWords
+from graphc.runtime.load.layouts import AgendaWords, LinkedSegment
 from graphc.runtime.load.table import END, WAIT, rows
 
 _LINE = 8  # words of a cache line
@@ -45,7 +45,7 @@ def agenda_of(words: Sequence[int]) -> Agenda | None:
 class Ready:
     """The memory of one run: which segments are ready. `address` is what a frame points to."""
 
-    __slots__ = ("address", "agenda", "first", "rows", "words")
+    __slots__ = ("address", "agenda", "first", "links", "rows", "words")
 
     def __init__(self, agenda: Agenda) -> None:
         count = len(agenda.rows)
@@ -70,6 +70,15 @@ class Ready:
         words[AgendaWords.first] = address_of(self.first)
         words[AgendaWords.state_bytes] = self.first.nbytes
         self.words, self.address = words, address_of(words)
+
+    def hear(self, bell: int, channels: Mapping[int, int]) -> None:
+        """Look at links when the bell of this address has rung: `channels` are the addresses of
+        those of other processes, by segment."""
+        self.links = np.array([(at, k) for k, at in channels.items()], np.int64)
+        assert self.links.itemsize * self.links[0].size == LinkedSegment.nbytes
+        self.words[AgendaWords.bell] = bell
+        self.words[AgendaWords.links] = address_of(self.links)
+        self.words[AgendaWords.link_count] = len(self.links)
 
 
 def _rounded(words: int) -> int:

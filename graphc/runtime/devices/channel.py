@@ -49,6 +49,12 @@ class Channels:
         for channel, segment in ready.agenda.messages.items():
             slots[channel, [ChannelWords.agenda, ChannelWords.segment]] = ready.address, segment
 
+    def attach_bells(self, bells: Mapping[int, int]) -> None:
+        """Have messages of these channels ring a bell where they go, by its address."""
+        slots = self.words.reshape(-1, _WORDS)
+        for channel, address in bells.items():
+            slots[channel, ChannelWords.bell] = address
+
     def record(self, channels: Sequence[Channel], room: Mapping[str, int]) -> None:
         """Have runs keep so many messages of these channels, beyond the last one of each."""
         slots = self.words.reshape(-1, _WORDS)

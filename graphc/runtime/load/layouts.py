@@ -94,6 +94,7 @@ class ChannelWords(Layout, nbytes=128):
     link: Address  # to another process, or null: the other end is in this one
     moved: Word  # the bytes of all earlier messages of the link
     carrier: Address  # of what takes the bytes of the link elsewhere, or null: both ends see them
+    bell: Address  # `CountWords` of the device at the other end of the link that waits, or null
 
 
 class CountWords(Layout, nbytes=64):
@@ -130,7 +131,18 @@ class AgendaWords(Layout):
     rows: Address  # the first of each segment
     first: Address  # how the state begins
     state_bytes: Word
-    here: Word = 64  # the state: a bit per segment that waits for no message (any more)
+    bell: Address  # `CountWords`, moved when anything comes, or null: nothing comes over links
+    heard: Word  # the count of the bell when links were looked at last
+    links: Address  # `LinkedSegment` of each segment that begins with a message of a link
+    link_count: Word
+    here: Word = 128  # the state: a bit per segment that waits for no message (any more)
+
+
+class LinkedSegment(Layout):
+    """A segment that begins with a message of a link."""
+
+    channel: Address
+    segment: Word
 
 
 class ContextWords(Layout):

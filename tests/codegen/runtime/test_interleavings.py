@@ -46,6 +46,7 @@ LINUX = "x86_64-unknown-linux-gnu"
 TEAM, CHANNEL, BUFFER, AGENDA, STATE, ROWS, ROW, ENDING, VALUES, TAKEN, KERNEL, WORK = (
     (16 + k) << 24 for k in range(12)
 )
+LINKS, LINKED, BELL = ((32 + k) << 24 for k in range(3))
 FRAMES = 64 << 24, 65 << 24
 
 
@@ -209,6 +210,56 @@ def test_a_message_and_a_cancellation_at_once() -> None:
     calls = [("send_all", (FRAMES[0], ROW, VALUES, 1)), ("team_stop", (TEAM,))]
     found = a_segment(calls, (follow, send_all, team_stop))
     assert found == {30, CANCELLED & ((1 << 64) - 1)}
+
+
+def of_links(count: int, **agenda: int) -> dict[int, int]:
+    """A device that waits for as many segments, each of which begins with the message of a link;
+    the channels of senders come first, those of the receiver behind them."""
+    memory = two_devices()
+    memory |= filled(FRAMES[1], FrameWords, agenda=AGENDA)
+    state = {"open": STATE, "counts": STATE + 8, "rows": ROWS, "bell": BELL, "heard": -1}
+    memory |= filled(AGENDA, AgendaWords, words=1, here=1, links=LINKED, **state, **agenda)
+    memory |= {AGENDA + field(AgendaWords, "link_count"): count}
+    for k in range(count):
+        link = LINKS + 256 * k
+        memory |= filled(CHANNEL + 128 * k, ChannelWords, link=link, bell=BELL, source=0, target=1)
+        memory |= filled(CHANNEL + 128 * (count + k), ChannelWords, link=link, source=0, target=1)
+        memory |= {LINKED + 16 * k: CHANNEL + 128 * (count + k), LINKED + 16 * k + 8: 1 + k}
+        memory |= {STATE + 16 + 8 * k: 1, ROWS + 8 * (1 + k): 30 + k, ENDING + 16 + 8 * k: 1 + k}
+        memory |= {ROW + 64 * k + 16: 8, ROW + 64 * k + 24: k}
+    return memory | {VALUES: 7}
+
+
+def linked(count: int, *calls: tuple[str, tuple[int, ...]], **came: int) -> set[int]:
+    """Where a device goes on that waits for the messages of as many links."""
+    memory = of_links(count) | {int(at): value for at, value in came.items()}
+    machine = Machine(
+        Program(text_of(follow, send_all)),
+        models={"@syscall": lambda run, *_: 0},
+        choices={"@graphc_spun_enough": (0,)},
+    )
+    found: set[int] = set()
+    start = machine.start(memory, [("follow", (FRAMES[1], ENDING, 2 + count, TAKEN)), *calls])
+    explore(machine, start, check=lambda memory: found.add(memory[TAKEN]))
+    return found
+
+
+def test_a_device_that_waits_for_anything_hears_of_a_message_of_another_process() -> None:
+    assert linked(1, ("send_all", (FRAMES[0], ROW, VALUES, 1))) == {30}
+
+
+@pytest.mark.parametrize("number", range(3))
+def test_the_message_that_is_there_goes_first(number: int) -> None:
+    assert linked(3, ("send_all", (FRAMES[0], ROW + 64 * number, VALUES, 1))) == {30 + number}
+
+
+def test_a_message_that_came_before_the_run_is_heard_of() -> None:
+    assert linked(2, **{str(LINKS + 256): 8, str(BELL): 1}) == {31}
+
+
+def test_a_message_that_was_taken_is_not_heard_of_again() -> None:
+    old = {str(LINKS): 8, str(BELL): 1, str(CHANNEL + 256 + field(ChannelWords, "moved")): 8}
+    assert linked(2, ("send_all", (FRAMES[0], ROW + 64, VALUES, 1)), **old) == {31}
 
 
 # ------------------------------------------------------------------------------------ the pool

@@ -103,8 +103,8 @@ def pair(support: Any, here: str, there: str) -> tuple[Any, Any, Any, Any]:
         for token in (here, there)
     )
     made.extend((a, b))
-    a.open(1, 7, {0: (True, 16, b.address)})
-    b.open(1, 7, {0: (False, 16, a.address)})
+    a.open(1, 7, {0: (True, 16, b.address, 0)})
+    b.open(1, 7, {0: (False, 16, a.address, 0)})
     return a, b, a.links[1, 7, 0], b.links[1, 7, 0]
 
 
@@ -154,7 +154,7 @@ def test_frames_of_other_openings_and_nonsense_are_dropped(support: Any) -> None
     b._move(link, 8, b"x" * 8)
     b._move(link, 8, b"x" * 8)
     assert link.words[LinkWords.sent] == 8
-    b.open(1, 8, {0: (False, 16, "")})
+    b.open(1, 8, {0: (False, 16, "", 0)})
     assert (1, 7, 0) not in b.links
     b.drop(1)
     assert not b.links

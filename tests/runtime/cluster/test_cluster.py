@@ -23,6 +23,7 @@ from graphc.errors import GraphError, RunError
 from graphc.runtime.cluster import wire
 from graphc.runtime.cluster.program import ClusterExecutable
 from graphc.runtime.cluster.wire import Kind
+from graphc.runtime.devices.agenda import agenda_of
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="workers need Linux")
 
@@ -45,7 +46,7 @@ def on(task: int) -> Any:
 
 def here(found: gc.cluster.LocalCluster) -> list[str]:
     """As many devices of this process, of a job that nobody serves."""
-    return [name.replace("/job:worker", "/job:nobody") for name in found.devices]
+    return [name.replace(f"/job:{found.job}", "/job:nobody") for name in found.devices]
 
 
 def bits(values: Any) -> list[bytes]:
@@ -65,6 +66,27 @@ def same(function: Callable[..., Any], found: gc.cluster.LocalCluster, *argument
 
 
 # ------------------------------------------------------------------------- the bits of one process
+
+
+@pytest.mark.parametrize("links", ["memory", "tcp"])
+def test_one_thread_waits_for_many_messages(links: str) -> None:
+    """Whatever comes first is taken first: no receive keeps a thread."""
+    if links == "tcp":
+        pytest.importorskip("zmq")
+
+    def function(x: Any) -> Any:
+        parts = []
+        for k in range(60):
+            with on(1 + k % 2):
+                parts.append(np.tanh(x * k))
+        with on(0):
+            return [np.exp(part) for part in parts]
+
+    with gc.cluster.local(workers=3, threads=1, job="many", links=links) as found:
+        same(function, found, X)
+        image = gc.compile(function, devices=found.devices).executable(X).image
+        agendas = [agenda_of(each.table.tolist()) for each in image.images]
+        assert [len(agenda.messages) if agenda else 0 for agenda in agendas] == [60, 0, 0]
 
 
 @pytest.mark.parametrize("width", [3, 40_000])
