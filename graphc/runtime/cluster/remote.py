@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+import weakref
 from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -40,6 +41,7 @@ PULSE = b"/pulse"
 _LOOK = 20  # milliseconds
 _BEATS_SECONDS = 0.9  # in which a worker is heard whose connection has not ended
 _AWAY_SECONDS = 0.2  # without a look: this process did something else
+_LISTEN_SECONDS = 0.1  # between looks while no step runs
 _LAST_WORD_MILLISECONDS = 1000  # for what was sent before the end
 CLOCK_LOOKS = 7  # at the clock of a worker
 
@@ -77,13 +79,8 @@ class MessageRouter:
     def take(self, task: int, ends: Callable[[], object]) -> Message | None:
         """The next message of a worker; None if the wait ends before."""
         while True:
-            self.note_listening()
             with self.lock:
-                while self.connection.poll(0):
-                    self.sort(self.connection.recv_multipart())
-                while self.monitor.poll(0):  # behind what a connection had still brought
-                    self.monitor.recv_multipart()
-                    self.cut = time.monotonic()
+                self.listen()
                 if self.came[task]:
                     return self.came[task].popleft()
                 if ends():
@@ -91,11 +88,18 @@ class MessageRouter:
                 if self.connection.poll(_LOOK):
                     self.sort(self.connection.recv_multipart())
 
-    def note_listening(self) -> None:
+    def listen(self) -> None:
+        """Sort what has come."""
         now = time.monotonic()
-        if now - self.listened > _AWAY_SECONDS:
-            self.listens_since = now
-        self.listened = now
+        with self.lock:
+            if now - self.listened > _AWAY_SECONDS:
+                self.listens_since = now
+            self.listened = now
+            while self.connection.poll(0):
+                self.sort(self.connection.recv_multipart())
+            while self.monitor.poll(0):  # behind what a connection had still brought
+                self.monitor.recv_multipart()
+                self.cut = time.monotonic()
 
     def sort(self, parts: list[bytes]) -> None:
         """Note what has come; what an earlier process of a task says is dropped."""
@@ -174,7 +178,7 @@ class RemoteWorker:
         return [np.frombuffer(log, np.int64) for log in answer.payload]
 
     def _ask(self, kind: Kind, fields: dict[str, Any], payload: Any = ()) -> Message:
-        self._look()
+        self.look()
         if self.lost:
             raise LostWorker(f"{self} was lost: {self.lost}")
         try:
@@ -197,13 +201,13 @@ class RemoteWorker:
         message = self.router.take(self.task, ends)
         if message is not None and message.kind == Kind.HELLO:
             self.router.came[self.task].appendleft(message)  # for the one who takes its place
-            self._look()
+            self.look()
             return None
         return message
 
-    def _look(self) -> None:
+    def look(self) -> None:
         """A process that was started in its place may have joined before it was missed."""
-        if self.router.names.get(self.task) != self.joined:
+        if self.joined and self.router.names.get(self.task) != self.joined:
             self.lose("another process has joined in its place")
 
     def load(self, support: pool.Support, program: int, pieces: Sequence[Any]) -> None:
@@ -232,7 +236,7 @@ class RemoteWorker:
         params, values = self.values[program]
         payload = [values[number].tobytes() for number in range(params)]
         fields = {"program": program, "step": step}
-        self._look()
+        self.look()
         if not self.lost:
             self.router.post(self.joined, Kind.RUN, fields, payload)
 
@@ -348,7 +352,22 @@ class RemoteCluster(LocalCluster):
         return [RemoteWorker(self.router, self, task) for task in range(count)]
 
     def _look_after(self) -> None:
-        """Who is silent turns out in the next step."""
+        watch = threading.Thread(target=_listen_between_steps, args=(weakref.ref(self),))
+        watch.name, watch.daemon = "graphc-cluster", True
+        watch.start()
+
+    def check(self) -> None:
+        """Find out who is silent, or was started anew, unless a step is running: that listens."""
+        if not self.lock.acquire(blocking=False):
+            return
+        try:
+            if not self.is_closed:
+                self.router.listen()
+                self.miss_silent()
+                for worker in self.workers:
+                    worker.look()
+        finally:
+            self.lock.release()
 
     def miss_silent(self) -> None:
         """Lose who has said nothing for too long: who is asked may wait for what comes from there.
@@ -387,6 +406,14 @@ class RemoteCluster(LocalCluster):
         if not self.is_closed and os.getpid() == self._owner:
             super().close()
             self.router.sockets.close()
+
+
+def _listen_between_steps(found: weakref.ref[RemoteCluster]) -> None:
+    """Check as long as the cluster is open; a step that begins need not wait for it."""
+    while (cluster := found()) is not None and not cluster.is_closed:
+        cluster.check()
+        del cluster
+        time.sleep(_LISTEN_SECONDS)
 
 
 def host_of(address: str) -> str:

@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -207,6 +208,19 @@ def test_a_lost_worker_is_seen_and_its_successor_goes_on() -> None:
         add(X)
         assert (steps.value, found.status()["restarts"]) == (2, 1)
         np.testing.assert_array_equal(total.value, X + X)
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_worker_that_is_lost_between_steps_is_missed_without_a_step(how: signal.Signals) -> None:
+    with ranks(pytest.MonkeyPatch(), patience=0.6) as (found, processes, _):
+        gc.compile(lambda x: loop(x)[0], devices=found.devices)(X)
+        processes[0].send_signal(how)
+        end = time.monotonic() + 50
+        while found.status()["workers"][0]["state"] == "ready" and time.monotonic() < end:
+            time.sleep(0.01)
+        lost, there = (worker["state"] for worker in found.status()["workers"])
+        assert (lost[:27], there) == ("nothing was heard of it for", "ready")
+        processes[0].kill()
 
 
 def test_a_worker_that_was_given_up_and_is_there_again_ends() -> None:
