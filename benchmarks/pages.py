@@ -129,6 +129,9 @@ def main(names: list[str]) -> None:
 
     PICTURES.mkdir(parents=True, exist_ok=True)
     chromium = shutil.which("chromium")
+    if chromium is None:
+        print("pages: skipped, chromium is not installed: apt-get install chromium")
+        return
     with sync_playwright() as driver, tempfile.TemporaryDirectory() as folder:
         for name in names or list(MODELS):
             text = MODELS[name]().html
