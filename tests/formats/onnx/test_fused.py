@@ -2,50 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from benchmarks.onnx_cases import Interpreted
-from graphc.formats.onnx.reader import from_proto
-
-onnx = pytest.importorskip("onnx", reason="the onnx package reads ONNX files")
-helper = onnx.helper
-ML = "ai.onnx.ml"
-rng = np.random.default_rng(0)
-
-
-def floats(*shape: int) -> Any:
-    return rng.normal(size=shape).astype(np.float32)
-
-
-def model_of(op: str, domain: str, inputs: list[Any], results: int, **attributes: Any) -> Any:
-    names = [f"i{k}" if v is not None else "" for k, v in enumerate(inputs)]
-    outputs = [f"o{k}" for k in range(results)]
-    node = helper.make_node(op, names, outputs, domain=domain, **attributes)
-    kinds = [
-        helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(v.dtype), v.shape)
-        for n, v in zip(names, inputs)
-        if v is not None
-    ]
-    empty = [helper.make_tensor_value_info(n, 1, None) for n in outputs]
-    graph = helper.make_graph([node], "g", kinds, empty)
-    imports = [helper.make_opsetid(*p) for p in (("", 17), ("com.microsoft", 1), (ML, 3))]
-    return helper.make_model(graph, opset_imports=imports)
-
-
-def run(
-    op: str, inputs: list[Any], results: int = 1, domain: str = "com.microsoft", **a: Any
-) -> Any:
-    model = Interpreted(from_proto(model_of(op, domain, inputs, results, **a), Path("m.onnx")))
-    return model.run([v for v in inputs if v is not None])
-
-
-def softmax(x: Any) -> Any:
-    e = np.exp(x - x.max(-1, keepdims=True))
-    return e / e.sum(-1, keepdims=True)
+pytest.importorskip("onnx", reason="the onnx package reads ONNX files")
+from onnx_operators import ML, floats, model_of, rng, run, softmax
 
 
 def normal(x: Any, epsilon: float) -> Any:

@@ -3,7 +3,9 @@
 from graphc.formats.onnx.operators import (
     control,
     convolutions,
+    decoders,
     elementwise,
+    few_bits,
     images,
     indexing,
     layers,
@@ -25,7 +27,9 @@ from graphc.formats.onnx.operators import (
 __all__ = [
     "control",
     "convolutions",
+    "decoders",
     "elementwise",
+    "few_bits",
     "images",
     "indexing",
     "layers",

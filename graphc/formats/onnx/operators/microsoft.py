@@ -7,12 +7,17 @@ from typing import Any
 
 import numpy as np
 
-from graphc.formats.deciding_values import refuse
-from graphc.formats.onnx.operators import layers
+from graphc.formats.deciding_values import ints, refuse
+from graphc.formats.onnx.operators import indexing, layers, shapes
 from graphc.formats.onnx.operators.convolutions import conv as plain_conv
-from graphc.formats.onnx.operators.quantised import dynamic_quantize, mat_mul_integer
+from graphc.formats.onnx.operators.products import gemm
+from graphc.formats.onnx.operators.quantised import (
+    dynamic_quantize,
+    mat_mul_integer,
+    mat_mul_integer_to_float,
+)
 from graphc.formats.onnx.operators.recurrent import lstm_by
-from graphc.formats.onnx.table import MICROSOFT, operator
+from graphc.formats.onnx.table import FIRST, MICROSOFT, operator
 from graphc.ops.record.value import functions as f
 
 # ------------------------------------------------------------------------------------ normalisation
@@ -90,14 +95,14 @@ def embed_layer_norm(
 # ------------------------------------------------------------------------------------ attention
 
 
-def _heads(x: Any, count: int) -> Any:
+def by_heads(x: Any, count: int) -> Any:
     """[batch, length, heads * size] as [batch, heads, length, size]."""
     batch, length, width = x.shape
     refuse(count > 0 and width % count == 0, f"{width} columns of {count} heads")
     return f.transpose(f.reshape(x, (batch, length, count, width // count)), (0, 2, 1, 3))
 
 
-def _joined(x: Any) -> Any:
+def joined(x: Any) -> Any:
     batch, heads, length, size = x.shape
     return f.reshape(f.transpose(x, (0, 2, 1, 3)), (batch, length, heads * size))
 
@@ -107,9 +112,12 @@ def _masked(mask: Any, queries: Any, keys: Any, low: float) -> Any:
     if mask is None:
         return None
     batch, length = queries.shape[0], keys.shape[2]
-    if mask.ndim == 1:  # how many keys of each batch there are
-        refuse(mask.shape[0] == batch, "masks by first and last key are not supported")
-        kept = f.less(np.arange(length)[None], f.reshape(f.astype(mask, np.int64), (-1, 1)))
+    if mask.ndim == 1:  # of each batch behind its last key, then perhaps its first one
+        refuse(mask.shape[0] in (batch, 2 * batch), "masks of several sequences in a row")
+        ends = f.reshape(f.astype(mask, np.int64), (-1, batch, 1))
+        kept = f.less(f.arange(length)[None], f.getitem(ends, 0))
+        if mask.shape[0] != batch:
+            kept = f.logical_and(kept, f.greater_equal(f.arange(length)[None], f.getitem(ends, 1)))
     else:
         kept = f.not_equal(mask, 0)
     if kept.ndim == 2:
@@ -153,17 +161,58 @@ def attention(
     refuse(not do_rotary and past_length is None, "rotary embedding and shared buffers")
     product = f.matmul(x, weights)
     product = product if bias is None else f.add(product, bias)
-    third = weights.shape[1] // 3
-    sizes = tuple(qkv_hidden_sizes) or (third, third, third)
-    parts = f.split(product, np.cumsum(sizes)[:-1].tolist(), -1)
-    q, k, v = (_heads(part, num_heads) for part in parts)
+    low = mask_filter_value
+    return _projected(
+        product, mask, past, added, num_heads, qkv_hidden_sizes, unidirectional, scale, low
+    )
+
+
+def _projected(
+    product: Any,
+    mask: Any,
+    past: Any,
+    added: Any,
+    heads: int,
+    given: Any,
+    causal: int,
+    scale: float,
+    filling: float,
+) -> Any:
+    """Attention of queries, keys and values that stand side by side, and the keys and values."""
+    third = product.shape[-1] // 3
+    sizes = tuple(given) or (third, third, third)
+    q, k, v = (by_heads(p, heads) for p in f.split(product, np.cumsum(sizes)[:-1].tolist(), -1))
     if past is not None:
         k = f.concatenate([f.getitem(past, 0), k], 2)
         v = f.concatenate([f.getitem(past, 1), v], 2)
-    low = _masked(mask, q, k, mask_filter_value)
+    low = _masked(mask, q, k, filling)
     both = added if low is None else low if added is None else f.add(low, added)
-    made = _joined(_attended(q, k, v, both, unidirectional, scale))
+    made = joined(_attended(q, k, v, both, causal, scale))
     return made, (f.stack([k, v], 0) if k.shape == v.shape else None)
+
+
+@operator("QAttention", domain=MICROSOFT)
+def quantised_attention(
+    x: Any,
+    weights: Any,
+    bias: Any,
+    x_scale: Any,
+    scale: Any,
+    mask: Any = None,
+    x_zero: Any = None,
+    zero: Any = None,
+    past: Any = None,
+    *,
+    num_heads: int,
+    do_rotary: int = 0,
+    mask_filter_value: float = -10000.0,
+    past_present_share_buffer: int = 0,
+    unidirectional: int = 0,
+) -> Any:
+    refuse(not do_rotary and not past_present_share_buffer, "rotary embedding and shared buffers")
+    product = mat_mul_integer_to_float(x, weights, x_scale, scale, x_zero, zero, bias)
+    low = mask_filter_value
+    return _projected(product, mask, past, None, num_heads, (), unidirectional, 0.0, low)
 
 
 @operator("MultiHeadAttention", domain=MICROSOFT)
@@ -192,15 +241,49 @@ def multi_head_attention(
             parts = f.split(bias, [width, 2 * width], 0)
             q = f.add(q, parts[0])
             k, v = (p if p.ndim == 4 else f.add(p, b) for p, b in zip((k, v), parts[1:]))
-        q, k, v = (part if part.ndim == 4 else _heads(part, num_heads) for part in (q, k, v))
+        q, k, v = (part if part.ndim == 4 else by_heads(part, num_heads) for part in (q, k, v))
     if past_k is not None:
         k, v = f.concatenate([past_k, k], 2), f.concatenate([past_v, v], 2)
     low = _masked(mask, q, k, mask_filter_value)
     both = added if low is None else low if added is None else f.add(low, added)
-    return _joined(_attended(q, k, v, both, unidirectional, scale)), k, v
+    return joined(_attended(q, k, v, both, unidirectional, scale)), k, v
 
 
 # ------------------------------------------------------------------------------------ the rest
+
+operator("Trilu", domain=MICROSOFT, moves=FIRST)(shapes.trilu)
+operator("Range", domain=MICROSOFT)(shapes.range_)
+operator("Pad", domain=MICROSOFT)(shapes.pad)
+operator("GatherND", domain=MICROSOFT, moves=FIRST)(indexing.gather_nd)
+
+
+@operator("ExpandDims", domain=MICROSOFT, moves=FIRST)
+def expand_dims(x: Any, axis: Any) -> Any:
+    return f.expand_dims(x, ints(axis))
+
+
+@operator("CDist", domain=MICROSOFT)
+def distances(a: Any, b: Any, *, metric: str = "sqeuclidean") -> Any:
+    """Distances of all rows of a from all rows of b."""
+    refuse(metric in ("sqeuclidean", "euclidean"), f"no distances {metric!r}")
+    apart = f.subtract(f.expand_dims(a, 1), f.expand_dims(b, 0))
+    squares = f.sum(f.multiply(apart, apart), axis=-1)
+    return f.sqrt(squares) if metric == "euclidean" else squares
+
+
+@operator("FusedGemm", domain=MICROSOFT)
+def fused_gemm(
+    a: Any,
+    b: Any,
+    c: Any = None,
+    *,
+    activation: str = "",
+    activation_alpha: float = 0.0,
+    activation_beta: float = 0.0,
+    activation_gamma: float = 0.0,
+    **how: Any,
+) -> Any:
+    return _activated(gemm(a, b, c, **how), activation, (activation_alpha, activation_beta))
 
 
 @operator("FusedConv", domain=MICROSOFT)

@@ -10,6 +10,7 @@ from graphc.formats.deciding_values import axes_of, refuse
 from graphc.formats.encoded_values import Narrow
 from graphc.formats.narrow_types import limits_of, rounded
 from graphc.formats.onnx.operators.convolutions import conv as float_conv
+from graphc.formats.onnx.operators.layers import average_pool
 from graphc.formats.onnx.reader import element_name
 from graphc.formats.onnx.table import MICROSOFT, operator
 from graphc.formats.windows import windows_of
@@ -276,6 +277,46 @@ def q_linear_average(
     axes = tuple(range(1, x.ndim - 1)) if channels_last else tuple(range(2, x.ndim))
     made = f.mean(_real(x, x_scale, x_zero), axis=axes, keepdims=True)
     return _whole(made, scale, zero, x.dtype)
+
+
+@operator("QLinearAveragePool", domain=MICROSOFT)
+def q_linear_average_pool(
+    x: Any,
+    x_scale: Any,
+    x_zero: Any,
+    scale: Any,
+    zero: Any = None,
+    *,
+    channels_last: int = 0,
+    **windows: Any,
+) -> Any:
+    refuse(not channels_last, "channels last")
+    return _whole(average_pool(_real(x, x_scale, x_zero), **windows), scale, zero, x.dtype)
+
+
+@operator("QLinearSoftmax", domain=MICROSOFT)
+def q_linear_softmax(
+    x: Any, x_scale: Any, x_zero: Any, scale: Any, zero: Any = None, *, axis: int = -1, opset: int
+) -> Any:
+    refuse(opset >= 13, "the softmax of rows of several axes")
+    made = f.softmax(_real(x, x_scale, x_zero), axis)
+    return _whole(made, scale, zero, x.dtype)
+
+
+@operator("QLinearWhere", domain=MICROSOFT)
+def q_linear_where(
+    condition: Any,
+    a: Any,
+    a_scale: Any,
+    a_zero: Any,
+    b: Any,
+    b_scale: Any,
+    b_zero: Any,
+    scale: Any,
+    zero: Any,
+) -> Any:
+    made = f.where(condition, _real(a, a_scale, a_zero), _real(b, b_scale, b_zero))
+    return _whole(made, scale, zero, a.dtype)
 
 
 @operator("QLinearConcat", domain=MICROSOFT)
