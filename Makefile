@@ -53,7 +53,7 @@ lint: $(VENV)/stamp-test  ## ruff: rules and formatting
 format: $(VENV)/stamp-test  ## ruff: rewrite in place
 	@$(BIN)/ruff check -q --fix . ; $(BIN)/ruff format -q .
 
-types: $(VENV)/stamp-test  ## mypy --strict; mypy and pyright on what users read: README, guides, examples
+types: $(VENV)/stamp-test  ## mypy --strict, less strict on tests; mypy and pyright on what users read: README, guides, examples
 	@$(BIN)/mypy
 	@$(BIN)/python -m tools.typed
 

@@ -172,7 +172,7 @@ def test_the_body_of_a_loop_needs_the_size():
         gc.compile(lambda x: gc.scan(lambda c, r: (c, r[r > 0]), 0.0, x)[1])(X.reshape(50, 4))
 
 
-def written(x, m):
+def written_where(x, m):
     x = x.copy()
     x[m, 1:3] = 7.0
     return x
@@ -180,7 +180,7 @@ def written(x, m):
 
 COUNTING = {
     "read": lambda x, m: x[m, 1:3].sum(),
-    "written": written,
+    "written": written_where,
     "nonzero": lambda x, m: np.nonzero(m)[0].sum(),
     "slice": lambda x, m: x[: m.sum()].sum(),
     "bincount": lambda x, m: np.bincount(m.astype(int)).sum(),

@@ -54,7 +54,7 @@ def test_what_is_not_there() -> None:
         gnp.tanhh  # noqa: B018
     assert "tanh" in str(caught.value)
     with pytest.raises(AttributeError):
-        gnp.linalg.invv  # noqa: B018
+        gnp.linalg.invv  # type: ignore[attr-defined]  # noqa: B018
     with pytest.raises(gc.TraceError, match="roots"):
         gc.compile(gnp.roots)(np.ones(4))
     np.testing.assert_array_equal(gnp.roots(np.ones(2)), -np.ones(1))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from typing import Any
 
 import numpy as np
 import pytest
@@ -273,8 +274,8 @@ def test_sizes_that_mean_nothing_are_refused(sizes, message):
 
 def test_a_saved_graph_with_symbols_is_compiled_once(tmp_path):
     gc.compile(layer).save(tmp_path / "m.gir", gc.spec(("n", 16), "f32"), gc.spec((16, 4), "f32"))
-    loaded, w = gc.load(tmp_path / "m.gir"), f32(16, 4)
-    kernels = set()
+    loaded: Any = gc.load(tmp_path / "m.gir")
+    w, kernels = f32(16, 4), set()
     for n in (40, 70, 100):
         x = f32(n, 16)
         np.testing.assert_allclose(loaded(x, w), layer(x, w), rtol=1e-4, atol=1e-5)

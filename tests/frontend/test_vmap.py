@@ -315,7 +315,7 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     "no name": (lambda: gc.psum(X, "i"), "no vmap"),
     "a name that is none": (lambda: gc.vmap(np.sin, axis_name=3), "axis_name is a name"),
     "no function": (lambda: gc.vmap(3), "takes a function"),
-    "option": (lambda: gc.vmap(np.sin, out_axis=0), "out_axis"),
+    "option": (lambda: gc.vmap(np.sin, out_axis=0), "out_axis"),  # type: ignore[call-arg]
     "sum in a branch": (
         lambda: gc.vmap(
             lambda v: gc.cond(v > 0, lambda v: gc.psum(v, "i"), lambda v: v, v), axis_name="i"

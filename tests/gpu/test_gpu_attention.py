@@ -43,7 +43,7 @@ def equal(operands: list[Array], causal: bool = False, scale: float | None = Non
         dtype_of(operands[0].dtype).name,
         np.abs(want[np.isfinite(want)]).max(initial=1e-30),
     )
-    near = NEAR[kind] + largest_score(*operands[:2], scale) * 2.0**-21
+    near = NEAR[kind] + largest_score(operands[0], operands[1], scale) * 2.0**-21
     np.testing.assert_allclose(got, want, rtol=0, atol=near * size, equal_nan=True)
 
 

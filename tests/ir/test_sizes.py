@@ -10,7 +10,7 @@ import graphc as gc
 from graphc.ir.sizes import Scope, either, greatest, least
 
 
-def nested(n: int, depth: int) -> int:
+def nested(n: Any, depth: int) -> Any:
     """Each step reads the one before it twice: written out, it would double in length."""
     made = n
     for step in range(depth):

@@ -8,6 +8,7 @@ import pytest
 
 from graphc.cli import main
 from graphc.learn.nn import conversion_checks
+from graphc.learn.nn.state_dict import state_dict
 
 
 def test_all_layers_beside_whatever_is_installed() -> None:
@@ -22,7 +23,7 @@ def test_a_wrong_conversion_is_told(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pytest.importorskip("torch", reason="weights go to PyTorch")
-    part = conversion_checks.state_dict
+    part = state_dict
 
     def swapped(layer: Any, *given: Any) -> Any:
         made = part(layer, *given)

@@ -264,9 +264,14 @@ def poem(tmp_path: Path) -> Path:
     return path
 
 
+def _source(loader: Any) -> Any:
+    """What it is read from, of a class of its own."""
+    return loader.source
+
+
 def test_windows_are_the_text_and_the_text_one_later(poem: Path) -> None:
     loader = data.text(poem, length=8, batch=2)
-    vocabulary, whole = loader.source.vocabulary, poem.read_text(encoding="utf-8")
+    vocabulary, whole = _source(loader).vocabulary, poem.read_text(encoding="utf-8")
     assert len(vocabulary) == len(set(whole)) == len(vocabulary.characters)
     pairs = [(x, y) for xs, ys in loader for x, y in zip(xs, ys)]
     assert vocabulary.decode(np.concatenate([x for x, _ in pairs])) == whole[: 8 * len(pairs)]
@@ -281,7 +286,7 @@ def test_bytes_are_read_back(poem: Path) -> None:
     (x, _), raw = next(iter(loader)), poem.read_bytes() * 2
     assert len(x) == len(raw) - 5
     assert x[:, 0].tolist() == list(raw[:-5])
-    assert loader.source.vocabulary.decode(list(raw)) == raw.decode()
+    assert _source(loader).vocabulary.decode(list(raw)) == raw.decode()
 
 
 def test_vocabulary_refuses_what_it_does_not_have() -> None:
@@ -295,7 +300,7 @@ def test_vocabulary_refuses_what_it_does_not_have() -> None:
 def test_lines_are_padded(poem: Path) -> None:
     loader = data.lines(poem, length=12, batch=4)
     (batch,) = loader
-    rows = [loader.source.vocabulary.decode(ids) for ids in batch["ids"]]
+    rows = [_source(loader).vocabulary.decode(ids) for ids in batch["ids"]]
     assert rows == ["To be, or no", "that is the "]
     assert data.lines(poem, length=30).source.rows(slice(0, 1))["ids"][0, 20:].tolist() == [0] * 10
 
@@ -318,7 +323,7 @@ def pictures(tmp_path: Path) -> Path:
 
 def test_images_of_a_folder_of_classes(pictures: Path) -> None:
     loader = data.images(pictures, batch=4, dtype="u8")
-    assert loader.source.classes == ("cats", "dogs")
+    assert _source(loader).classes == ("cats", "dogs")
     pixels = np.concatenate([x for x, _ in loader])
     labels = np.concatenate([y for _, y in loader])
     assert pixels.shape == (6, 3, 6, 4) and pixels.dtype == np.uint8

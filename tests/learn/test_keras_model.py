@@ -201,7 +201,8 @@ def test_mutated_files_raise_nothing_else(tmp_path: Path) -> None:
             made = archive(made.decode("latin1"), weights)
         whole.write_bytes(made)
         with suppress(gc.GraphError):
-            gc.load(whole).bound({"batch": 2})
+            loaded: Any = gc.load(whole)
+            loaded.bound({"batch": 2})
 
 
 def called(entry: Entry, **keywords: Any) -> Entry:

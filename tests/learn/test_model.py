@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import io
 import itertools
 import json
@@ -462,12 +463,9 @@ def test_loss_of_another_shape_is_a_clear_error() -> None:
         model.fit((X, Y))
 
 
-def test_takion_has_its_parameters() -> None:
-    sys.path.insert(0, str(ROOT / "examples"))
-    try:
-        import takion
-    finally:
-        sys.path.pop(0)
+def test_takion_has_its_parameters(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "examples"))
+    takion = importlib.import_module("takion")
     model = takion.model()
     assert model.parameter_count == 22_703
     history = model.fit(takion.samples(100), 5, batch=takion.BATCH)

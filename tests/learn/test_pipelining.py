@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from effort import few
+from effort import crossed, few
 
 import graphc as gc
 from graphc import nn, parallel
@@ -16,7 +16,6 @@ from graphc.frontend.trace.tree import flatten
 from graphc.ir.liveness import peak_bytes
 from graphc.learn.trees import tree_map
 from graphc.record import replace
-from tests.support.effort import crossed
 
 rng = np.random.default_rng(0)
 TWO = ["cpu:0", "cpu:1"]

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from effort import rounds
+from piped_losses import WIDTH, random_loss, random_schedule
 
 import graphc as gc
 from graphc import parallel
 from graphc.ir.liveness import peak_bytes
 from graphc.learn.trees import tree_map
-from tests.support.effort import rounds
-from tests.support.piped_losses import WIDTH, random_loss, random_schedule
 
 DEVICES = [f"cpu:{k}" for k in range(4)]
 

@@ -13,7 +13,7 @@ from expr_numpy import Operands, evaluate
 import graphc as gc
 from graphc.errors import GraphError
 from graphc.ir.op import OPS, Operand, Use
-from graphc.ir.types import U32
+from graphc.ir.types import U32, dtype, tensor
 from graphc.ops.random import random
 from graphc.ops.random.threefry import threefry, threefry_reference
 from graphc.ops.reference.interpreter import interpret
@@ -40,7 +40,7 @@ def test_known_answers(counter, key, result):
 def element_by_element(op, arrays, attrs, shape):
     """Every element of a Compute op through its index lambda."""
     attrs = op.coerce(attrs)
-    types = tuple(random.tensor(random.dtype(a.dtype), a.shape) for a in arrays)
+    types = tuple(tensor(dtype(a.dtype), a.shape) for a in arrays)
 
     node = Use(op, tuple(map(Operand, types)), attrs, op.result_type(types, attrs))
     made = np.empty(shape, node.type.dtype.numpy)

@@ -46,9 +46,7 @@ def sentences() -> list[str]:
 @pytest.fixture
 def example(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     monkeypatch.syspath_prepend(str(ROOT / "examples"))
-    import sentence_similarity
-
-    return sentence_similarity
+    return importlib.import_module("sentence_similarity")
 
 
 # Those that tests below run anyway.

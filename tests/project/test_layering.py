@@ -156,7 +156,7 @@ def last_name(node: ast.AST) -> str:
 def dotted(node: ast.AST) -> str:
     """`a.b.c`, where names are all there is."""
     inner = dotted(node.value) if isinstance(node, ast.Attribute) else ""
-    return f"{inner}.{node.attr}" if inner else getattr(node, "id", "")
+    return f"{inner}.{getattr(node, 'attr', '')}" if inner else getattr(node, "id", "")
 
 
 def names_of_our_own(nodes: Iterable[ast.AST]) -> set[str]:

@@ -11,6 +11,7 @@ from click.testing import CliRunner
 from effort import few
 
 from benchmarks import sweep, sweep_peers, sweep_report
+from benchmarks.__main__ import machine
 from benchmarks.sweep_table import CASES
 from benchmarks.worker import difference
 
@@ -62,7 +63,7 @@ def test_the_page_has_the_worst_first_and_says_what_failed() -> None:
         peers = {"graphc": {"median": 1e-3}, "numpy": {"ratio": ratio}, "jax": {"failed": "no"}}
         return {"case": case, "threads": 1, "limit": 5e-4, "peers": peers}
 
-    page = sweep_report.page([row("good", 2.0), row("bad", 0.5)], sweep.machine(), ["left out: x"])
+    page = sweep_report.page([row("good", 2.0), row("bad", 0.5)], machine(), ["left out: x"])
     assert page.index("| bad |") < page.index("| good |")
     assert "- good, jax: no" in page
     assert "left out: x" in page

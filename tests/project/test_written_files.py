@@ -50,4 +50,4 @@ def test_namespaces_are_modules_that_know_what_was_meant() -> None:
 
     assert graphc.linalg is gc.linalg
     with pytest.raises(gc.GraphError, match=r"did you mean graphc\.random\.normal"):
-        _ = gc.random.normale
+        _ = gc.random.normale  # type: ignore[attr-defined]

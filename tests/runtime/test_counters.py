@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import struct
 from mmap import mmap
 from pathlib import Path
 from typing import Any
@@ -24,11 +25,11 @@ class Pipe:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.reads = 0
         monkeypatch.setattr(counters, "_opened", lambda kind, number: os.open(os.devnull, 0))
-        monkeypatch.setattr(counters.os, "read", self.read)
+        monkeypatch.setattr(os, "read", self.read)
 
     def read(self, file: int, count: int) -> bytes:
         self.reads += 1
-        return counters.struct.pack("QQQ", 50 * self.reads, 2000, 1000)
+        return struct.pack("QQQ", 50 * self.reads, 2000, 1000)
 
 
 def test_kernels_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,8 @@ from leaks import assert_nothing_is_left
 
 import graphc as gc
 from graphc.errors import FeedError, GraphError
-from graphc.frontend.compile.decorator import UNKNOWN, CompiledFunction
+from graphc.frontend.compile.decorator import CompiledFunction
+from graphc.frontend.compile.variant import UNKNOWN
 from graphc.frontend.trace.tree import flatten, register_pytree, unflatten
 
 X = np.arange(4, dtype="f4")

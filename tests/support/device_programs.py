@@ -37,3 +37,21 @@ def ping_pong(x: Any) -> Any:
             return value * 0.5
 
     return gc.fori(0, 200, body, x)
+
+
+def loop(x: Any, y: Any, trips: int = 5) -> Any:
+    def body(s: Any) -> Any:
+        i, a, b = s
+        a = np.tanh(a + b)
+        return i + 1, a, b * 0.5 + a * x
+
+    _, a, b = gc.while_loop(lambda s: s[0] < trips, body, (0, x, y))
+    return a + b, np.exp(a)
+
+
+def branch(x: Any, y: Any) -> Any:
+    def then(x: Any, y: Any) -> Any:
+        return np.tanh(x) + y, x
+
+    a, b = gc.cond(x.sum() > 0, then, lambda x, y: (x * y, y + 1), x, y)
+    return a * b, a

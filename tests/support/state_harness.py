@@ -35,7 +35,7 @@ def agree(
     return compiled
 
 
-def homes_of(compiled: Any, *arguments: Any) -> set[int]:
+def homes_of(compiled: Any, *arguments: Any) -> set[int | str]:
     """The base registers that kernels write to."""
     program = compiled.lower(*arguments)
     kernels = [n for n in program.graphs[0].nodes if n.op.name == "fused"]

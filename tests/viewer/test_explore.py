@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import numpy as np
 import pytest
 from browser import opened_at
-from test_page import data_of
+from viewer_pages import data_of
 
 import graphc as gc
 from graphc.cli.commands import main

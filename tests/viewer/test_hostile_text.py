@@ -16,7 +16,7 @@ from contextlib import suppress
 import numpy as np
 import pytest
 from browser import opened
-from test_page import assert_alone, data_of
+from viewer_pages import assert_alone, data_of
 
 import graphc as gc
 from graphc.cli.commands import main

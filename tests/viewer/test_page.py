@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-import base64
-import gzip
 import html
 import json
 import re
 
 import numpy as np
 import pytest
+from viewer_pages import DATA, assert_alone, data_of
 
 import graphc as gc
 from graphc.cli.commands import main
 from graphc.viewer.page import SCRIPTS, asset, page
-
-DATA = re.compile(r'<script type="application/octet-stream" id="data">([^<]*)</script>')
-
-
-def data_of(text):
-    return json.loads(gzip.decompress(base64.b64decode(DATA.search(text)[1])))
 
 
 @gc.compile
@@ -34,21 +27,6 @@ X, W = np.ones((8, 16), np.float32), np.ones((16, 4), np.float32)
 @pytest.fixture(scope="module")
 def text():
     return gc.view(model, X, W, runs=2).html
-
-
-def assert_alone(text, scripts=SCRIPTS):
-    """Nothing in a page leads anywhere else, or runs that is not the page's own."""
-    assert "://" not in text.replace("http://www.w3.org", "")
-    assert not re.search(r"<(link|iframe|img|object|embed|base)\b|\bsrc\s*=|@import|url\(", text)
-    assert not re.search(
-        r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(", own(text)
-    )
-    assert text.count("<script") == text.count("</script>") == 1 + len(scripts)
-
-
-def own(text):
-    """The text without the library."""
-    return text.replace(asset("dagre.min.js"), "")
 
 
 def test_a_page_needs_nothing_else(text):

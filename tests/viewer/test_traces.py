@@ -7,7 +7,7 @@ import json
 import numpy as np
 from browser import opened, picture
 from device_programs import TWO, X, made, ping_pong
-from test_page import assert_alone, data_of
+from viewer_pages import assert_alone, data_of
 
 from graphc.runtime.observe.trace import chrome, trace
 from graphc.viewer import traces

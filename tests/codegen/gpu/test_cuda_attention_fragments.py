@@ -1,5 +1,5 @@
-"""Attention on tensor cores without a GPU: what the lanes of a warp do with scores and weights, by
-the warp of `test_cuda_fragments.py`."""
+"""Attention on tensor cores without a GPU: what the lanes of a simulated warp do with scores and
+weights."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
 
 from numba import types
-from test_cuda_fragments import LANES, WARP, Numbers, Warp, constant
+from simulated_warp import LANES, WARP, Numbers, Warp, constant
 
 from graphc.codegen.gpu.attention import device as attention_device
 from graphc.codegen.gpu.attention import fragments as attention_fragments

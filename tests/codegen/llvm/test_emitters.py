@@ -42,7 +42,7 @@ from graphc.codegen.llvm import target as targets
 from graphc.codegen.numba import route as numba_route
 from graphc.codegen.python import source
 from graphc.config import Config
-from graphc.errors import GraphError
+from graphc.errors import RAISED, GraphError
 from graphc.ir.types import BF16, BOOL, F16, F32, F64, I32, I64, U8, DType
 from graphc.loops.facts import work_stride
 from graphc.loops.nest import Buffer, Expr, Kernel, Register, Scalars
@@ -661,7 +661,7 @@ def test_library_kernel_status_and_exception() -> None:
     run = Loaded(numba_route.compile_library(find, [I64], "lib2", params=2), "lib2")
     values = np.array([5, 6, 7])
     assert run([values], 0, 1, (3, 0, 7)) == 2
-    assert run([values], 0, 1, (3, 0, 9)) == numba_route.RAISED
+    assert run([values], 0, 1, (3, 0, 9)) == RAISED
 
 
 def test_library_kernel_that_allocates_needs_no_numba_runtime() -> None:

@@ -317,7 +317,7 @@ def test_a_donated_operand_is_read_before_it_is_overwritten() -> None:
 
     given = arrays(300, 16, 40, "f64")
     wanted = gc.compile(function)(*given)
-    made = gc.compile(function, donate="r")(*given[:3], given[3].copy())
+    made = gc.compile(function, donate="r")(*[x.copy() for x in given])
     for one, value in zip(made, wanted, strict=True):
         np.testing.assert_allclose(one, value, rtol=1e-12, atol=1e-12)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+
 import numpy as np
 import pytest
 
@@ -90,7 +92,7 @@ def test_3_what_became_of_it(whole):
     softmax = told(whole.of("softmax"), "What became")
     assert "softmax written out" in softmax
     assert "exp" in softmax
-    line = attention.__wrapped__.__code__.co_firstlineno + 3
+    line = inspect.unwrap(attention).__code__.co_firstlineno + 3
     assert "query" not in softmax
     assert told(whole.of(f"test_why.py:{line}"), "What became")
 

@@ -423,7 +423,7 @@ def test_gradients_through_computed_positions() -> None:
                 moved = [[x.copy(), v.copy()] for _ in range(2)]
                 for sign, arrays in zip((1e-6, -1e-6), moved, strict=True):
                     arrays[which][at] += sign
-                high, low = (loss(*arrays, i) for arrays in moved)
+                high, low = (loss(x, v, i) for x, v in moved)
                 np.testing.assert_allclose(slopes[at], (high - low) / 2e-6, rtol=1e-4, atol=1e-6)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import numpy as np
 import pytest
@@ -270,8 +271,7 @@ def test_bits_of_narrow_floats_are_kept(name):
     """All 65536 of them, NaNs with what they carry."""
     bits = np.arange(1 << 16, dtype=np.uint16)
     floats = bits.view(dtype(name).numpy)
-    flip = gc.compile(lambda x: gc.view(gc.view(x, "u16") ^ np.uint16(1 << 15), name))
+    view: Any = gc.view
+    flip = gc.compile(lambda x: view(view(x, "u16") ^ np.uint16(1 << 15), name))
     np.testing.assert_array_equal(flip(floats).view(np.uint16), bits ^ (1 << 15))
-    np.testing.assert_array_equal(
-        gc.compile(lambda x: gc.view(x, name))(bits).view(np.uint16), bits
-    )
+    np.testing.assert_array_equal(gc.compile(lambda x: view(x, name))(bits).view(np.uint16), bits)

@@ -29,7 +29,7 @@ graph @f(%0 q: f32[2,5,3,8], %1 k: f32[2,7,3,8], %2 v: f32[2,7,3,4]) {
 """
 
 
-def loaded(folder: Path, perm: str, shape: str) -> gc.CompiledFunction:
+def loaded(folder: Path, perm: str, shape: str) -> gc.Loaded:
     path = folder / "late.gir"
     path.write_text(FUSED.replace("PERM", perm).replace("SHAPE", shape))
     return gc.load(path)

@@ -15,7 +15,7 @@ from graphc.codegen.numba.route import compile_library
 from graphc.errors import GraphError
 from graphc.ir.op import OPS
 from graphc.ir.types import DTYPES, I64, U32
-from graphc.ops.record.value import NUMPY
+from graphc.ops.record.value import NUMPY, functions
 from graphc.ops.reduce import counting, quantiles
 from graphc.ops.sort import sorting
 from graphc.ops.sort.sort_kernels import RADIX
@@ -142,14 +142,14 @@ def test_positions_of_fixed_size() -> None:
     total = int(mask.sum())
     for size in (total, total + 3, 2):
         made = traced(
-            lambda m, n=size: counting.functions.nonzero(m, size=n, fill_value=-1), mask, lower=True
+            lambda m, n=size: functions.nonzero(m, size=n, fill_value=-1), mask, lower=True
         )
         expected = [np.append(p, np.full(9, -1))[:size] for p in np.nonzero(mask)]
         expected = [np.where(np.arange(size) < total, e, -1) for e in expected]
         same(made, tuple(expected))
     same(traced(lambda v: NUMPY[np.argwhere](v, size=total), N * mask), np.argwhere(mask))
     same(traced(lambda v: NUMPY[np.flatnonzero](v, size=total), mask), np.flatnonzero(mask))
-    same(traced(lambda v, m: v[counting.functions.nonzero(m, size=total)], N, mask), N[mask])
+    same(traced(lambda v, m: v[functions.nonzero(m, size=total)], N, mask), N[mask])
     for name in (np.nonzero, np.unique, np.bincount):
         with pytest.raises(GraphError, match="depends on data"):
             traced(lambda v, f=name: NUMPY[f](v), N[0])

@@ -20,6 +20,7 @@ from device_graphs import (
     spread,
     traced,
 )
+from device_programs import branch, loop
 from effort import examples
 from graphs import arguments, random_graphs
 from hypothesis import given
@@ -213,24 +214,6 @@ def test_equal_nodes_on_two_devices_stay_two() -> None:
 
 
 # ---------------------------------------------------------------------------------- loops, branches
-
-
-def loop(x, y, trips=5):
-    def body(s):
-        i, a, b = s
-        a = np.tanh(a + b)
-        return i + 1, a, b * 0.5 + a * x
-
-    _, a, b = gc.while_loop(lambda s: s[0] < trips, body, (0, x, y))
-    return a + b, np.exp(a)
-
-
-def branch(x, y):
-    def then(x, y):
-        return np.tanh(x) + y, x
-
-    a, b = gc.cond(x.sum() > 0, then, lambda x, y: (x * y, y + 1), x, y)
-    return a * b, a
 
 
 def scanned(x, y):

@@ -8,6 +8,7 @@ import re
 import numpy as np
 import pytest
 from device_graphs import CPUS, at_random, checked, config, count, parted, same, spread, traced
+from device_programs import branch, loop
 from effort import examples
 from graphs import arguments, random_graphs
 from hypothesis import given
@@ -21,7 +22,7 @@ from graphc.ir.parse import parse
 from graphc.ir.rewrites import counting
 from graphc.ir.text import show
 from graphc.passes import pipeline
-from graphc.passes.devices.schedule import explanation, scheduled
+from graphc.passes.devices.schedule import explanation, schedule, scheduled
 from graphc.passes.devices.slack import holds, windows
 from graphc.passes.placement.cost import CostModel
 from graphc.passes.placement.simulate import simulate
@@ -194,8 +195,6 @@ def released(node: Node, r: Rewriter) -> Node:
 
 def test_loops_over_devices_are_ordered_and_stay_alive() -> None:
     def f(x, y):
-        from test_partition import branch, loop
-
         return (*branch(*loop(x, y)), np.sin(x))
 
     graph = traced(f, X, X + 3)
@@ -251,8 +250,8 @@ def test_every_stage_prints_parses_runs_and_says_why() -> None:
 def test_one_device_is_left_alone() -> None:
     graph = traced(np.tanh, X)
     program = Program("g", (graph,))
-    assert pipeline.schedule(program, config(1)) is program
-    assert pipeline.schedule(graph, config(1)) is graph
+    assert schedule(program, config(1)) is program
+    assert schedule(graph, config(1)) is graph
 
 
 def test_place_and_schedule_speak_of_one_makespan() -> None:

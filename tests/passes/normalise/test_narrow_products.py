@@ -49,7 +49,7 @@ def rounded(x: Any) -> Any:
 
 
 WEIGHTS = normal(96, 200)
-PRODUCTS = [
+PRODUCTS: list[tuple[Any, list[tuple[int, ...]]]] = [
     (lambda x, y: x @ y, [(70, 130), (130, 90)]),
     (lambda x, y: x.T @ y.T, [(130, 70), (90, 130)]),
     (lambda x, y: np.einsum("bik,bjk->bij", x, y), [(3, 80, 100), (3, 90, 100)]),

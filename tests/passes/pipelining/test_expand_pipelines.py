@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from effort import rounds
+from piped_losses import WIDTH, random_loss, random_schedule
 
 import graphc as gc
 from graphc import parallel
@@ -19,7 +20,6 @@ from graphc.ir.parse import parse
 from graphc.ir.text import show
 from graphc.ops.reference.interpreter import interpret
 from graphc.passes.pipeline import STAGES, apply, stage_named
-from tests.support.piped_losses import WIDTH, random_loss, random_schedule
 
 TWO = ["cpu:0", "cpu:1"]
 STAGE, CONFIG = STAGES[stage_named("expand_pipelines")], Config.create(devices=TWO)

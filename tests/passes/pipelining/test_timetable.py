@@ -7,9 +7,9 @@ from itertools import pairwise, product
 import pytest
 
 from graphc.errors import GraphError
+from graphc.ops.control.pipelined import CHECKPOINTS
 from graphc.passes.pipelining.predict import Prediction, predict
 from graphc.passes.pipelining.timetable import (
-    CHECKPOINTS,
     MAKERS,
     Action,
     Timetable,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import numpy as np
 import pytest
@@ -42,7 +43,7 @@ def devices_of(graph: Graph) -> dict[str, str]:
     return {n.op.name: device_of(n.place).short for n in graph.nodes if n.place}
 
 
-def stage(function: object, *specs: object, after: str = "place", **options: object) -> Graph:
+def stage(function: object, *specs: object, after: str = "place", **options: object) -> Any:
     """What a function is after a stage on two devices."""
     found = gc.compile(function, devices=TWO, **options).graph(*specs)
     for record in pipeline.STAGES:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from device_graphs import everything
@@ -298,7 +300,7 @@ def test_programs_of_simulated_devices_place_and_partition() -> None:
         return left + right
 
     x = gc.spec((512, 512), "f32")
-    value = gc.compile(f).graph(x, x)
+    value: Any = gc.compile(f).graph(x, x)
     config = Config.create(devices=["sim:0", "sim:1"])
     for record in pipeline.STAGES:
         value = pipeline.apply(record, value, config)

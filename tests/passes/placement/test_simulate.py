@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -36,7 +38,7 @@ class Fixed(CostModel):
         return 5 * MICRO
 
 
-def eight_transfers() -> Graph:
+def eight_transfers() -> Any:
     """G4: eight values of cpu:0, read one by one by a chain on cpu:1."""
     lines = ["gir 1", "graph @g(%0 x: f32[1024] @/job:localhost/device:cpu:0) {"]
     lines += [f"  %{k + 1} = tanh(%0) : f32[1024] @/job:localhost/device:cpu:0" for k in range(8)]

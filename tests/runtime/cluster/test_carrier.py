@@ -115,7 +115,7 @@ def put(support: Any, carrier: Any, link: Any, value: int) -> None:
     support.ring(carrier.at)
 
 
-def comes(link: Any, word: int, value: int, seconds: float = 30.0) -> bool:
+def comes(link: Any, word: int, value: int, seconds: float = 300.0) -> bool:
     end = time.monotonic() + seconds
     while time.monotonic() < end and link.words[word] < value:
         time.sleep(0.001)
@@ -161,7 +161,7 @@ def test_frames_of_other_openings_and_nonsense_are_dropped(support: Any) -> None
 
 
 def until(condition: Callable[[], object]) -> bool:
-    end = time.monotonic() + 30
+    end = time.monotonic() + 300
     while time.monotonic() < end and not condition():
         time.sleep(0.01)
     return bool(condition())

@@ -526,9 +526,10 @@ def endless(x: Any, trips: Any) -> Any:
     return gc.fori(0, trips, body, x)
 
 
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
-def test_a_lost_worker_ends_the_step_and_comes_back(how: signal.Signals) -> None:
-    with gc.cluster.local(workers=2, patience=0.5, job="lossy") as found:
+# Patience is long where nobody stands still: on a busy machine a worker may not run for a second.
+@pytest.mark.parametrize(("how", "patience"), [(signal.SIGKILL, 300.0), (signal.SIGSTOP, 5.0)])
+def test_a_lost_worker_ends_the_step_and_comes_back(how: signal.Signals, patience: float) -> None:
+    with gc.cluster.local(workers=2, patience=patience, job="lossy") as found:
         run, other = (gc.compile(f, devices=found.devices) for f in (endless, endless))
         wanted = bits(run(X, np.int64(3)))
         assert bits(other(X, np.int64(3))) == wanted
@@ -551,7 +552,7 @@ def test_a_lost_step_is_done_again() -> None:
     """Whenever workers are killed or stopped, the weights are those of a run without that."""
     near = train([f"/job:nobody/task:{task}/device:cpu:0" for task in range(TASKS)], "calm")
     wanted = [near() for _ in range(12)]
-    with gc.cluster.local(workers=TASKS, patience=0.5, job="hardy", retries=9) as found:
+    with gc.cluster.local(workers=TASKS, patience=300.0, job="hardy", retries=9) as found:
         far = train(found.devices, "stormy")
         losses = []
         for step in range(12):

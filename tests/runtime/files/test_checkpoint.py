@@ -25,6 +25,7 @@ from graphc import Checkpoints, load_checkpoint, save_checkpoint
 from graphc.errors import CheckpointError
 from graphc.frontend.trace.tree import flatten
 from graphc.runtime.files import checkpoint as files
+from graphc.runtime.files.files import write_atomically
 
 
 @dataclass
@@ -242,7 +243,7 @@ def test_a_cleared_folder_starts_over(tmp_path: Path) -> None:
 
 def test_steps_and_seconds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
-    monkeypatch.setattr(files.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr("graphc.runtime.files.checkpoint.time.monotonic", lambda: now[0])
     by_steps = Checkpoints(tmp_path / "a", every_steps=4)
     assert [s for s in range(1, 13) if by_steps.offer(s, {"x": s})] == [4, 8, 12]
     by_seconds = Checkpoints(tmp_path / "b", every_seconds=10)
@@ -257,7 +258,7 @@ def test_steps_and_seconds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_saving_copies_and_does_not_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     release = threading.Event()
-    write = files.write_atomically
+    write = write_atomically
 
     def slowly(path: Path, pieces: Any, **options: Any) -> None:
         release.wait()
@@ -282,7 +283,7 @@ def test_a_checkpoint_is_on_the_disk_before_many_more_steps(
     """Every write goes on until the last step that does not wait for it has begun."""
     events: list[tuple[str, int]] = []
     begun = [threading.Event() for _ in range(31)]
-    write = files.write_atomically
+    write = write_atomically
 
     def slowly(path: Path, pieces: Any, **options: Any) -> None:
         step = int(path.stem[5:])

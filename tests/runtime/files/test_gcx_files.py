@@ -9,6 +9,7 @@ import random
 import subprocess
 import sys
 from collections import Counter
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -25,14 +26,14 @@ from graphc.frontend.files.weights import Weights
 from graphc.record import replace
 from graphc.runtime.devices import device
 from graphc.runtime.files import gcx_files
-from graphc.runtime.files.gcx_reader import read_key
+from graphc.runtime.files.gcx_reader import FORMAT, read_key
 from graphc.runtime.files.stable_file import OpenFile
 from graphc.runtime.load import load
 from graphc.runtime.load.program import Image, Origin
 from graphc.runtime.load.table import TableBuilder
 
 
-def saved(tmp_path, **changes) -> tuple[Image, object]:
+def saved(tmp_path, **changes) -> tuple[Image, Path]:
     table = TableBuilder()
     table.call(DOUBLE, [(1, 4), (0, 0)])
     row = table.call(DOUBLE, [(2, 0), (3, 0)], units=4)
@@ -82,7 +83,7 @@ def test_the_file_is_safetensors(tmp_path):
     plan, path = saved(tmp_path)
     with safe_open(path, "numpy") as file:
         np.testing.assert_array_equal(file.get_tensor("table"), plan.table)
-        assert json.loads(file.metadata()["graphc"])["format"] == gcx_files.FORMAT
+        assert json.loads(file.metadata()["graphc"])["format"] == FORMAT
 
 
 def test_failure_names_the_node_after_loading(tmp_path):

@@ -200,7 +200,7 @@ def test_waiting_for_items_and_for_space() -> None:
     take = gc.compile(lambda: queue.dequeue_many(2))
     producer = started(lambda: [put(np.int64(k)) for k in range(10)])
     found = [int(x) for _ in range(5) for x in take()]
-    producer.join(20)
+    producer.join(300)
     assert found == list(range(10))
 
 
@@ -229,7 +229,7 @@ def test_closing_drains_and_ends() -> None:
     threads = [started(wait) for _ in range(3)]
     waiting.close()
     for thread in threads:
-        thread.join(20)
+        thread.join(300)
     assert len(ends) == 3
     cancelled = gc.Queue(NUMBER)
     cancelled.enqueue(1)
@@ -445,5 +445,5 @@ def test_a_queue_may_be_collected_while_another_one_is_made(
     new = gc.Queue(gc.spec((), "f64"))
     made = threading.Thread(target=new.enqueue, args=(2.0,), daemon=True)
     made.start()
-    made.join(30)
+    made.join(300)
     assert not made.is_alive() and new.dequeue() == 2.0

@@ -327,7 +327,7 @@ def test_two_runs_may_wait_for_one_reader(tmp_path: Path) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(20)
+        thread.join(300)
     assert sorted(found) == list(range(10))
 
 
