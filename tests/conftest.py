@@ -63,6 +63,11 @@ def pytest_collection_finish() -> None:
     collector.set_threshold(500_000, 20, 50)
 
 
+def pytest_sessionfinish() -> None:
+    """pytest collects twice when it ends: nothing that tests have left need be gone over."""
+    collector.freeze()
+
+
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """As good machine code as a test needs, in the processes that it starts, too."""
     level = 2 if EFFORT > 1 or OF_CODE & {item.path, *item.path.parents} else 0

@@ -58,23 +58,22 @@ class Thread:
     def __init__(self, number: int, run: Callable[[], Any]) -> None:
         self.running = greenlet(run)
         self.running.gr_context = copy_context()  # NumPy keeps there what it warns of
+        self.ended = False
         self.index = Index(number)
         self.barrier: Any = None  # the place in the code
         self.partner: Thread | None = None
         self.passed: list[Any] = []
 
     def waits(self) -> bool:
+        if self.barrier is not None:
+            return True
         other = self.partner
-        behind = other is not None and not other.ended and len(other.passed) < len(self.passed)
-        return behind or self.barrier is not None
-
-    @property
-    def ended(self) -> bool:
-        return bool(self.running.dead)
+        return other is not None and not other.ended and len(other.passed) < len(self.passed)
 
     def take_turn(self) -> None:
         """Run until it waits or ends."""
         self.running.switch()
+        self.ended = bool(self.running.dead)
 
     def give_turn(self) -> None:
         """Called by itself: return from `take_turn`."""
@@ -152,19 +151,26 @@ class Watched:
         return self.array.view(dtype)
 
     def touch(self, place: Any, writes: bool) -> None:
+        if isinstance(place, slice):
+            for each in range(*place.indices(len(self.array))):
+                self.touch(each, writes)
+            return
         thread, touched = cuda.threadIdx.x, self.touched
-        places = range(*place.indices(len(self.array))) if isinstance(place, slice) else (place,)
-        for each in places:
-            other, written = touched.get(each, (thread, writes))
-            if other == thread:
-                touched[each] = thread, written or writes
-            elif written or writes:
-                raise RuntimeError(
-                    f"threads {max(other, 0)} and {thread} touch element {each} of shared memory,"
-                    " which one of them writes, with no barrier in between"
-                )
-            else:
-                touched[each] = -1, False
+        found = touched.get(place)
+        if found is None:
+            touched[place] = thread, writes
+            return
+        other, written = found
+        if other == thread:
+            if writes and not written:
+                touched[place] = thread, True
+        elif written or writes:
+            raise RuntimeError(
+                f"threads {max(other, 0)} and {thread} touch element {place} of shared memory,"
+                " which one of them writes, with no barrier in between"
+            )
+        elif other >= 0:
+            touched[place] = -1, False
 
 
 class Shared(Local):
@@ -253,7 +259,7 @@ class Simulated:
         thread.partner = other = self.threads[partner]
         thread.passed.append(value)
         count = len(thread.passed)
-        if thread.waits():
+        if len(other.passed) < count and not other.ended:
             thread.give_turn()
         if len(other.passed) < count:
             raise RuntimeError(f"thread {other.index.x} has ended and passes nothing")

@@ -25,6 +25,7 @@ from graphc.ops.record.value import emit
 COUNT = rounds(10)
 
 
+@pytest.mark.slow
 def test_hostile_uses_are_refused_or_right() -> None:
     """In a process of its own: its address space is limited, and it may be ended by a closed
     page."""

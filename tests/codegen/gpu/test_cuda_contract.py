@@ -1,18 +1,14 @@
-"""Contraction kernels for GPUs: results in the simulator, and code for three chips without one."""
+"""Contraction kernels for GPUs: code for three chips without one."""
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 from typing import Any
 
 import numpy as np
 import pytest
 from effort import few
 from gpu_launches import launches_of
-from project import SUPPORT
 
 import graphc as gc
 from graphc.codegen.gpu import toolkit
@@ -48,15 +44,6 @@ SHARED = {
     "sm_90": 227 << 10,
     "sm_120": 99 << 10,
 }  # bytes, that newer chips have, too
-
-
-def test_results_in_the_simulator() -> None:
-    program = SUPPORT / "contract_simulator.py"
-    environment = {**os.environ, "NUMBA_ENABLE_CUDASIM": "1"}
-    done = subprocess.run(
-        [sys.executable, program], env=environment, capture_output=True, text=True
-    )
-    assert done.stdout.endswith("done\n"), done.stdout + done.stderr[-3000:]
 
 
 def dense(x: Any, y: Any, z: Any) -> Any:
@@ -190,6 +177,7 @@ def test_groups_of_warps_keep_all_sums_in_registers(turn: int) -> None:
     assert ".target sm_90\n" in portable
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("turn", few(range(2), 1, 1))
 def test_tf32_multiplies_on_tensor_cores_where_it_is_asked_for(turn: int) -> None:
     chip, sizes = CHIPS[2], ((504, 1000, 512), (511, 509, 257))[turn]

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from contract_simulator import LAYOUTS, TOLERANCE, Spec, drawn, region_of, shapes
 from effort import few
+from simulated_contractions import LAYOUTS, TOLERANCE, Spec, drawn, region_of, shapes
 
 from graphc import gpu
 from graphc.codegen.gemm.form import normalise, total

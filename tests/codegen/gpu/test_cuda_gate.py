@@ -65,6 +65,7 @@ def batches(launches: dict[str, Launch]) -> Iterable[dict[str, Launch]]:
             yield some
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", range(PARTS))
 def test_every_op_assembles(part: int) -> None:
     launches: dict[str, Launch] = {}

@@ -5,7 +5,6 @@ What small samples of the ops do not reach is here; test_cuda_gate.py assembles 
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from typing import Any
@@ -14,7 +13,6 @@ import numpy as np
 import pytest
 from effort import few
 from op_harness import node_of
-from project import SUPPORT
 
 import graphc as gc
 from graphc.codegen.gpu import toolkit
@@ -233,11 +231,3 @@ def test_launches_are_planned_without_numba() -> None:
     kernels, imported = done.stdout.split()
     assert int(kernels) > 12
     assert imported == "False"
-
-
-def test_in_the_simulator() -> None:
-    runs = SUPPORT / "simulated_library.py"
-    environment = {**os.environ, "NUMBA_ENABLE_CUDASIM": "1"}
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", str(runs)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-2000:]

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import numpy as np
 import pytest
+from effort import rounds
 
 import graphc as gc
 from graphc.codegen.kernels import spec_of
@@ -17,7 +17,7 @@ from graphc.ir.place import Buffer
 from graphc.ir.regions import scheduled_graphs
 from graphc.loops.nest import For, Statement, Store
 
-COUNT = int(os.environ.get("GRAPHC_WRITES", "40"))
+COUNT = rounds(24)
 SHAPES = [(7,), (4, 5), (3, 4, 5), (2, 1, 6)]
 
 # ------------------------------------------------------------------------------------ programs

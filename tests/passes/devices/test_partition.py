@@ -21,7 +21,7 @@ from device_graphs import (
     traced,
 )
 from device_programs import branch, loop
-from effort import examples
+from effort import examples, rounds
 from graphs import arguments, random_graphs
 from hypothesis import given
 from hypothesis import strategies as st
@@ -408,20 +408,21 @@ def test_a_stack_that_would_have_to_move() -> None:
 # ---------------------------------------------------------------------------- orders and time
 
 
-def test_five_hundred_legal_orders_give_the_same_bits() -> None:
+def test_legal_orders_give_the_same_bits() -> None:
     graph = traced(lambda x, y: (*branch(*loop(x, y)), *scanned(x, y)), X, Y)
     program = parted(at_random(graph, 3, 3), 3)
     want = interpret(program, [X, Y])
     draw = random.Random(0)
     texts = set()
-    for trial in range(500):
+    count = rounds(150)
+    for trial in range(count):
         other = shuffled(program, draw)
         texts.add(tuple(n.id for g in other.graphs for n in g.nodes))
         if trial % 50 == 0:
             checked(other)
         for a, b in zip(want, interpret(other, [X, Y]), strict=True):
             np.testing.assert_array_equal(a, b)
-    assert len(texts) > 400
+    assert len(texts) > 0.8 * count
 
 
 # ---------------------------------------------------------------------------------- the verifier

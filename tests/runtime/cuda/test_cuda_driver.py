@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import gc as garbage
-import os
-import subprocess
-import sys
 from typing import Any
 
 import numpy as np
@@ -29,7 +26,6 @@ from gpu_programs import (
     twice,
     vector,
 )
-from project import SUPPORT
 
 from graphc.errors import GraphError, LimitError
 from graphc.record import replace
@@ -44,19 +40,6 @@ __all__ = ["fake"]
 
 
 # ------------------------------------------------------------------------------ cases
-
-
-def test_cases_in_the_simulator() -> None:
-    """Numba decides when it is imported whether it simulates: a process of its own."""
-    pytest.importorskip("numba_cuda")
-    runs = SUPPORT / "simulated_runs.py"
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(runs)],
-        env={**os.environ, "NUMBA_ENABLE_CUDASIM": "1"},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stdout[-3000:]
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)

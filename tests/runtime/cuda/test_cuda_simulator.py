@@ -1,4 +1,4 @@
-"""The tests for GPUs without one: tiny sizes on simulated GPUs.
+"""The tests for GPUs without one: tiny sizes on simulated GPUs, and what only those can show.
 
 Whether GPUs are simulated is decided when Numba is imported, so they run in processes of their own;
 what fails there is reported here, with all that pytest said about it.
@@ -12,11 +12,12 @@ import subprocess
 import sys
 
 import pytest
-from project import ROOT
+from project import ROOT, SUPPORT
 
 pytest.importorskip("greenlet", reason="greenlet is not installed")
 
 FILES = sorted(map(str, (ROOT / "tests" / "gpu").glob("test_*.py")))
+FILES += [str(SUPPORT / f"simulated_{name}.py") for name in ("runs", "library", "contractions")]
 PROCESSES = 2
 
 

@@ -1,9 +1,5 @@
-"""Contraction kernels for GPUs in Numba's CUDA simulator, against the reference interpreter.
-
-Run as a program with NUMBA_ENABLE_CUDASIM=1, because Numba decides once per process:
-
-    python tests/support/contract_simulator.py
-"""
+"""Contraction kernels for GPUs in Numba's CUDA simulator, against the reference interpreter; run
+with NUMBA_ENABLE_CUDASIM=1."""
 
 from __future__ import annotations
 
@@ -11,6 +7,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+import pytest
+from effort import crossed
 
 import graphc as gc
 from graphc.codegen.gpu.arch import SIMULATED
@@ -134,10 +132,9 @@ def tiles() -> None:
 def matrices() -> None:
     """Fragments of tensor cores, whose products each lane computes by itself here."""
     one = Matrix(16, 16, 16, 16, 16)
-    for number, layout in enumerate(LAYOUTS):
-        for m, n, k in ((16, 16, 32), (19, 13, 21)):
-            pair = shapes(layout, m, n, k)
-            check(LAYOUTS[layout], [(x, ("bf16", "f16")[number % 2]) for x in pair], number, one)
+    for number, (layout, size) in enumerate(crossed(LAYOUTS, [(16, 16, 32), (19, 13, 21)])):
+        pair = shapes(layout, *size)
+        check(LAYOUTS[layout], [(x, ("bf16", "f16")[number // 2 % 2]) for x in pair], number, one)
     pair = shapes("nt", 40, 16, 64)
     check(LAYOUTS["nt"], [(x, "bf16") for x in pair], 9, Matrix(32, 16, 32, 32, 16))
     check(LAYOUTS["nt"], [(x, "f16") for x in pair], 9, Matrix(32, 32, 32, 16, 16))
@@ -267,8 +264,6 @@ def statuses() -> None:
 FAMILIES = (tiles, matrices, groups, splits, thin, batches, convolutions, epilogues, statuses)
 
 
-if __name__ == "__main__":
-    for family in FAMILIES:
-        print(family.__name__)
-        family()
-    print("done")
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.__name__)
+def test_family(family: Callable[[], None]) -> None:
+    family()
