@@ -74,6 +74,22 @@ def test_threads_touch_one_element(others: str, last: str) -> None:
 
 
 @pytest.mark.usefixtures("any_order")
+def test_the_first_reader_does_not_write_what_others_have_read() -> None:
+    readers: list[int] = []
+
+    def kernel() -> None:
+        thread, shared = cuda.threadIdx.x, cuda.shared.array(1, np.int32)
+        readers.append(thread)
+        assert shared[0] == -1
+        cuda.shfl_xor_sync(0, thread, 1)  # its partner has read, too
+        if thread == readers[0]:
+            shared[0] = thread
+
+    with pytest.raises(RuntimeError, match="element 0 of shared memory"):
+        cuda.jit(kernel)[1, 4]()
+
+
+@pytest.mark.usefixtures("any_order")
 def test_global_memory_shows_the_order() -> None:
     """What one thread writes and another one reads depends on who is first."""
 
