@@ -9,11 +9,11 @@ bf16 takes subnormal numbers as zero, products are exact in f32, and the two pro
 added to the sum one after the other, rounding each time; that of i8 is exact.
 """
 
-from collections.abc import Callable
 from functools import reduce
 
 from graphc.codegen.gemm.emit import Body, Operand
 from graphc.codegen.gemm.packing import (
+    Load,
     load_near,
     load_spread,
     pack_a,
@@ -23,8 +23,6 @@ from graphc.codegen.gemm.packing import (
     transposed,
 )
 from graphc.codegen.gemm.vector import FLIP, Core
-
-Load = Callable[[Core, Body, int, str, Operand], str]  # lanes, place, count
 
 
 def emit_transpose_bundles(core: Core) -> None:

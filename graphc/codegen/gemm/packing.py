@@ -18,6 +18,7 @@ from graphc.codegen.tuning import tuned
 
 TurnRows = Callable[[Core, Body, str, str], None]  # (.., line, group of lines)
 CopyRow = Callable[[Core, Body, str], None]  # (.., line)
+Load = Callable[[Core, Body, int, str, Operand], str]  # (.., lanes, place, how many)
 PackColumns = Callable[[Core, Body, str, str, str, tuple[str, str]], None]  # panel line width span
 ROW_CHUNK = 16
 
@@ -302,7 +303,8 @@ def emit_pack_b(core: Core) -> str:
     """Copy `lines` columns of B, `count` steps of k, to panels that are `to_step` bytes apart.
 
     Where columns are contiguous, a few rows of k at a time go to all panels, so the source is
-    read as long forward streams.
+    read as long forward streams.  Columns two elements apart are copied, too: what they have in
+    k, a window of a convolution, is shorter than the blocks that are turned.
     """
 
     def runs(body: Body, first: str, stop: str) -> str:
@@ -325,7 +327,8 @@ def pack_b(
             width = body.least(columns, body.sub("%lines", line))
             panel = body.at("%to", body.mul(body.div(line, columns), "%to_step"))
             alone = body.test("eq", body.word("%line_run", line), 1)
-            square = body.both(alone, runs(body, first, stop))
+            near = body.test("sge", spread_run(core, body, line, "0", width), core.kind.lanes)
+            square = body.both(body.both(alone, body.negate(near)), runs(body, first, stop))
             if not core.turns:
                 square = "false"
             with body.when(square):
@@ -360,14 +363,10 @@ def _transpose_b(
 def _copy_panel(
     core: Core, body: Body, panel: str, line: str, width: str, span: tuple[str, str]
 ) -> None:
-    """Columns in runs, contiguous or every second element: one partial vector per row of k."""
-    lanes, memory = core.kind.columns, core.kind.memory
-
-    def store(column: str, k: str, value: str, count: str) -> None:
-        target = body.at(panel, body.add(body.mul(k, lanes), column), core.kind.element)
-        value = core.widen(body, lanes, value)
-        core.store_part(body, lanes, value, target, count, core.kind.element)
-
+    """Columns in runs, contiguous or every second element: one vector per row of k, without masks
+    where a run is all of the panel.
+    """
+    lanes, element = core.kind.columns, core.kind.element
     position = body.local("i64", 0)
     with body.during(lambda: body.test("slt", position.get(), width)):
         column = position.get()
@@ -377,17 +376,25 @@ def _copy_panel(
         spread = spread_run(core, body, line, column, width)
         lone = body.test("eq", part, 1)
         apart = body.both(lone, body.test("sgt", spread, 1))
+        ways: list[tuple[str, Operand, Load, Load]] = [
+            (body.negate(lone), part, load_near, load_near_whole),
+            (apart, spread, load_spread, load_spread_whole),
+        ]
         with body.when(body.both(lone, body.negate(apart))), body.loop(span[0], span[1]) as k:
-            place = body.at(source, body.word("%k", k))
-            value = body.load(core.vector(1, memory), place, core.kind.memory_bytes)
-            target = body.at(panel, body.add(body.mul(k, lanes), column), core.kind.element)
+            value = load_one(core, body, body.at(source, body.word("%k", k)))
+            target = body.at(panel, body.add(body.mul(k, lanes), column), element)
             body.store(core.vector(1), core.widen(body, 1, value), target, core.size)
-        with body.when(apart), body.loop(span[0], span[1]) as k:
-            place = body.at(source, body.word("%k", k))
-            store(column, k, load_spread(core, body, lanes, place, spread), spread)
-        with body.when(body.negate(lone)), body.loop(span[0], span[1]) as k:
-            place = body.at(source, body.word("%k", k))
-            store(column, k, load_near(core, body, lanes, place, part), part)
+        for condition, count, load, load_whole in ways:
+            whole = body.test("eq", count, lanes)
+            with body.when(body.both(condition, whole)), body.loop(span[0], span[1]) as k:
+                value = load_whole(core, body, lanes, body.at(source, body.word("%k", k)), count)
+                target = body.at(panel, body.mul(k, lanes), element)
+                body.store(core.vector(lanes), core.widen(body, lanes, value), target, core.size)
+            partial = body.both(condition, body.negate(whole))
+            with body.when(partial), body.loop(span[0], span[1]) as k:
+                value = load(core, body, lanes, body.at(source, body.word("%k", k)), count)
+                target = body.at(panel, body.add(body.mul(k, lanes), column), element)
+                core.store_part(body, lanes, core.widen(body, lanes, value), target, count, element)
         position.set(body.add(column, body.choose(apart, "i64", spread, part)))
 
 
@@ -397,17 +404,20 @@ def spread_run(core: Core, body: Body, line: str, column: str, width: str) -> st
     """
     if not core.hardware.masked:
         return body.add(1, 0)
-    length, last = body.local("i64", 1), body.sub(width, 1)
-
-    def is_next() -> str:
-        before = body.add(column, body.sub(length.get(), 1))
-        places = (body.least(body.add(before, step), last) for step in (0, 1))
-        here, there = (body.word("%line", body.add(line, place)) for place in places)
-        return body.test("eq", body.sub(there, here), 2 * core.kind.memory_bytes)
-
-    with body.during(is_next):
-        length.set(body.add(length.get(), 1))
-    return length.get()
+    lanes, step = core.kind.columns, 2 * core.kind.memory_bytes
+    kind, bits = f"<{lanes} x i64>", f"i{lanes}"
+    place = body.at("%line", body.add(line, column), "i64")
+    there = core.mask(body, lanes, body.sub(width, column))
+    found = core.load_masked(body, lanes, place, there, "i64")
+    first = core.splat(body, lanes, body.load("i64", place, 8), "i64")
+    apart = body.new(f"sub {kind} {found}, {first}")
+    wanted = ", ".join(f"i64 {lane * step}" for lane in range(lanes))
+    regular = body.new(f"icmp eq {kind} {apart}, <{wanted}>")
+    regular = body.new(f"and <{lanes} x i1> {regular}, {there}")
+    others = body.new(f"xor {bits} {body.new(f'bitcast <{lanes} x i1> {regular} to {bits}')}, -1")
+    core.declared.add(f"declare {bits} @llvm.cttz.{bits}({bits}, i1)")
+    length = body.new(f"call {bits} @llvm.cttz.{bits}({bits} {others}, i1 false)")
+    return length if lanes == 64 else body.new(f"zext {bits} {length} to i64")
 
 
 def load_near(core: Core, body: Body, lanes: int, place: str, count: Operand) -> str:
@@ -423,6 +433,25 @@ def load_spread(core: Core, body: Body, lanes: int, place: str, count: Operand) 
     order = ", ".join(f"i32 {lane}" for lane in range(0, 2 * lanes, 2))
     kind = f"<{2 * lanes} x {memory}>"
     return body.new(f"shufflevector {kind} {both}, {kind} poison, <{lanes} x i32> <{order}>")
+
+
+def load_one(core: Core, body: Body, place: str) -> str:
+    return body.load(core.vector(1, core.kind.memory), place, core.kind.memory_bytes)
+
+
+def load_near_whole(core: Core, body: Body, lanes: int, place: str, _: Operand) -> str:
+    """All lanes, from a place on."""
+    return body.load(core.vector(lanes, core.kind.memory), place, core.kind.memory_bytes)
+
+
+def load_spread_whole(core: Core, body: Body, lanes: int, place: str, _: Operand) -> str:
+    """All lanes, every second element from a place on: the second load ends with the last one."""
+    memory, kind = core.kind.memory, core.vector(lanes, core.kind.memory)
+    later = body.at(place, lanes - 1, memory)
+    low, high = (body.load(kind, at, core.kind.memory_bytes) for at in (place, later))
+    even = (e if e < lanes else e + 1 for e in range(0, 2 * lanes, 2))
+    order = ", ".join(f"i32 {lane}" for lane in even)
+    return body.new(f"shufflevector {kind} {low}, {kind} {high}, <{lanes} x i32> <{order}>")
 
 
 SCATTER_ARGUMENTS = [
