@@ -271,11 +271,8 @@ class VectorWriter(FunctionWriter):
         kind, size, step = MEMORY[buffer.dtype.name], buffer.dtype.itemsize, len(stores)
         if buffer.dtype.kind == "b":
             values = [self.emit(f"zext i1 {value} to i8") for value in values]
-        where, row = self.pointer(buffer, stores[0].index), self.joined(kind, values)
-        width = lanes << (step - 1).bit_length()
-        for number, mask in enumerate(self.row_masks(step, step)):
-            places = range(number * lanes, (number + 1) * lanes)
-            part = self.shuffled(kind, row, width, [p % step * lanes + p // step for p in places])
+        where, parts = self.pointer(buffer, stores[0].index), self.woven(kind, values)
+        for number, (part, mask) in enumerate(zip(parts, self.row_masks(step, step), strict=True)):
             at = self.offset(buffer, where, str(number * lanes)) if number else where
             given, note = f"{widened(kind, lanes)} {part}", k.access(buffer)
             if mask:
@@ -284,6 +281,28 @@ class VectorWriter(FunctionWriter):
                 k.lines.append(f"  call void {name}({given}, {rest}){note}")
             else:
                 k.lines.append(f"  store {given}, ptr {at}, align {size}{note}")
+
+    def woven(self, kind: str, values: Sequence[str]) -> list[str]:
+        """Vectors that hold the first elements of all, then the second ones: of a power of two of
+        them by halves, each step of which takes two.
+        """
+        lanes, step = self.lanes, len(values)
+        if step & (step - 1):
+            row, width = self.joined(kind, values), lanes << (step - 1).bit_length()
+            places = [k * lanes + lane for lane in range(lanes) for k in range(step)]
+            starts = range(0, step * lanes, lanes)
+            return [self.shuffled(kind, row, width, places[at : at + lanes]) for at in starts]
+        if step == 1:
+            return list(values)
+        made = []
+        for pair in zip(self.woven(kind, values[::2]), self.woven(kind, values[1::2]), strict=True):
+            both = self.joined(kind, pair)
+            places = [k * lanes + lane for lane in range(lanes) for k in range(2)]
+            made += [
+                self.shuffled(kind, both, 2 * lanes, half)
+                for half in (places[:lanes], places[lanes:])
+            ]
+        return made
 
     def joined(self, kind: str, parts: Sequence[str]) -> str:
         """Vectors as one, of a power of two of elements."""
