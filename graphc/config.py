@@ -11,6 +11,7 @@ from typing import Any
 from graphc.errors import GraphError
 from graphc.hints import meant
 from graphc.record import record, replace
+from graphc.refusing import refusing
 from graphc.runtime.devices.device import default_threads
 from graphc.runtime.devices.registry import LARGEST, kind_of, present_chip
 
@@ -185,6 +186,7 @@ class Config:
         return self.threads or default_threads()
 
     @staticmethod
+    @refusing
     def create(**options: object) -> Config:
         """A Config from keyword options; raises GraphError for one that does not exist."""
         known = Config.__match_args__
@@ -206,8 +208,8 @@ class Config:
             if not isinstance(values["sample"], Iterable):
                 raise GraphError(f"sample must be arguments, got {values['sample']!r}")
             values["sample"] = tuple(values["sample"])
-        if values.get("dump"):
-            if not isinstance(values["dump"], str | os.PathLike):
+        if "dump" in values:
+            if not isinstance(values["dump"], str | os.PathLike) or not str(values["dump"]):
                 raise GraphError(f"dump must be a folder, got {values['dump']!r}")
             values["dump"] = Path(values["dump"])
         return Config(**values)  # type: ignore[arg-type]

@@ -6,6 +6,8 @@ Anything else that escapes is a bug in graphc.
 
 from __future__ import annotations
 
+from typing import Any
+
 MAX_LINES = 12
 MAX_COLUMNS = 400
 
@@ -60,6 +62,44 @@ class GraphError(Exception):
         if len(lines) > MAX_LINES:
             lines = [*lines[: MAX_LINES - 1], "  ..."]
         return "\n".join(map(plain, lines))
+
+
+_FILE = ("errno", "strerror", "filename", "filename2")  # what an OSError knows
+_OF_SEVERAL: dict[tuple[type, ...], type[GraphError]] = {}
+
+
+def also(error: GraphError, *kinds: type[Exception], source: Exception | None = None) -> GraphError:
+    """The error, of a class that is also these of Python's; of an OSError it knows the file, too.
+
+    except IndexError:      catches also(TypeRuleError("..."), IndexError)
+    """
+    more = tuple(kind for kind in kinds if not isinstance(error, kind))
+    if not more:
+        return error
+    own, before = getattr(error, "parts", (type(error), ()))
+    known = {name: getattr(source, name) for name in _FILE if isinstance(source, OSError)}
+    return _of_several(own, (*before, *more), {**vars(error), **known})
+
+
+def _of_several(
+    own: type[GraphError], others: tuple[type[Exception], ...], known: dict[str, Any]
+) -> GraphError:
+    key = (own, *others)
+    if key not in _OF_SEVERAL:
+        names = {"__module__": own.__module__, "__reduce__": _pickled, "parts": (own, others)}
+        try:
+            _OF_SEVERAL[key] = type(own.__name__, (own, *others), names)
+        except TypeError:  # of another layout in memory
+            _OF_SEVERAL[key] = own
+    made = _OF_SEVERAL[key](known["message"])
+    for name, value in known.items():
+        setattr(made, name, value)
+    return made
+
+
+def _pickled(error: Any) -> tuple[Any, ...]:
+    known = {name: getattr(error, name) for name in _FILE if isinstance(error, OSError)}
+    return _of_several, (*error.parts, {**vars(error), **known})
 
 
 # What the rules of ops raise on numbers that no array has: too large, zero where none may be ...

@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 import difflib
-import functools
-from collections.abc import Callable, Iterable
-from typing import Any, ParamSpec, TypeVar
+from collections.abc import Iterable
 
 from graphc.errors import GraphError
-
-P = ParamSpec("P")
-R = TypeVar("R")
 
 # Names of JAX, PyTorch, TensorFlow and NumPy, and what stands for them here.
 FOREIGN = {
@@ -93,33 +88,3 @@ def missing(module: str, name: str, known: Iterable[str]) -> MissingName:
     """The error of a module's `__getattr__`. What looks for marks like `_name` wants no hint."""
     hint = None if name.startswith("_") else meant(name, known, f"{module}.")
     return MissingName(f"module {module!r} has no attribute {name!r}", hint=hint)
-
-
-class MisuseError(GraphError, TypeError):
-    """A call that does not fit the function; a TypeError, too, as Python raises."""
-
-
-def explained(function: Callable[P, R]) -> Callable[P, R]:
-    """The function; a call with an argument that it does not have says what was meant."""
-
-    @functools.wraps(function)
-    def call(*args: P.args, **kwargs: P.kwargs) -> R:
-        try:
-            return function(*args, **kwargs)
-        except TypeError as error:
-            here = error.__traceback__ is not None and error.__traceback__.tb_next is None
-            if not here:  # raised inside of the function
-                raise
-            raise misuse(function, error, kwargs) from None
-
-    return call
-
-
-def misuse(function: Callable[..., Any], error: TypeError, keywords: Iterable[str]) -> MisuseError:
-    from inspect import signature
-
-    known = signature(function).parameters
-    strangers = [name for name in keywords if name not in known]
-    hints = (meant(name, known) for name in strangers)
-    hint = next(filter(None, hints), None)
-    return MisuseError(str(error), hint=hint or f"its arguments are {', '.join(known)}")

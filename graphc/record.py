@@ -90,7 +90,7 @@ def _initialiser(made: Any, names: tuple[str, ...], defaults: dict[str, Any]) ->
         lines.append(f" _set_{name}(self, {value})")
     if hasattr(made, "__post_init__"):
         lines.append(" self.__post_init__()")
-    space["_missing"] = MISSING
+    space |= {"_missing": MISSING, "__name__": made.__module__}
     exec(f"def __init__(self, {', '.join(formal)}):\n" + "\n".join(lines or [" pass"]), space)
     return space["__init__"]
 

@@ -29,6 +29,7 @@ from graphc.learn.trees import matched
 from graphc.ops.control.resource import RESOURCE, keepers
 from graphc.ops.record.value import element_of, emit, is_python_number
 from graphc.ops.record.value import functions as f
+from graphc.refusing import refusing
 from graphc.runtime.input import resources
 
 keepers.append(resources.call)
@@ -97,6 +98,7 @@ class Queue(_Resource):
     outside of them.  Each process has a queue of its own.  Raises GraphError for bad arguments.
     """
 
+    @refusing
     def __init__(
         self,
         specs: Any,
@@ -265,6 +267,7 @@ class Reader(_Resource):
     checkpoints and put back with all others.  Raises GraphError for bad arguments.
     """
 
+    @refusing
     def __init__(
         self,
         files: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],

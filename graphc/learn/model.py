@@ -25,7 +25,6 @@ from graphc.errors import FeedError, GraphError
 from graphc.frontend.compile.decorator import compile
 from graphc.frontend.trace.tree import flatten, unflatten
 from graphc.frontend.transforms.grad import value_and_grad
-from graphc.hints import explained
 from graphc.ir.graph import Graph
 from graphc.learn.callbacks import Callback, History
 from graphc.learn.checkpoints import Checkpoints, load_checkpoint, save_checkpoint
@@ -34,6 +33,7 @@ from graphc.learn.fitting import Fit, Totals, pair
 from graphc.learn.loader import Loader, Stream
 from graphc.learn.trees import parameter_count, tree_map
 from graphc.ops.random import random
+from graphc.refusing import refusing
 
 Function = Callable[..., Any]
 Forward = Callable[[Any, Any, Any, Any, bool], tuple[Any, Any]]
@@ -58,6 +58,7 @@ class Model:
     A batch that is no pair (x, y) is both input and target.
     """
 
+    @refusing
     def __init__(
         self,
         network: Any,
@@ -175,7 +176,7 @@ class Model:
 
     # -------------------------------------------------------------------------------- runs
 
-    @explained
+    @refusing
     def fit(
         self,
         data: Any,
@@ -211,7 +212,7 @@ class Model:
         run = Fit(self, loader, measured, callbacks, checkpoint, verbose)
         return run.run(epochs, resume)
 
-    @explained
+    @refusing
     def evaluate(self, data: Any, *, batch: int = 32) -> dict[str, float]:
         """Mean loss and metrics over data, as `fit` takes it."""
         totals = Totals()
@@ -220,7 +221,7 @@ class Model:
             totals.add(self._measure(self.params, self.state, x, y), rows)
         return totals.means()
 
-    @explained
+    @refusing
     def predict(self, x: Any, *, batch: int = 256) -> Any:
         """The results for samples x (arrays, or a loader of inputs), one after the other."""
         made = [

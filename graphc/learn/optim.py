@@ -18,7 +18,7 @@ import numpy as np
 
 from graphc.errors import TraceError, TypeRuleError
 from graphc.frontend.trace.tree import TreeDef, flatten, leaf_names, unflatten
-from graphc.hints import explained, missing
+from graphc.hints import missing
 from graphc.ir.types import DType
 from graphc.learn.recipe import Call, recipe
 from graphc.learn.schedules import (
@@ -36,6 +36,7 @@ from graphc.ops.record.families import require
 from graphc.ops.record.value import element_of, is_python_number
 from graphc.ops.record.value import functions as f
 from graphc.record import record
+from graphc.refusing import refusing
 
 __all__ = [
     "Optimiser", "Schedule", "adagrad", "adam", "adamw", "clip_by_global_norm", "constant",
@@ -200,7 +201,7 @@ def matrices(params: Any) -> Any:
 
 
 @recipe
-@explained
+@refusing
 def sgd(rate: Rate = 1e-2, *, weight_decay: float = 0.0, mask: Mask = None) -> Optimiser:
     """p - rate * g."""
     _check_rate(rate)
@@ -228,7 +229,7 @@ def _with_velocity(
 
 
 @recipe
-@explained
+@refusing
 def momentum(
     rate: Rate = 1e-2,
     momentum: float = 0.9,
@@ -242,7 +243,7 @@ def momentum(
 
 
 @recipe
-@explained
+@refusing
 def nesterov(
     rate: Rate = 1e-2, momentum: float = 0.9, *, weight_decay: float = 0.0, mask: Mask = None
 ) -> Optimiser:
@@ -284,7 +285,7 @@ def _adam(
 
 
 @recipe
-@explained
+@refusing
 def adam(
     rate: Rate = 1e-3,
     beta1: float = 0.9,
@@ -299,7 +300,7 @@ def adam(
 
 
 @recipe
-@explained
+@refusing
 def adamw(
     rate: Rate = 1e-3,
     beta1: float = 0.9,
@@ -315,7 +316,7 @@ def adamw(
 
 
 @recipe
-@explained
+@refusing
 def adagrad(
     rate: Rate = 1e-2,
     *,
@@ -338,7 +339,7 @@ def adagrad(
 
 
 @recipe
-@explained
+@refusing
 def rmsprop(
     rate: Rate = 1e-2,
     smoothing: float = 0.99,

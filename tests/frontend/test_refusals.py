@@ -9,6 +9,7 @@ import pickle
 import sysconfig
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import pytest
 
 import graphc as gc
 from graphc import linalg, nn, random, sparse, summary
+from graphc.config import Config
 from graphc.errors import GraphError
 from graphc.refusing import refusing
 
@@ -132,6 +134,45 @@ CASES = [
     given(gc.CSVLogger, path="a.csv"),
     given(gc.SaveBest, path="b", monitor="loss"),
     given(gc.Checkpoints, folder="k", every_steps=2),
+]
+
+
+def times(x: Any, w: Any) -> Any:
+    return np.sum(np.multiply(x, w))
+
+
+def used(make: Callable[..., Any]) -> Callable[..., Any]:
+    """What it makes of a function is called once."""
+    return lambda **arguments: make(**arguments)(X, Y)
+
+
+OPTIONS = {name: getattr(Config(), name) for name in Config.__match_args__ if name != "donate"}
+SESSION = gc.Session()
+SQUARE = "graph @f(%0 x: f32[2]) {\n  %1 = mul(%0, %0) : f32[2]\n  return y: %1\n}"
+SESSION.extend(SQUARE)
+CASES += [
+    given(used(gc.compile), function=times, static=(), donate=(), sizes=None, max_compiles=2),
+    given(used(gc.compile), function=times, **OPTIONS),
+    given(gc.Session, **OPTIONS),
+    given(used(gc.grad), function=times, wrt=0, has_aux=False),
+    given(used(gc.value_and_grad), function=times, wrt=(0, 1), has_aux=False),
+    given(used(gc.jacobian), function=times, wrt="x"),
+    given(used(gc.hessian), function=times, wrt=1),
+    given(used(gc.vmap), function=times, in_axes=0, out_axes=0, axis_name=None),
+    given(used(gc.vmap), function=times, axis_size=None, devices=None),
+    given(lambda function: gc.vjp(function, X), function=np.sin),
+    given(gc.jvp, function=np.sin, primals=(X,), tangents=(X,)),
+    given(gc.vjp(np.sin, X)[1], cotangent=X),
+    *(given(make(times), x=X, w=Y) for make in (gc.compile, gc.grad, gc.jacobian, gc.vmap)),
+    given(gc.compile(times).graph, x=X, w=Y),
+    given(gc.gradients, y="y", xs=["x"], unconnected="none", graph=SQUARE),
+    given(partial(SESSION.run, "y"), feeds={"x": Y[0, :2]}, targets=()),
+    given(lambda **a: gc.Session().extend(SQUARE, **a), inputs=None, scope=""),
+    given(gc.Model, network=DENSE, params=WEIGHTS, loss=nn.mse, optimizer=gc.optim.sgd()),
+    given(partial(gc.Model, DENSE, loss=nn.mse, optimizer=gc.optim.sgd()), metrics=(), seed=0),
+    given(gc.Variable, init=1.0, name=None, container=None, dtype=None),
+    given(lambda function: gc.precision_report(function, X, Y), function=times),
+    given(gc.nms, boxes=np.ones((1, 2, 4)), scores=np.ones((1, 1, 2)), most=2, overlap=0.5),
 ]
 LONG = {("scan", "length"), ("fori", "stop")}  # 10**30 turns
 

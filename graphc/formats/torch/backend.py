@@ -18,9 +18,11 @@ from graphc.formats.torch.model import TorchModel
 from graphc.formats.torch.operators.random import SEED
 from graphc.formats.torch.records import Block, Name, Program
 from graphc.formats.torch.table import find
+from graphc.refusing import refusing
 from graphc.seams.torch import decompositions
 
 
+@refusing
 def torch_backend(module: Any, examples: Sequence[Any], **options: Any) -> Callable[..., Any]:
     """The backend: `torch.compile(model, backend=gc.torch_backend)`, or backend="graphc".
 

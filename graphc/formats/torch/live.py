@@ -17,6 +17,7 @@ from graphc.formats.kinds import Kind
 from graphc.formats.torch.model import TorchModel
 from graphc.formats.torch.records import Array, Block, Element, Location, Name, Node, Program, Whole
 from graphc.record import record
+from graphc.refusing import refusing
 from graphc.seams.torch import argument_names
 
 _FRAME = re.compile(r'File "([^"\n]+)", line (\d+)')
@@ -234,6 +235,7 @@ class Nesting:
         return [leaf for leaf, taken in zip(leaves, self.given) if taken]
 
 
+@refusing
 def from_torch(
     module: Any, *examples: Any, dynamic_shapes: Any = None, name: str = "", **options: Any
 ) -> LiveModel:

@@ -61,6 +61,7 @@ from graphc.ir.types import substitute_dim, tensor
 from graphc.ir.user_lines import defined_at
 from graphc.ops.record.value import _ACTIVE, Value, current, lift, trace_of
 from graphc.record import replace
+from graphc.refusing import refusing
 from graphc.runtime.call.open_executable import Latest
 from graphc.seams.cpython import pickles_by_value
 
@@ -553,6 +554,7 @@ def compile(
 ) -> Callable[[Callable[P, R]], CompiledFunction[P, R]]: ...
 
 
+@refusing
 def compile(
     function: Callable[..., Any] | None = None,
     *,
@@ -591,7 +593,7 @@ def compile(
     config = Config.create(**options)
     rest: dict[str, Any] = {"sizes": sizes, "max_compiles": max_compiles}
     if function is None:
-        return lambda f: CompiledFunction(f, config, static, donate, **rest)
+        return lambda f: compile(f, static=static, donate=donate, **rest, **options)
     if isinstance(function, CompiledFunction):
         static = static or function.static
         rest["sizes"] = sizes or function.sizes

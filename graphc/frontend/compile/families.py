@@ -42,12 +42,12 @@ def family_of(signature: Signature) -> Any:
 
 def sizes_option(given: Any) -> NamedSizes | str | None:
     """The option sizes=: names of dimensions, "exact", or nothing."""
-    if given is None or given == EXACT:
-        return given  # type: ignore[no-any-return]
+    if given is None or (isinstance(given, str) and given == EXACT):
+        return given
     if isinstance(given, Mapping) and all(isinstance(name, str) for name in given):
         return {name: (s,) if isinstance(s, int | str) else tuple(s) for name, s in given.items()}
     raise GraphError(
-        f"sizes takes the shapes of arguments by name, or {EXACT!r}, got {given!r}",
+        f"sizes takes the shapes of arguments by name, or {EXACT!r}, got {given!r:.80}",
         hint='sizes={"x": ("n", 16)}',
     )
 

@@ -227,8 +227,8 @@ MOST_LITERALS = 3  # values of one number that each have a compilation
 
 
 def argument_names(option: str, given: Any) -> tuple[str, ...]:
-    names = (given,) if isinstance(given, str) else given
-    listed = tuple(names) if isinstance(names, Iterable) else (names,)
+    is_list = isinstance(given, Iterable) and not isinstance(given, str | np.ndarray)
+    listed = tuple(given) if is_list else (given,)
     if not all(isinstance(name, str) for name in listed):
         raise GraphError(
             f"{option} takes names of arguments, got {given!r}", hint=f'{option}="x" or ("x", "y")'

@@ -6,8 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 from graphc.frontend.trace.tree import flatten, leaf_names
+from graphc.refusing import refusing
 
 
+@refusing
 def precision_report(
     function: Callable[..., Any], *arguments: Any, precision: str = "bf16", **options: Any
 ) -> dict[str, float]:

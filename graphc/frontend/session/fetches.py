@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import numpy as np
+
 from graphc.errors import FeedError
 from graphc.frontend.session.session_graph import Growing
 from graphc.frontend.trace.tree import TreeDef, flatten, unflatten, unique_names
@@ -52,7 +54,13 @@ def request_of(
 
 
 def as_names(names: Names) -> tuple[str, ...]:
-    return (names,) if isinstance(names, str) else tuple(names)
+    """Names of nodes in a tuple. Raises FeedError for anything else."""
+    if isinstance(names, str):
+        return (names,)
+    is_list = isinstance(names, Iterable) and not isinstance(names, np.ndarray)
+    if not is_list or not all(isinstance(name, str) for name in names):
+        raise FeedError(f"targets are names of nodes, got {names!r:.80}")
+    return tuple(names)
 
 
 def fetches_of(growing: Growing, fetches: Any) -> tuple[TreeDef, tuple[Edge, ...]]:

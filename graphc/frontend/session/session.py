@@ -43,7 +43,14 @@ if TYPE_CHECKING:
     from graphc.passes.pipeline import Record
 
 _NO_FEEDS: dict[str, Any] = {}
+_NO_TARGETS: tuple[str, ...] = ()
 _NOT_RUN = object()
+
+
+def _are_names(inputs: Any) -> bool:
+    """Whether it is a dict of names to names."""
+    pairs = inputs.items() if isinstance(inputs, Mapping) else [(inputs, None)]
+    return all(isinstance(name, str) for pair in pairs for name in pair)
 
 
 class Session:
@@ -88,16 +95,17 @@ class Session:
         """
         with _plain_errors():
             found = graph_of("extend", graph)
-            if not isinstance(scope, str) or not isinstance(inputs or {}, Mapping):
+            bound = {} if inputs is None else inputs
+            if not isinstance(scope, str) or not _are_names(bound):
                 raise FeedError('inputs is a dict {"parameter": "name"} and scope a str')
             found = opened(found, self.config)
             with self._lock:
-                return self._growing.extend(found, inputs or {}, scope)
+                return self._growing.extend(found, bound, scope)
 
     # -------------------------------------------------------------------------------- running
 
     def run(
-        self, fetches: Any, feeds: Mapping[str, Any] | None = None, *, targets: Names = ()
+        self, fetches: Any, feeds: Mapping[str, Any] | None = None, *, targets: Names = _NO_TARGETS
     ) -> Any:
         """The values of the fetches, nested as these are, given values for the feeds.
 
@@ -105,7 +113,7 @@ class Session:
         does not fit, and for a placeholder that is needed but not fed.
         """
         feeds = _NO_FEEDS if feeds is None else feeds
-        if targets:
+        if targets is not _NO_TARGETS:
             targets = as_names(targets)
         try:
             plan = self._plans.get(_key(fetches, feeds, targets))
@@ -119,7 +127,7 @@ class Session:
             return (plan or self._plan(fetches, feeds, targets)).run(feeds)
 
     def graph(
-        self, fetches: Any = None, feeds: Iterable[str] = (), *, targets: Names = ()
+        self, fetches: Any = None, feeds: Iterable[str] = (), *, targets: Names = _NO_TARGETS
     ) -> Graph:
         """The graph that runs for these fetches and names of feeds; without any, all of it."""
         with _plain_errors(), self._lock:
@@ -131,7 +139,7 @@ class Session:
             ).graph
 
     def stages(
-        self, fetches: Any, feeds: Mapping[str, Any] | None = None, *, targets: Names = ()
+        self, fetches: Any, feeds: Mapping[str, Any] | None = None, *, targets: Names = _NO_TARGETS
     ) -> tuple[Record, ...]:
         """Every stage of the compilation behind a run: (name, Graph or Program, seconds, note)."""
         feeds = _NO_FEEDS if feeds is None else feeds

@@ -34,6 +34,7 @@ from graphc.ops.record.value import (
     is_python_number,
     lift,
 )
+from graphc.refusing import refusing
 from graphc.runtime.call import variable as runtime
 from graphc.runtime.load.program import Slot
 
@@ -99,6 +100,7 @@ class Variable(Stateful, np.lib.mixins.NDArrayOperatorsMixin):
     __slots__ = ("_cell",)
     __hash__ = object.__hash__
 
+    @refusing
     def __init__(
         self, init: Any, name: str | None = None, container: str | None = None, dtype: Any = None
     ) -> None:

@@ -26,7 +26,16 @@ from graphc.ops.record.families import (
     require_options,
     signature_of,
 )
-from graphc.ops.record.value import NUMPY, PUBLIC, Factor, Value, element_of, is_python_number
+from graphc.ops.record.value import (
+    NUMPY,
+    PUBLIC,
+    Factor,
+    Value,
+    current,
+    element_of,
+    is_python_number,
+)
+from graphc.refusing import refusal
 
 # Folding, scanning and outer forms of a ufunc are functions of their own here.
 _REDUCE = {
@@ -479,20 +488,43 @@ NAMESPACE = Namespace()
 
 
 def linked(name: str) -> Callable[..., Any]:
-    """A public function as users get it: its result is a view where NumPy's is."""
-    function = PUBLIC[name]
+    """A public function as users get it: its result is a view where NumPy's is, and arrays that it
+    cannot take are a GraphError, of the class that NumPy raises."""
+    function: Callable[..., Any] = PUBLIC[name]
+    run = function
     if name in views.LINKED:
-        return _wrapped(name, function, lambda *args, **kwargs: views.call(name, args, kwargs))
-    if name in views.LINKED_LISTS:
-        return _wrapped(name, function, lambda *args, **kwargs: views.call_list(name, args, kwargs))
-    vars(function).setdefault("__signature__", signature_of(function))
-    return function
+        run = lambda *args, **kwargs: views.call(name, args, kwargs)  # noqa: E731
+    elif name in views.LINKED_LISTS:
+        run = lambda *args, **kwargs: views.call_list(name, args, kwargs)  # noqa: E731
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return run(*args, **kwargs)
+        except FAILURES as error:
+            if current() is not None:  # the hook of the call says more
+                raise
+            made = refused_eagerly(error, name, call, args, kwargs)
+            if made is error:
+                raise
+            raise made from None
+
+    call.__name__, call.__doc__ = function.__name__, function.__doc__
+    call.__module__, call.__qualname__ = "graphc", name  # under which pickle finds it
+    vars(call)["__signature__"] = signature_of(function)
+    return call
 
 
-def _wrapped(
-    name: str, function: Callable[..., Any], wrapper: Callable[..., Any]
-) -> Callable[..., Any]:
-    wrapper.__name__, wrapper.__doc__ = function.__name__, function.__doc__
-    wrapper.__module__, wrapper.__qualname__ = "graphc", name  # under which pickle finds it
-    vars(wrapper)["__signature__"] = signature_of(function)
-    return wrapper
+def refused_eagerly(
+    error: Exception,
+    name: str,
+    function: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> Exception:
+    """What a public function raises for arrays: a GraphError that is also what NumPy raises, or the
+    error itself if it is the user's."""
+    made = refusal(error, name, function, args, kwargs)
+    numpy = published()[name]
+    if numpy is None or not isinstance(made, GraphError):
+        return made
+    return as_numpy_raises(made, numpy, args, kwargs)

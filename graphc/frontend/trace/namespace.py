@@ -10,13 +10,14 @@ from typing import Any
 import numpy as np
 
 from graphc.errors import GraphError
-from graphc.frontend.trace.dispatch import is_call_mismatch, linked
+from graphc.frontend.trace.dispatch import FAILURES, linked
 from graphc.frontend.trace.hooks import callee
 from graphc.frontend.trace.numpy_errors import as_numpy_raises
 from graphc.frontend.trace.operands import WRITERS
 from graphc.frontend.trace.spelling import spelled, translated
 from graphc.hints import missing
 from graphc.ops.record.value import NUMPY, PUBLIC, Value, current
+from graphc.refusing import KINDS, refusal
 
 _CONVERTS = (np.asarray, np.array, np.from_dlpack)  # of arrays, these are NumPy's business
 _SHARED = (np.broadcast_to, np.real, np.imag)  # NumPy's are views, too
@@ -47,7 +48,13 @@ class Function:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if current() is not None:
             return callee(self.__wrapped__)(*args, **kwargs)
-        made = self._eager(args, kwargs)
+        try:
+            made = self._eager(args, kwargs)
+        except KINDS as error:
+            refused = refusal(error, self.__name__, self.__wrapped__, args, kwargs)
+            if refused is error:
+                raise
+            raise refused from None
         is_read_only = type(made) is np.ndarray and not made.flags.writeable
         return made.copy() if is_read_only and self.__wrapped__ not in _SHARED else made
 
@@ -64,16 +71,14 @@ class Function:
         called = linked(title) if PUBLIC.get(title) is ours else ours
         try:
             return called(*given, **named)
-        except GraphError as error:
-            refusal = error
-        except TypeError as error:
-            if not is_call_mismatch(error):
+        except FAILURES as error:
+            refused = refusal(error, self.__name__, numpy, args, kwargs)
+            if not isinstance(refused, GraphError):
                 raise
-            return numpy(*args, **kwargs)  # with options that are NumPy's alone
         try:
             return numpy(*args, **kwargs)  # arrays may be more than a graph can hold
         except Exception:  # noqa: BLE001  (our error says more)
-            raise as_numpy_raises(refusal, numpy, args, kwargs) from None
+            raise as_numpy_raises(refused, numpy, args, kwargs) from None
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self.__wrapped__, name)

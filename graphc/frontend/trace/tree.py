@@ -22,6 +22,7 @@ import numpy as np
 
 from graphc.errors import TraceError
 from graphc.record import record
+from graphc.refusing import refusing
 
 MAX_DEPTH = 100
 _Fill = Callable[[Any, list[Any]], bool]
@@ -85,6 +86,7 @@ def exact(value: Hashable) -> Hashable:
     return kind, repr(value) if isinstance(value, float | complex | np.inexact) else value
 
 
+@refusing
 def register_pytree(
     kind: type,
     flatten: Callable[[Any], tuple[Sequence[Any], Hashable]],

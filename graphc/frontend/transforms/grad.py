@@ -30,13 +30,14 @@ from graphc.frontend.transforms.on_arrays import (
     compiled,
     compiling,
     leaf_title,
+    require_function,
 )
 from graphc.frontend.transforms.vmap import vmap
-from graphc.hints import explained
 from graphc.ir.types import Type
 from graphc.ops.control.host_calls import without_calls
 from graphc.ops.record.value import Stateful, Value, current, functions, lift
 from graphc.record import replace
+from graphc.refusing import refusing
 
 P = ParamSpec("P")
 Function = Callable[..., Any]
@@ -48,7 +49,7 @@ Key = int | str  # a position among the positional arguments or the name of a ke
 # ---------------------------------------------------------------------------------------- gradients
 
 
-@explained
+@refusing
 def grad(function: Callable[P, Any], wrt: Wrt = 0, has_aux: bool = False) -> Callable[P, Any]:
     """The function that computes the gradient of a scalar function.
 
@@ -60,33 +61,50 @@ def grad(function: Callable[P, Any], wrt: Wrt = 0, has_aux: bool = False) -> Cal
     scalar float and for an argument that holds no floats.
     """
 
+    entries, has_aux = _entries(wrt), bool(has_aux)
+
     def gradient(*args: Any, **kwargs: Any) -> Any:
         (_, aux), made = _value_and_grad(function, wrt, has_aux, args, kwargs)
         return (made, aux) if has_aux else made
 
-    return compiling(gradient, function, "grad", lambda: _left_alone(function, wrt))
+    return compiling(gradient, function, "grad", lambda: _left_alone(function, entries))
 
 
-@explained
+@refusing
 def value_and_grad(
     function: Callable[P, Any], wrt: Wrt = 0, has_aux: bool = False
 ) -> Callable[P, tuple[Any, Any]]:
     """Like `grad`, and returns (value, gradient), or ((value, aux), gradient) with `has_aux`."""
+
+    entries, has_aux = _entries(wrt), bool(has_aux)
 
     def value_and_gradient(*args: Any, **kwargs: Any) -> Any:
         (value, aux), made = _value_and_grad(function, wrt, has_aux, args, kwargs)
         return ((value, aux), made) if has_aux else (value, made)
 
     return compiling(
-        value_and_gradient, function, "value_and_grad", lambda: _left_alone(function, wrt)
+        value_and_gradient, function, "value_and_grad", lambda: _left_alone(function, entries)
     )
 
 
-def _left_alone(function: Function, wrt: Wrt) -> Callable[[str], tuple[type, ...]]:
+def _entries(wrt: Wrt) -> tuple[int | str, ...]:
+    """The numbers and names in wrt. Raises TraceError for anything else."""
+    listed = wrt if isinstance(wrt, tuple | list) else (wrt,)
+    if not all(isinstance(entry, int | str | np.integer) for entry in listed):
+        raise TraceError(
+            f"wrt takes numbers or names of arguments, got {wrt!r:.80}",
+            hint='wrt=0, wrt="x" or wrt=(0, 1)',
+        )
+    return tuple(int(entry) if isinstance(entry, np.integer) else entry for entry in listed)
+
+
+def _left_alone(
+    function: Function, entries: Sequence[int | str]
+) -> Callable[[str], tuple[type, ...]]:
     """The numbers of each argument that are not differentiated."""
     names = argument_names(function)
     chosen = set()
-    for entry in wrt if isinstance(wrt, tuple | list) else (wrt,):
+    for entry in entries:
         if isinstance(entry, int) and not -len(names) <= entry < len(names):
             return lambda name: ()  # one of *args: which, only a call tells
         chosen.add(names[entry] if isinstance(entry, int) else entry)
@@ -104,7 +122,7 @@ def _value_and_grad(
     value, aux = unflatten(region.tree, made[:results])
     found = dict(zip(chosen, made[results:]))
     trees = [gradient_tree(given, key, found) for key in keys]
-    return (value, aux), trees[0] if isinstance(wrt, int | str) else tuple(trees)
+    return (value, aux), tuple(trees) if isinstance(wrt, tuple | list) else trees[0]
 
 
 def loss_region(
@@ -174,8 +192,7 @@ def _loss(value: Any) -> Value:
 def _keys(names: Sequence[str], wrt: Wrt, args: Any, kwargs: dict[str, Any]) -> list[Key]:
     """Where each entry of wrt is: a position in args or a name in kwargs."""
     keys: list[Key] = []
-    entries = wrt if isinstance(wrt, tuple | list) else (wrt,)
-    for entry in entries:
+    for entry in _entries(wrt):
         if isinstance(entry, int) and -len(args) <= entry < 0:
             entry += len(args)
         name = names[entry] if isinstance(entry, int) and 0 <= entry < len(names) else entry
@@ -226,7 +243,7 @@ def gradient_tree(given: Operands, key: Key, found: dict[int, Any]) -> Any:
 # ---------------------------------------------------------------------------------------- products
 
 
-@explained
+@refusing
 def vjp(function: Function, *primals: Any) -> tuple[Any, Function]:
     """function(*primals) and its pullback: cotangent of the result -> cotangents of the primals.
 
@@ -234,6 +251,7 @@ def vjp(function: Function, *primals: Any) -> tuple[Any, Function]:
     a tuple with one entry per primal; integers get None.  Python's bools and ints stay what they
     are inside the function.
     """
+    require_function("vjp", function)
     if current() is None:
 
         def pulled(primals: Any, cotangent: Any) -> Any:
@@ -303,13 +321,14 @@ def _seeds(
     return seeds
 
 
-@explained
+@refusing
 def jvp(function: Function, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
     """function(*primals) and its derivative along the tangents (same nesting as the primals).
 
     The pullback is linear, so its own pullback carries tangents forward; what only the backward
     pass would need is dropped as dead code.
     """
+    require_function("jvp", function)
     if not isinstance(primals, tuple | list) or not isinstance(tangents, tuple | list):
         raise TraceError("jvp takes tuples of primals and tangents, one of each per argument")
     if current() is None:
@@ -345,11 +364,13 @@ def _kind(leaf: Any) -> str:
 # ---------------------------------------------------------------------------------------- matrices
 
 
-@explained
+@refusing
 def jacobian(function: Callable[P, Any], wrt: Wrt = 0) -> Callable[P, Any]:
     """The function that computes the derivative of every result element by every element of one
     argument: result shape + argument shape, in the nesting of the result.  Several in wrt give a
     tuple in the place of each array.  Raises TraceError for arguments that hold no floats."""
+
+    entries = _entries(wrt)
 
     def jacobians(*args: Any, **kwargs: Any) -> Any:
         names = argument_names(function)
@@ -367,9 +388,9 @@ def jacobian(function: Callable[P, Any], wrt: Wrt = 0) -> Callable[P, Any]:
         result, pullback = vjp(of_chosen, *(whole[key] for key in keys))
         leaves, tree = flatten(result)
         rows = [_rows(leaves, k, tree, pullback) for k in range(len(leaves))]
-        return unflatten(tree, [row[0] for row in rows] if isinstance(wrt, int | str) else rows)
+        return unflatten(tree, rows if isinstance(wrt, tuple | list) else [row[0] for row in rows])
 
-    return compiling(jacobians, function, "jacobian", lambda: _left_alone(function, wrt))
+    return compiling(jacobians, function, "jacobian", lambda: _left_alone(function, entries))
 
 
 def _rows(leaves: Sequence[Value], k: int, tree: Any, pullback: Function) -> Any:
@@ -389,7 +410,7 @@ def _rows(leaves: Sequence[Value], k: int, tree: Any, pullback: Function) -> Any
     return unflatten(structure, shaped)
 
 
-@explained
+@refusing
 def hessian(function: Callable[P, Any], wrt: Wrt = 0) -> Callable[P, Any]:
     """The function that computes the second derivatives of a scalar function by one argument:
     an array of the argument's shape twice over; for several, a tuple of a tuple for each.  Raises

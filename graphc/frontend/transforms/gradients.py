@@ -25,6 +25,7 @@ from graphc.ops.autodiff.vjp import has_gradient
 from graphc.ops.control.control import param_node
 from graphc.ops.record.value import Stateful, Trace, Value, current, functions, lift, tracing
 from graphc.record import record
+from graphc.refusing import refusing
 
 
 @record(frozen=True)
@@ -91,6 +92,7 @@ def between(nodes: Sequence[Node], ys: Sequence[Node], xs: Sequence[Node]) -> Be
     return Between(Graph("between", params, kept, results), tuple(outside.values()))
 
 
+@refusing
 def gradients(y: Any, xs: Any, unconnected: str = "none", graph: Any = None) -> Any:
     """The gradients of y (summed, if it is no scalar) by each of xs (or by one x).
 

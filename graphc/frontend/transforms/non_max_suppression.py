@@ -10,8 +10,10 @@ from graphc.errors import TraceError
 from graphc.frontend.transforms.control import scan
 from graphc.ops.record.dims import rank_of, shape_of
 from graphc.ops.record.value import common_element, functions
+from graphc.refusing import refusing
 
 
+@refusing
 def nms(boxes: Any, scores: Any, most: int, overlap: Any = 0.5, least: Any = None) -> Any:
     """Non-maximum suppression of boxes[N, B, 4] by scores[N, C, B]: numbers of boxes [N, C, most].
 

@@ -23,8 +23,7 @@ def compiling(
     traced: Function, function: Function, name: str, left_alone: Callable[[], LeftAlone]
 ) -> Function:
     """A function for traces that compiles itself when it is called on arrays."""
-    if not callable(function):
-        raise TraceError(f"{name} takes a function, got {type(function).__name__}")
+    require_function(name, function)
     made: list[Any] = []
     title = f"{name}_{getattr(function, '__name__', 'f')}"
 
@@ -38,6 +37,12 @@ def compiling(
 
     call.__name__ = title
     return call
+
+
+def require_function(name: str, function: Any) -> None:
+    """Raise TraceError for what cannot be called."""
+    if not callable(function):
+        raise TraceError(f"{name} takes a function, got {type(function).__name__}")
 
 
 def compiled(function: Function, left_alone: LeftAlone) -> Function:

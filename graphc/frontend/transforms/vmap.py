@@ -34,11 +34,11 @@ from graphc.frontend.trace.tree import (
     unflatten,
 )
 from graphc.frontend.transforms.on_arrays import NUMBERS, argument_names, compiling, leaf_title
-from graphc.hints import explained
 from graphc.ir.place import parse_spec
 from graphc.ir.types import Dimension, definitely_different, tensor
 from graphc.ops.record.batching import moved
 from graphc.ops.record.value import Value, current, emit, functions, lift
+from graphc.refusing import refusing
 
 P = ParamSpec("P")
 Axis = int | None
@@ -47,7 +47,7 @@ _lanes: ContextVar[dict[str, Dimension]] = ContextVar("lanes", default={})  # no
 IN_SLICES = "all slices of gc.vmap have the same shapes"
 
 
-@explained
+@refusing
 def vmap(
     function: Callable[P, Any],
     in_axes: Any = 0,
@@ -74,6 +74,8 @@ def vmap(
     and nestings that do not fit, GraphError for what cannot differ from slice to slice.
     """
     name, homes = _name(axis_name), _names(devices)
+    if axis_size is not None and not (_is_axis(axis_size) and axis_size >= 0):
+        raise TraceError(f"vmap: axis_size is how many slices there are, got {axis_size!r:.80}")
 
     def slices(*args: Any, **kwargs: Any) -> Any:
         tree = flatten((args, kwargs))[1]

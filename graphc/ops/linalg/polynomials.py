@@ -12,6 +12,7 @@ import numpy as np
 
 from graphc.errors import TypeRuleError
 from graphc.ir.types import F64, Dim
+from graphc.limits import check_within
 from graphc.ops.linalg.spectral import computed, lstsq
 from graphc.ops.record.arguments import ArrayLike
 from graphc.ops.record.dims import rank_of, shape_of
@@ -95,7 +96,7 @@ def polyder(p: ArrayLike, m: int = 1) -> Any:
     """The coefficients of the m-th derivative."""
     require(operator.index(m) >= 0, f"polyder of order {m}")
     (made,) = _coefficients("polyder", p)
-    for _ in range(m):
+    for _ in range(min(m, _count("polyder", made))):  # after which nothing is left
         powers = np.arange(_count("polyder", made) - 1, 0, -1)
         made = functions.multiply(made[:-1], powers)
     return made
@@ -105,6 +106,7 @@ def polyder(p: ArrayLike, m: int = 1) -> Any:
 def polyint(p: ArrayLike, m: int = 1, k: ArrayLike | None = None) -> Any:
     """The coefficients of the m-th integral, with the constants k (0 by default)."""
     require(operator.index(m) >= 0, f"polyint of order {m}")
+    check_within("results", m, f"polyint of order {m}")
     (made,) = _coefficients("polyint", p)
     constants = functions.atleast_1d(as_value(0.0 if k is None else k))
     if _count("polyint", constants) == 1:

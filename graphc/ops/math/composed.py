@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +13,7 @@ import numpy as np
 from graphc.errors import TypeRuleError
 from graphc.ir.op import Library, Sample
 from graphc.ir.types import BF16, DTYPES, F32, F64, AnyType, Type
+from graphc.limits import check_within
 from graphc.ops.record.arguments import Array, ArrayLike, Axes, DTypeLike, Tensor
 from graphc.ops.record.batching import leading
 from graphc.ops.record.families import (
@@ -299,11 +301,15 @@ def diff(a: ArrayLike, n: int = 1, axis: int = -1, prepend: Any = None, append: 
     """a[1:] - a[:-1] along an axis, n times; of bools it is `not_equal`."""
     f, x = functions, as_value(a)
     place = normalise_axis(axis, len(x.shape), "diff")
-    require(n >= 0, f"diff of order {n}")
+    require(operator.index(n) >= 0, f"diff of order {n}")
     parts = [_edge(prepend, x, place), x, _edge(append, x, place)]
     parts = [p for p in parts if p is not None]
     x = f.concatenate(parts, axis=place) if len(parts) > 1 else x
     step = f.not_equal if element_of(x)[0].kind == "b" else f.subtract
+    extent = x.shape[place]
+    if isinstance(extent, int):
+        n = min(n, extent)  # after which nothing is left
+    check_within("results", n, f"diff of order {n}")
     for _ in range(n):
         x = step(_part(x, place, 1, None), _part(x, place, None, -1))
     return x

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from graphc.loops.nest import Expr
 from graphc.loops.scalars import is_nan, maximum, minimum, where
 from graphc.ops.record.arguments import ArrayLike
 from graphc.ops.record.derivatives import Rule
-from graphc.ops.record.families import BOOLS, FLOATS, REAL, alias, elementwise, float_of
+from graphc.ops.record.families import BOOLS, FLOATS, REAL, alias, elementwise, float_of, require
 from graphc.ops.record.value import Value, as_value, element_of, emit_promoted, functions, public
 
 # ----------------------------------------------------------------------------------------- extremes
@@ -112,10 +113,17 @@ def rint(x: ArrayLike) -> Any:
     return emit_promoted("rint", x, element=float_of(element_of(x)[0]))
 
 
+_MOST_DECIMALS = 308  # of a float64
+
+
 @public(np.round, np.around, method=True, name="round")
 def round_(x: ArrayLike, decimals: int = 0) -> Any:
-    """x rounded to `decimals` digits after the point, halves to even (as NumPy: by scaling)."""
-    element = element_of(x)[0]
+    """x rounded to `decimals` digits after the point, halves to even (as NumPy: by scaling).
+
+    Raises TypeRuleError for more than 308 decimals.
+    """
+    element, decimals = element_of(x)[0], operator.index(decimals)
+    require(abs(decimals) <= _MOST_DECIMALS, f"round to {decimals} decimals")
     if element.is_integer:
         return as_value(x) if decimals >= 0 else _round_tens(x, 10**-decimals)
     if decimals == 0 or element.kind == "b":

@@ -10,6 +10,7 @@ import numpy as np
 
 from graphc.errors import TypeRuleError
 from graphc.ir.types import Dim, Dimension
+from graphc.limits import check_within
 from graphc.ops.record.arguments import ArrayLike, Axes, DTypeLike, Tensor
 from graphc.ops.record.dims import mode_of_known, rank_of, shape_of, size_of
 from graphc.ops.record.families import broadcast_dims, normalise_axes, normalise_axis, require
@@ -226,6 +227,7 @@ def _cuts(extent: Dimension, sections: Any, even: bool) -> list[Dimension]:
             return list(sections)
         return [min(max(i + extent if i < 0 else i, 0), extent) for i in map(int, sections)]
     require(int(sections) > 0, "split: the number of sections must be positive")
+    check_within("results", int(sections), f"split into {sections} sections")
     if isinstance(extent, Dim):
         part = extent.divide(int(sections))
         if part is None:
