@@ -17,6 +17,7 @@ from graphc.errors import UNCOMPUTABLE, FeedError, GraphError, RunError
 from graphc.ir.graph import Graph, Node, Program
 from graphc.ir.types import AnyType, TupleType, Type, type_text
 from graphc.ops.reference.interpreter_channels import Mail
+from graphc.ops.reference.interruptible import interruptible, is_long
 
 Array = Any
 _WIDE = {"f16": np.float64, "bf16": np.float64, "f32": np.float64, "c64": np.complex128}
@@ -121,8 +122,11 @@ class Interpreter:
             case "assign":
                 self.state[node.attrs["container"], node.attrs["name"]] = inputs[0]
                 return inputs[0]
+        operands, call = self.operands(node, inputs), node.op.reference
+        if is_long(operands, _elements(node.type)):
+            call = partial(interruptible, call)
         try:
-            made = node.op.reference(*self.operands(node, inputs), **self.attributes(node))
+            made = call(*operands, **self.attributes(node))
         except GraphError as error:
             raise error.at(node.loc, node.describe()) from error.__cause__
         except (*UNCOMPUTABLE, ValueError, IndexError, MemoryError) as error:
@@ -171,6 +175,14 @@ class Interpreter:
             return made[0] if len(made) == 1 else tuple(made)
         run: Callable[..., Any] = self.graph
         return node.op.reference(*inputs, regions=node.regions, run=run, **node.attrs.values_dict)
+
+
+def _elements(kind: AnyType) -> int:
+    """The elements of a result, as far as they are known."""
+    if isinstance(kind, TupleType):
+        return sum(map(_elements, kind.elements))
+    size = kind.size if isinstance(kind, Type) else 0
+    return size if isinstance(size, int) else 0
 
 
 def _last_uses(graph: Graph) -> list[list[int]]:

@@ -75,12 +75,14 @@ class Mail:
                 self.running -= 1
                 self._check()
 
-        threads = [threading.Thread(target=work, args=(k,)) for k in range(1, len(devices))]
+        numbers = range(1, len(devices))
+        threads = [threading.Thread(target=work, args=(k,), daemon=True) for k in numbers]
         for thread in threads:
             thread.start()
         work(0)
         for thread in threads:
-            thread.join()
+            if not isinstance(self.error, KeyboardInterrupt):  # a long call of NumPy hears none
+                thread.join()
         if self.error is not None:
             raise self.error
         return made

@@ -1,0 +1,50 @@
+"""Long calls of NumPy, which hear no signal, run on a thread while the main thread waits for them.
+
+    main thread     ..wait..........KeyboardInterrupt
+    another one     np.sort(6e7 numbers)..............ends, is forgotten
+
+So Ctrl-C and time limits end the wait at once.  The call itself goes on until NumPy is done with
+it, or the process ends.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import threading
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+
+LONG = 1 << 16  # elements that a call reads or makes: with fewer it is over soon
+LISTENS = 0.05  # seconds between two looks for an interrupt
+
+
+def is_long(arrays: Iterable[Any], made: int) -> bool:
+    """Whether a call on these arrays, for a result of so many elements, may take long."""
+    return made + sum(a.size for a in arrays if isinstance(a, np.ndarray)) >= LONG
+
+
+def interruptible(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """What the function returns or raises; signals are heard while it runs."""
+    if threading.current_thread() is not threading.main_thread():
+        return function(*args, **kwargs)
+    found: list[Any] = []
+    failed: list[BaseException] = []
+    done = threading.Event()
+    context = contextvars.copy_context()  # what NumPy does about errors is there
+
+    def work() -> None:
+        try:
+            found.append(context.run(function, *args, **kwargs))
+        except BaseException as error:  # noqa: BLE001  (it is raised where the call was made)
+            failed.append(error)
+        finally:
+            done.set()
+
+    threading.Thread(target=work, name="graphc-reference", daemon=True).start()
+    while not done.wait(LISTENS):  # a time limit interrupts Python, not a wait
+        pass
+    if failed:
+        raise failed[0]
+    return found[0]
