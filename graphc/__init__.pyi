@@ -258,7 +258,10 @@ def argwhere(x: ArrayLike, size: int | None = None, fill_value: int = 0) -> NDAr
     """nonzero as the rows of a matrix."""
 
 def around(x: ArrayLike, decimals: int = 0) -> NDArray[Any]:
-    """x rounded to `decimals` digits after the point, halves to even (as NumPy: by scaling)."""
+    """x rounded to `decimals` digits after the point, halves to even (as NumPy: by scaling).
+
+    Raises TypeRuleError for more than 308 decimals.
+    """
 
 def array_equal(a: ArrayLike, b: ArrayLike) -> NDArray[Any]:
     """Whether two arrays have one shape and equal elements; a 0-d bool."""
@@ -1760,7 +1763,10 @@ def rot90(x: ArrayLike, k: int = 1, axes: tuple[int, int] = ...) -> NDArray[Any]
     """x turned k times by 90 degrees in the plane of two axes, first towards second."""
 
 def round(x: ArrayLike, decimals: int = 0) -> NDArray[Any]:
-    """x rounded to `decimals` digits after the point, halves to even (as NumPy: by scaling)."""
+    """x rounded to `decimals` digits after the point, halves to even (as NumPy: by scaling).
+
+    Raises TypeRuleError for more than 308 decimals.
+    """
 
 def rsqrt(x: ArrayLike, /, *, dtype: DTypeLike | None = None) -> NDArray[Any]:
     """1 / sqrt(x)."""

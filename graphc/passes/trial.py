@@ -55,6 +55,10 @@ class Trial:
 
     def values(self, value: Stages) -> dict[int, Any]:
         """What each node outside of regions computes, by id."""
+        return {node.id: made for node, made in self.values_of_nodes(value).items()}
+
+    def values_of_nodes(self, value: Stages) -> dict[Node, Any]:
+        """The same by node: the graphs of several devices may give one id twice."""
         wanted = {node for graph in graphs_of(value) for node in graph.nodes}
         recorder = _Recorder(wanted, dict(self.state))
         with np.errstate(all="ignore"):
@@ -82,12 +86,12 @@ class _Recorder(Interpreter):
     def __init__(self, wanted: set[Node], state: State) -> None:
         super().__init__(wide=False, state=state, mail=Mail())
         self.wanted = wanted
-        self.found: dict[int, Any] = {}
+        self.found: dict[Node, Any] = {}
 
     def node(self, node: Node, inputs: list[Any]) -> Any:
         made = super().node(node, inputs)
         if node in self.wanted:
-            self.found[node.id] = made
+            self.found[node] = made
         return made
 
 

@@ -12,7 +12,8 @@ import pytest
 
 import graphc as gc
 from graphc.codegen.numba.route import refusal
-from graphc.hints import FOREIGN, explained, meant
+from graphc.hints import FOREIGN, meant
+from graphc.refusing import refusing
 
 
 def model() -> gc.Model:
@@ -57,7 +58,7 @@ def test_an_error_inside_of_the_function_is_left_alone() -> None:
         raise TypeError("from inside")
 
     with pytest.raises(TypeError, match="from inside") as caught:
-        explained(wrong)()
+        refusing(wrong)()
     assert not isinstance(caught.value, gc.GraphError)
 
 

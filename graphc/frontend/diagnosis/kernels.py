@@ -43,8 +43,8 @@ def wrong_kernels(
 ) -> Iterator[tuple[int, Node, Difference | str | None]]:
     """The kernels of a planned program (and its loops and branches), numbered from 1, each with how
     its results differ from the interpreter's: a message if it crashes, None if they do not."""
-    known = trial.values(value)
-    known |= {p.id: a for p, a in zip(value.params, trial.arrays, strict=True)}
+    known = trial.values_of_nodes(value)
+    known |= dict(zip(value.params, trial.arrays, strict=True))
     number = 0
     for graph in graphs_of(value):
         for node in graph.nodes:
@@ -57,7 +57,7 @@ def wrong_kernels(
 
 
 def _wrong(
-    trial: Trial, graph: Graph, node: Node, known: dict[int, Any]
+    trial: Trial, graph: Graph, node: Node, known: dict[Node, Any]
 ) -> Difference | str | None:
     """How one kernel on its own differs."""
     made, arrays = alone(graph, node, known)
@@ -71,11 +71,11 @@ def _wrong(
     except Exception as error:  # noqa: BLE001  that is what is looked for
         return f"{type(error).__name__}: {error}"
     single = isinstance(node.type, Type)
-    return difference(f"%{node.id}", results[0] if single else tuple(results), known[node.id])
+    return difference(f"%{node.id}", results[0] if single else tuple(results), known[node])
 
 
 def alone(
-    graph: Graph, node: Node, known: dict[int, Any]
+    graph: Graph, node: Node, known: dict[Node, Any]
 ) -> tuple[Program | None, list[np.ndarray[Any, Any]]]:
     """A program of one kernel, and its arguments; None for one that takes or makes no arrays."""
     kinds = [k for n in (node, *node.inputs) for k in leaves(n.type)]
@@ -101,10 +101,10 @@ def alone(
             made = source.replace(place=_device(source.place), after=())
             builder.nodes.append(made)
         elif isinstance(source.type, TupleType):
-            parts = [param(source, k, v) for k, v in zip(source.type.elements, known[source.id])]
+            parts = [param(source, k, v) for k, v in zip(source.type.elements, known[source])]
             made = builder.emit(OPS["tuple"], parts, place=_device(source.place))
         else:
-            made = param(source, source.type, known[source.id])
+            made = param(source, source.type, known[source])
         became[source] = made
     inputs = tuple(became[n] for n in node.inputs)
     only = node.replace(inputs=inputs, after=(), place=_device(node.place))

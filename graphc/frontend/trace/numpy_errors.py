@@ -6,6 +6,7 @@ one element of memory, and what NumPy raises becomes another base of the error's
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -27,7 +28,8 @@ def as_numpy_raises(
     if _can_be_tried(args, kwargs):
         args, kwargs = mapped(plain((args, kwargs)), _empty)
         try:
-            with np.errstate(all="ignore"):
+            with np.errstate(all="ignore"), warnings.catch_warnings():
+                warnings.simplefilter("ignore")
                 function(*args, **kwargs)
         except np.exceptions.AxisError:
             return also(error, ValueError, IndexError)
