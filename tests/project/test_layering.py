@@ -39,7 +39,7 @@ ALLOWED = {
     "layout": set(),
     "seams": {"layout"},
     "record": set(),
-    "refusing": {"errors"},
+    "refusing": {"errors", "hints"},
     "tuning": {"errors"},
     "gpu": {"errors", "seams"},
     "collector": set(),
