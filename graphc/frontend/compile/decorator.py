@@ -595,7 +595,6 @@ def compile(
     if function is None:
         return lambda f: compile(f, static=static, donate=donate, **rest, **options)
     if isinstance(function, CompiledFunction):
-        static = static or function.static
-        rest["sizes"] = sizes or function.sizes
-        return CompiledFunction(function.function, config, static, donate, **rest)
+        static, rest["sizes"] = static or function.static, sizes or function.sizes
+        function = function.function
     return CompiledFunction(function, config, static, donate, **rest)
