@@ -6,6 +6,7 @@ node order -> rows of the step table, constants -> one blob, all of it -> Image 
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import re
 import time
@@ -160,7 +161,7 @@ class Compiler:
         symbol = contract.contract_symbol(element, "", parts)
         if symbol not in self.pieces:
             for module in contract.core_of(element, hardware_for(self.config), parts):
-                key = cache.key_of(module.text, self.target, module.inner)
+                key = core_key(module, self.target)
                 self.pieces[module.symbol] = Piece(module.symbol, key, module.text, core=module)
                 self.result.texts[module.symbol] = module.text
         return symbol
@@ -207,6 +208,12 @@ class Compiler:
         symbols.append(piece.symbol)
         if piece.core is not None and piece.core.is_entry:
             symbols.append(f"{piece.symbol}_fused")
+
+
+@functools.cache
+def core_key(module: contract.Module, target: Target) -> str:
+    """The key of a part of a contraction core: 100 KB of text, the same for many programs."""
+    return cache.key_of(module.text, target, module.inner)
 
 
 def renamed(kernel: Kernel, name: str) -> Kernel:

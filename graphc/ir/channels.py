@@ -26,6 +26,8 @@ def ends(graphs: Sequence[Graph], deep: bool = True) -> tuple[Ends, Ends]:
     sends: Ends = {}
     recvs: Ends = {}
     for graph in graphs:
+        if not any(op.effect is Effect.COMM for op in graph.ops):
+            continue
         for node in _all_nodes(graph) if deep else graph.nodes:
             if node.op.effect is not Effect.COMM:
                 continue

@@ -115,6 +115,7 @@ class Graph:
 
     __slots__ = (
         "__weakref__",
+        "_ops",
         "device",
         "marks",
         "name",
@@ -148,6 +149,7 @@ class Graph:
         self.marks = dict(marks or {})
         self.device = device
         self.next_id = next_id or 1 + max((n.id for n in (*params, *nodes)), default=-1)
+        self._ops: frozenset[Op] | None = None
 
     def replace(self, **changes: Any) -> Graph:
         """A copy with some fields changed."""
@@ -170,6 +172,17 @@ class Graph:
             fields.pop("results"),
             **fields,
         )
+
+    @property
+    def ops(self) -> frozenset[Op]:
+        """The ops of its nodes and of all that is in their regions."""
+        if self._ops is None:
+            found = {node.op for node in self.nodes}
+            for node in self.nodes:
+                for region in node.regions:
+                    found |= region.ops
+            self._ops = frozenset(found)
+        return self._ops
 
     @property
     def effect(self) -> Effect:
@@ -198,6 +211,11 @@ class Program:
     def __init__(self, name: str, graphs: tuple[Graph, ...]) -> None:
         self.name = name
         self.graphs = graphs
+
+    @property
+    def ops(self) -> frozenset[Op]:
+        """The ops of all of its graphs."""
+        return frozenset[Op]().union(*(graph.ops for graph in self.graphs))
 
     @property
     def params(self) -> tuple[Node, ...]:

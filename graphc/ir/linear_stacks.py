@@ -36,7 +36,7 @@ def broken_stacks(graph: Graph) -> Iterator[tuple[Node, str]]:
 def has_stacks(graph: Graph) -> bool:
     """Is any value of the graph a stack? It is given, made, or comes out of a region."""
     return (
-        any(op.traits.makes_stack for op in {node.op for node in graph.nodes})
+        any(op.traits.makes_stack for op in graph.ops)
         or any(has_stack(param.type) for param in graph.params)
         or any(node.regions and has_stack(node.type) for node in graph.nodes)
     )

@@ -16,8 +16,8 @@ is the guard n = 20.  What follows for all sizes needs no guard.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from numbers import Integral
 from typing import TYPE_CHECKING, Any
@@ -42,13 +42,19 @@ _in_numbers: ContextVar[bool] = ContextVar("in_numbers", default=False)
 lifting: ContextVar[Callable[[Size], Any] | None] = ContextVar("lifting", default=None)
 
 
-@contextmanager
-def _during(flag: ContextVar[bool]) -> Iterator[None]:
-    token = flag.set(True)
-    try:
-        yield
-    finally:
-        flag.reset(token)
+class _during:
+    """The flag is set meanwhile: `with _during(flag)`."""
+
+    __slots__ = ("flag", "token")
+
+    def __init__(self, flag: ContextVar[bool]) -> None:
+        self.flag = flag
+
+    def __enter__(self) -> None:
+        self.token = self.flag.set(True)
+
+    def __exit__(self, *error: object) -> None:
+        self.flag.reset(self.token)
 
 
 def by_example() -> AbstractContextManager[None]:

@@ -124,7 +124,7 @@ def _check_results(graph: Graph, defined: list[Node | None]) -> None:
 def every_op(graphs: Iterable[Graph], message: str, holds: Callable[[Op], bool]) -> None:
     """Raise for the first node of the graphs (regions excluded) for whose op `holds` is false."""
     for graph in graphs:
-        bad = {op for op in {node.op for node in graph.nodes} if not holds(op)}
+        bad = {op for op in graph.ops if not holds(op)}
         for node in graph.nodes if bad else ():
             if node.op in bad:
                 raise broken(graph, node, f"%{node.id} {message}")

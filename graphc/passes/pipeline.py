@@ -24,6 +24,7 @@ from graphc.hints import meant
 from graphc.ir import verify
 from graphc.ir.channels import channels_paired, no_deadlock
 from graphc.ir.graph import Graph, Node, Program
+from graphc.ir.op import Op
 from graphc.ir.regions import map_inside
 from graphc.ir.sizes import by_example, in_numbers
 from graphc.passes.devices.compress import compress
@@ -77,7 +78,7 @@ from graphc.passes.tiling.block_images import block_images
 from graphc.passes.tiling.stage_sums import stage_sums
 from graphc.passes.tiling.transpose_outputs import transpose_outputs
 from graphc.passes.validation import Sample, check_contract, contract_of
-from graphc.record import record
+from graphc.record import record, replace
 
 Stages = Graph | Program
 Check = Callable[[Stages], None]
@@ -98,12 +99,14 @@ class Stage:
 
     `ensures` holds from here on, or from the end of its cycle; what it `breaks` holds no more until
     a later stage ensures it again.  Skipped at opt=0 if `optional`.
-    Stages of one `cycle` run in turn until none of them changes anything.  One that `searches`
-    gets a function that tells what the rest of the pipeline would make of a graph.
+    Stages of one `cycle` run in turn until none of them changes anything.  A graph without an op
+    that it is `about` is left as it is.  One that `searches` gets a function that tells what the
+    rest of the pipeline would make of a graph.
     """
 
     run: Callable[..., Stages]
     over: Over = Over.GRAPH
+    about: Callable[[Op], bool] | None = None
     ensures: tuple[Check, ...] = ()
     breaks: tuple[Check, ...] = ()
     optional: bool = False
@@ -122,17 +125,21 @@ class Stage:
 
 def cycle(*stages: Stage) -> Iterator[Stage]:
     """Stages that run in turn until none of them changes anything."""
-    names = [field for field in Stage.__match_args__ if field != "cycle"]
-    for stage in stages:
-        yield Stage(**{n: getattr(stage, n) for n in names}, cycle=stages[0].name)
+    return (replace(stage, cycle=stages[0].name) for stage in stages)
+
+
+def has(*traits: str) -> Callable[[Op], bool]:
+    """Whether an op has one of these traits."""
+    return lambda op: any(getattr(op.traits, name) for name in traits)
 
 
 STAGES = (
     Stage(trace),
-    Stage(expand_pipelines, Over.REGIONS, ensures=(verify.no_pipelines,)),
+    Stage(expand_pipelines, Over.REGIONS, about=has("in_stages"), ensures=(verify.no_pipelines,)),
     Stage(state, ensures=(state_is_threaded,)),
     *cycle(
-        Stage(gradient, ensures=(verify.no_gradients,)), Stage(vmap, ensures=(verify.no_lanes,))
+        Stage(gradient, about=has("asks_gradient"), ensures=(verify.no_gradients,)),
+        Stage(vmap, about=has("lanes"), ensures=(verify.no_lanes,)),
     ),
     Stage(choose_integers, Over.REGIONS, optional=True),
     Stage(fold, Over.REGIONS, optional=True),
@@ -141,28 +148,29 @@ STAGES = (
     *cycle(
         Stage(expand, ensures=(verify.no_composites,)),
         Stage(simplify, Over.REGIONS, optional=True),
-        Stage(write_through, Over.REGIONS, optional=True),
-        Stage(sink, optional=True),
-        Stage(accumulate_after_loop, Over.REGIONS, optional=True),
+        Stage(write_through, Over.REGIONS, about=has("writes_slice"), optional=True),
+        Stage(sink, about=has("branch", "loop"), optional=True),
+        Stage(accumulate_after_loop, Over.REGIONS, about=has("counted"), optional=True),
         Stage(choose_convolution, Over.REGIONS, optional=True),
         Stage(choose_pooling, Over.REGIONS, optional=True),
     ),
     *cycle(
         Stage(dce, Over.REGIONS),
-        Stage(prune, Over.REGIONS),
+        Stage(prune, Over.REGIONS, about=has("branch", "loop")),
         Stage(cse, Over.REGIONS, ensures=(verify.no_duplicates,), optional=True),
-        Stage(merge_dots, Over.REGIONS, optional=True),
-        Stage(batch_scan_dots, Over.REGIONS, optional=True),
-        Stage(hoist_transposes, Over.REGIONS, optional=True),
-        Stage(hoist, Over.REGIONS, optional=True),
+        Stage(merge_dots, Over.REGIONS, about=has("matrix_product"), optional=True),
+        Stage(batch_scan_dots, Over.REGIONS, about=has("counted"), optional=True),
+        Stage(hoist_transposes, Over.REGIONS, about=has("loop"), optional=True),
+        Stage(hoist, Over.REGIONS, about=has("loop"), optional=True),
     ),
     Stage(recognise_attention, Over.WHOLE, optional=True),
     Stage(narrow_products, Over.WHOLE),
     # It decides in which order numbers are added; a part of a bucket may be what there is already.
-    Stage(merge_collectives, Over.REGIONS, breaks=(verify.no_duplicates,)),
+    Stage(merge_collectives, Over.REGIONS, about=has("collective"), breaks=(verify.no_duplicates,)),
     Stage(
         route_collectives,
         Over.REGIONS,
+        about=has("collective"),
         ensures=(verify.no_collectives,),
         breaks=(verify.no_duplicates,),  # what is cut may have been cut before
     ),
@@ -184,7 +192,13 @@ STAGES = (
     Stage(dce, Over.REGIONS, name="dce_scheduled"),
     Stage(advance_updates, Over.REGIONS, optional=True),
     Stage(split_casts, Over.REGIONS, optional=True, breaks=(verify.no_duplicates,)),
-    Stage(decompose_gemv, Over.REGIONS, optional=True, breaks=(verify.no_duplicates,)),
+    Stage(
+        decompose_gemv,
+        Over.REGIONS,
+        about=has("matrix_product"),
+        optional=True,
+        breaks=(verify.no_duplicates,),
+    ),
     Stage(recompute, Over.REGIONS, optional=True, breaks=(verify.no_duplicates,)),
     Stage(mark_prologues, Over.REGIONS),
     Stage(fuse, Over.REGIONS, ensures=(verify.only_kernels,)),
@@ -378,6 +392,8 @@ def step(stage: Stage, before: Stages, config: Config) -> Record:
 
 def apply(stage: Stage, value: Stages, config: Config) -> Stages:
     """Run a stage on what it is a function of."""
+    if stage.about is not None and not any(map(stage.about, value.ops)):
+        return value
     if stage.over is Over.PROGRAM:
         return stage.run(value, config)
     if stage.over is Over.WHOLE:

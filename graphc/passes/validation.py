@@ -47,8 +47,9 @@ def contract_of(value: Stages) -> Contract:
     """What the stages behind this one must keep."""
     first, effects = graphs_of(value)[0], dict[object, list[Node]]()
     for graph in graphs_of(value):
-        for node in graph.nodes:
-            if node.op.effect is Effect.WRITE or node.op.effect is Effect.IO:
+        kept = {op for op in graph.ops if op.effect is Effect.WRITE or op.effect is Effect.IO}
+        for node in graph.nodes if kept else ():
+            if node.op in kept:
                 effects.setdefault((node.op, node.attrs), []).append(node)
     params = [(p.attrs["name"], p.type) for p in first.params]
     return Contract(

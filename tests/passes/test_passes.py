@@ -35,6 +35,7 @@ from graphc.passes.normalise.fold import fold
 from graphc.passes.placement.place import place
 from graphc.passes.tiling import block, block_images
 from graphc.passes.tuning import tuned
+from graphc.record import replace
 
 CONFIG = Config(threads=1)
 MACHINE = host_target()._replace(l2=1 << 20, l3=1 << 24)
@@ -75,6 +76,21 @@ def test_every_stage_has_a_golden() -> None:
     for path in GOLDEN.glob("*/*.gir"):
         before, _, after = path.read_text().partition("\n----\n")
         assert before[before.index("gir 1") :].strip() != after.strip(), f"{path} changes nothing"
+
+
+@pytest.mark.parametrize(
+    "stage", [s for s in pipeline.STAGES if s.about is not None], ids=lambda s: s.name
+)
+def test_a_stage_leaves_graphs_without_what_it_is_about(stage: pipeline.Stage) -> None:
+    assert stage.about is not None
+    others = 0
+    for path in GOLDEN.glob("*/*.gir"):
+        value = parse(path.read_text().partition("\n----\n")[0])
+        if not any(map(stage.about, value.ops)):
+            others += 1
+            made = pipeline.apply(replace(stage, about=None), value, CONFIG)
+            assert made is value, f"{stage.name} changes {path}"
+    assert others
 
 
 def count(g: Graph, name: str) -> int:

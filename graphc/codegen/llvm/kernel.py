@@ -72,7 +72,7 @@ def emit_module(
     """LLVM IR text of one module: every kernel, and each math function it uses once."""
     module = Module(target, functions)
     for kernel in kernels:
-        module.parts.append(KernelWriter(module, kernel).text())
+        module.add(KernelWriter(module, kernel).text())
     return module.text()
 
 

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import re
+from functools import cache
+from typing import NamedTuple
 
 from graphc.codegen.llvm.scalar import INSTRUCTIONS, TYPES, intrinsic, literal, minmax
 from graphc.codegen.llvm.target import Target
-from graphc.codegen.nest_walk import Functions, Values, body_of
+from graphc.codegen.nest_walk import Functions, Values, body_of, told
 from graphc.ir.types import BOOL, DType
 from graphc.loops.facts import Range, index_range
 from graphc.loops.nest import Expr
 from graphc.seams import lapack
 
 Slot = tuple[str, DType, DType]  # a register's memory, its type and that of the memory
+MathKey = tuple[str, DType, int, int]  # a math function: its name, type, arguments and lanes
+SELDOM = "!seldom"  # stands in a text for what LLVM is told of a branch that is hardly ever taken
 
 _KIND = r"(?P<kind>i\d+|half|float|double)"
 _LITERAL = r"(?P<literal>-?\d[\w.]*|true|false)"
@@ -50,7 +54,7 @@ class Module:
         self.parts: list[str] = []
         self.metadata: list[str] = []
         self.notes: dict[str, str] = {}
-        self.math: dict[tuple[str, DType, int], str] = {}
+        self.math: dict[MathKey, str] = {}
         self.routines: dict[str, str] = {}
 
     def note(self, *items: str, distinct: bool = False, itself: bool = False) -> str:
@@ -79,11 +83,22 @@ class Module:
 
     def math_function(self, name: str, dtype: DType, count: int, lanes: int = 1) -> str:
         """The symbol of a math function over one type, written when first asked for."""
-        key = (name, dtype, lanes)
+        key = (name, dtype, count, lanes)
         if key not in self.math:
             self.math[key] = f"@vm.{name}.{dtype}"
-            self.parts.append(FunctionWriter(self, lanes).math(self.math[key], name, dtype, count))
+            known = self.functions is None and told.get() is None
+            made = (math_text if known else math_text.__wrapped__)(self.target, self.functions, key)
+            for called in made.calls:
+                self.math_function(*called)
+            self.add(made.text)
         return self.math[key]
+
+    def add(self, text: str) -> None:
+        """Add the text of a function."""
+        if SELDOM in text:
+            note = self.note('!"branch_weights"', "i32 1", "i32 1048575")
+            text = text.replace(SELDOM, note)
+        self.parts.append(text)
 
     def routine(self, name: str, count: int) -> str:
         """The symbol of a routine of LAPACK, which whoever loads the object finds."""
@@ -168,8 +183,7 @@ class FunctionWriter(Values[str]):
         if self.lanes > 1:
             some = self.emit_one(self.across("or", BOOL, chosen))
         lines += [f"  br label %ask{name}", f"ask{name}:"]
-        note = self.module.note('!"branch_weights"', "i32 1", "i32 1048575")
-        lines += [f"  br i1 {some}, label %rare{name}, label %go{name}, !prof {note}"]
+        lines += [f"  br i1 {some}, label %rare{name}, label %go{name}, !prof {SELDOM}"]
         lines.append(f"rare{name}:")
         seldom = self.value(expr.args[1])
         picked = self.emit(f"select i1 {chosen}, {kind} {seldom}, {kind} {usual}")
@@ -231,6 +245,22 @@ class FunctionWriter(Values[str]):
             name = {"min": "and", "max": "or"}.get(combine, combine)
         symbol = f"@llvm.vector.reduce.{name}.{self.suffix(kind)}"
         return f"call{flags} {kind} {symbol}({given})"
+
+
+class MathText(NamedTuple):
+    """The text of a math function, and the others that it calls."""
+
+    text: str
+    calls: tuple[MathKey, ...]
+
+
+@cache
+def math_text(target: Target, functions: Functions | None, key: MathKey) -> MathText:
+    """The text of a math function, the same in every module."""
+    alone = Module(target, functions)
+    name, dtype, count, lanes = key
+    text = FunctionWriter(alone, lanes).math(f"@vm.{name}.{dtype}", name, dtype, count)
+    return MathText(text, tuple(alone.math))
 
 
 def vector_suffix(kind: str, lanes: int) -> str:

@@ -69,8 +69,7 @@ def check_filled(image: Image) -> None:
     """Raise LimitError where a program whose sizes are filled in needs more than is available."""
     needed = sum(each.arena_bytes for each in image.images)
     needed += sum(slot.nbytes for slot in image.results)
-    if needed > FEW_BYTES:
-        check_bytes(image.name, needed, "intermediate values and results")
+    check_bytes(image.name, needed, "intermediate values and results")
 
 
 def _growing(graphs: tuple[Graph, ...]) -> tuple[str, ...]:
@@ -93,6 +92,8 @@ def _declared(*nodes: Node) -> int:
 
 def check_bytes(name: str, needed: int, what: str) -> None:
     """Raise LimitError when this many bytes are not available."""
+    if needed <= FEW_BYTES:
+        return
     available = available_bytes()
     if needed > available:
         raise LimitError(
