@@ -57,6 +57,7 @@ from graphc.passes.normalise.choose_pooling import choose_pooling
 from graphc.passes.normalise.cse import cse
 from graphc.passes.normalise.dce import dce
 from graphc.passes.normalise.expand import expand
+from graphc.passes.normalise.flatten import flatten
 from graphc.passes.normalise.fold import fold
 from graphc.passes.normalise.gradient import gradient
 from graphc.passes.normalise.narrow_products import narrow_products
@@ -140,6 +141,7 @@ STAGES = (
     *cycle(
         Stage(gradient, about=has("asks_gradient"), ensures=(verify.no_gradients,)),
         Stage(vmap, about=has("lanes"), ensures=(verify.no_lanes,)),
+        Stage(flatten, about=has("once", "makes_tuple")),
     ),
     Stage(choose_integers, Over.REGIONS, optional=True),
     Stage(fold, Over.REGIONS, optional=True),
@@ -250,11 +252,13 @@ def run(
     after: str | None = None,
     traced_seconds: float = 0.0,
     runner: Callable[[Record, Iterable[Stage], Config], Run] | None = None,
+    until: str = "plan",
 ) -> list[Record]:
     """Every stage's output, the graph itself first and the planned program last.
 
     `after` names the stage whose output the graph is: only later stages run, its cycle anew, and
-    those that give memory (see `strip_memory`).  `runner` makes another kind of Run, that looks on.
+    those that give memory (see `strip_memory`); `until` names the last that runs.  `runner` makes
+    another kind of Run, that looks on.
     Raises GraphError for input that cannot be compiled and VerifyError, naming the pass, for a bug.
     """
     first = stage_named(after) if after else 0
@@ -263,7 +267,8 @@ def run(
         graph = strip_memory(graph)
         given = Record(STAGES[first].name, graph, traced_seconds, Note(f"{len(graph)} nodes"))
         made = (runner or Run)(given, STAGES[:start], config)
-        for _, stages in groupby(STAGES[start:], key=lambda stage: stage.cycle or stage.name):
+        asked = STAGES[start : stage_named(until) + 1]
+        for _, stages in groupby(asked, key=lambda stage: stage.cycle or stage.name):
             made.settle([stage for stage in stages if not skipped(stage, config)])
     return made.records if first < stage_named(FIRST_OF_MEMORY) else made.records[1:]
 

@@ -542,3 +542,25 @@ def test_messages_say_what_a_count_is():
         gc.compile(lambda n: gc.arange(n))(np.float32(3.5))
     made = gc.compile(lambda n: gc.arange(gc.ceil(n).astype("i64")) * 2 + 1)(np.float32(3.5))
     np.testing.assert_array_equal(made, [1, 3, 5, 7])
+
+
+def test_the_stages_before_the_cut_are_dumped_as_a_whole(tmp_path):
+    @gc.compile
+    def positive(x):
+        return x > 0
+
+    def function(x):
+        return np.sort(x[positive(x)]) * 2
+
+    compiled = gc.compile(function, dump=tmp_path, verify=3)
+    np.testing.assert_array_equal(compiled(X), np.sort(X[X > 0]) * 2)
+    whole = {path.name for path in tmp_path.glob("*.gir")}
+    phases = [folder for folder in sorted(tmp_path.glob("0*")) if folder.is_dir()]
+    flat = next(name for name in whole if name.endswith("-flatten.gir"))
+    assert whole == {"00-trace.gir", flat}
+    assert "cut into phases" in (tmp_path / "index.txt").read_text()
+    assert [min(path.name for path in folder.glob("*.gir")) for folder in phases] == [flat, flat]
+    names = [record.name for record in compiled.stages(X)]
+    assert names[0] == "trace"
+    assert names.count("trace") == 1
+    assert names.count("plan") == 2

@@ -1,8 +1,9 @@
 """Sizes that the data decides: a graph in phases, each of which knows what the one before counted.
 
-A size that only a run can tell is a symbol (`FunctionTrace.counts`).  A node's phase is the first
-one in which all sizes that it depends on are known; what another phase needs is passed on.  What a
-trace has decided by an example of such a size is checked as soon as a run has counted it; for other
+A size that only a run can tell is a symbol (`FunctionTrace.counts`).  The stages up to `flatten`
+see the graph as a whole, those behind it one phase at a time.  A node's phase is the first one in
+which all sizes that it depends on are known; what another phase needs is passed on.  What a trace
+has decided by an example of such a size is checked as soon as a run has counted it; for other
 counts the function is traced again.
 
     y = x[x > 0]          phase 0    mask, places, count0
@@ -19,26 +20,25 @@ from typing import Any
 from graphc.codegen.table.holes import Openings
 from graphc.config import Config
 from graphc.errors import GraphError
-from graphc.frontend.compile.engine import Built, build
+from graphc.frontend.compile.engine import Built, build, stages_of
 from graphc.frontend.compile.open_sizes import FEWEST, can_be_open
 from graphc.frontend.compile.specialise import specialise
 from graphc.frontend.trace.trace import Traced
-from graphc.ir.graph import Graph, Node, Rewriter, inline, node_effect, rebuild
+from graphc.ir.graph import Graph, Node, node_effect
 from graphc.ir.op import OPS, Effect
 from graphc.ir.sizes import Scope, Size, hint_of
 from graphc.ir.types import BOOL, Type, leaves, tensor
-from graphc.ops.autodiff.vjp import tupled
 from graphc.ops.reference.interpreter import State, interpret
-from graphc.passes.normalise.gradient import gradient
-from graphc.passes.normalise.state import state
-from graphc.passes.normalise.vmap import vmap
-from graphc.passes.pipelining.expand_pipelines import expand_pipelines
+from graphc.passes.normalise.flatten import COUNTED
+from graphc.passes.pipeline import Record
 from graphc.record import replace
 from graphc.runtime.call.execute import Executable
 from graphc.runtime.call.open_executable import Shapes
 from graphc.runtime.call.phased_executable import PhasedExecutable, Refused, Step
 from graphc.runtime.load.program import Image, Slot
 from graphc.runtime.load.size_formulas import Formulas
+
+LAST_WHOLE = "flatten"  # the last stage before the cut; each phase goes through those behind it
 
 
 class Counted(Built):
@@ -94,11 +94,16 @@ def build_counted(traced: Traced, config: Config) -> Counted:
             location=next(iter(traced.counts.values())).loc,
             hint="give the sizes (size=)",
         )
-    phases = _Phases(traced, flat(traced, config))
+    whole = flat(traced, config)
+    if config.dump is not None:
+        from graphc.frontend.files.dump import write_stages
+
+        write_stages(config.dump, whole)
+    phases = _Phases(traced, whole_of(whole))
     programs = [_Program(graph, phases.scope, config) for graph in phases.graphs()]
     built = [program.built[0] for program in programs]
     last = built[-1]
-    records = tuple(record for each in built for record in each.stages)
+    records = (*whole, *(record for each in built for record in each.stages))
     made = Counted(records, last.image, last.kernels, last.threads)
     made.seconds = traced.seconds + sum(each.seconds for each in built)
     made.build_seconds = sum(each.build_seconds for each in built)
@@ -110,7 +115,7 @@ def build_counted(traced: Traced, config: Config) -> Counted:
 
 def counts_of(so_far: Traced, config: Config, arrays: Sequence[Any]) -> dict[str, int]:
     """What a run counts before an error of tracing; nothing is written or printed."""
-    phases = _Phases(so_far, flat(so_far, config), has_effects=False)
+    phases = _Phases(so_far, whole_of(flat(so_far, config)), has_effects=False)
     programs = [_Program(graph, phases.scope, config) for graph in phases.graphs()]
     phases.gives = list(phases.lengths.values())
     try:
@@ -124,7 +129,7 @@ def numbers_of(
     traced: Traced, config: Config, arrays: Sequence[Any], sizes: Mapping[str, int], state: State
 ) -> dict[str, int]:
     """These sizes of arguments, and what a run counts, by the reference interpreter."""
-    graph, made = flat(traced, config), dict(sizes)
+    graph, made = whole_of(flat(traced, config)), dict(sizes)
     for name, count in zip(traced.counts, graph.results[len(traced.graph.results) :], strict=True):
         seen, pending = set[Node](), [count]
         while pending:
@@ -139,28 +144,22 @@ def numbers_of(
     return made
 
 
-def flat(traced: Traced, config: Config) -> Graph:
-    """The graph without regions that run once, and with what it counts as its last results."""
-    results = (*traced.graph.results, *traced.counts.values())
-    graph = traced.graph.replace(results=results, result_names=())
-    graph = state(expand_pipelines(graph, config), config)
-    while True:
-        made = _inlined(vmap(gradient(graph, config), config))
-        if made is graph:
-            return graph
-        graph = made
+def flat(traced: Traced, config: Config) -> tuple[Record, ...]:
+    """The stages before the cut, of the graph with what it counts as its last results."""
+    counts = tuple(traced.counts.values())
+    graph = traced.graph.replace(
+        results=(*traced.graph.results, *counts),
+        result_names=(),
+        marks={COUNTED: frozenset(node.id for node in counts)},
+    )
+    return stages_of(graph, config, traced.seconds, until=LAST_WHOLE)
 
 
-def _inlined(graph: Graph) -> Graph:
-    def rewrite(node: Node, r: Rewriter) -> Node | None:
-        if node.op.traits.once and not node.op.traits.asks_gradient:
-            return tupled(r, inline(r, node.regions[0], node.inputs, node.after), node)
-        if node.op.traits.item and node.inputs[0].op.traits.makes_tuple:
-            number: int = node.attrs["index"]
-            return node.inputs[0].inputs[number]
-        return None
-
-    return rebuild(graph, rewrite)
+def whole_of(stages: Sequence[Record]) -> Graph:
+    """The graph that is cut."""
+    graph = stages[-1].value
+    assert isinstance(graph, Graph)
+    return graph
 
 
 class _Program:
@@ -200,7 +199,8 @@ class _Program:
             self.built.append(build_phase(self.graph, self.known, self.config, examples))
             found = self._serving(shapes)
         if found is None:  # nothing, or one element, may be a special case
-            self.built.append(build(specialise(self.graph, examples), self.config))
+            exact = specialise(self.graph, examples)
+            self.built.append(build(exact, self.config, stage=LAST_WHOLE))
             self.exact[shapes] = self.built[-1].executable
             found = self.exact[shapes]
         return found
@@ -246,7 +246,7 @@ def build_phase(graph: Graph, known: Scope, config: Config, examples: Mapping[st
     """Compile one phase: sizes that were counted before it stay open."""
     names = symbols_in(graph)
     if not names:
-        return build(graph, config)
+        return build(graph, config, stage=LAST_WHOLE)
     scope = Scope()
     binding = {
         name: scope.symbol(name, max(examples.get(name, known.symbols[name].hint), FEWEST))
@@ -257,7 +257,7 @@ def build_phase(graph: Graph, known: Scope, config: Config, examples: Mapping[st
             scope.decide(guard.difference.value(binding), guard.relation)
     opened = specialise(graph, binding)
     scope.typing = False
-    return build(opened, config)
+    return build(opened, config, stage=LAST_WHOLE)
 
 
 def symbols_in(graph: Graph) -> set[str]:

@@ -142,15 +142,20 @@ class Built:
 
 
 def stages_of(
-    value: Graph | Program, config: Config, traced_seconds: float = 0.0, stage: str | None = None
+    value: Graph | Program,
+    config: Config,
+    traced_seconds: float = 0.0,
+    stage: str | None = None,
+    until: str = "plan",
 ) -> tuple[Record, ...]:
     """Run the passes on a graph; the first stage is the graph itself.
 
-    `stage` names the pass whose output the graph is: only the passes after it run.
+    `stage` names the pass whose output the graph is: only the passes after it run, and none after
+    `until`.
     """
     from graphc.passes.pipeline import run
 
-    return tuple(run(value, config, stage, traced_seconds))
+    return tuple(run(value, config, stage, traced_seconds, until=until))
 
 
 def stack_bytes(value: Graph | Program, config: Config) -> int:

@@ -9,14 +9,15 @@
     index.txt                       the story in one screen: times, counts, reasons
 
 Every .gir file starts with a comment that names its pass and counts its nodes.  A second
-compilation of the same process that dumps to the same folder gets a folder of its own inside it.
+compilation of the same process that dumps to the same folder gets a folder of its own inside it,
+and so does each phase of a graph whose data decides sizes.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +40,7 @@ ALWAYS = ("partition", "schedule", "plan")
 CONSTANTS = "constants.safetensors"
 MOST_GUARDS = 12
 MOST_REASONS = 3
+_HEAD = f"{'stage':<28}{'ms':>8}{'nodes':>8}  what happened"
 KERNEL_WORD = 2  # of a call row of the step table
 _FILE = re.compile(r"\d\d(\.\d\d)?-\w+\.gir")
 _KERNEL = re.compile(r"k[0-9a-f]{24}\.(py|ll|s)")
@@ -49,16 +51,37 @@ _lock = fork_safe_lock()
 def write_dump(folder: Path, built: Built, config: Config) -> Path:
     """Write a compilation to a folder, which is returned. Raises GraphError when it cannot."""
     target = _folder_for(folder, built.program.name)
+    _write_stages(target, built.stages)
+    _write_kernels(target / "kernels", built, config)
+    write_atomically(target / "index.txt", [index_text(built, config).encode()])
+    return target
+
+
+def write_stages(folder: Path, stages: Sequence[Record]) -> Path:
+    """Write stages that no compilation follows as such: those of a graph that is cut into phases.
+
+    Returns their folder. Raises GraphError when it cannot be written.
+    """
+    first = stages[0].value
+    target = _folder_for(folder, first.name)
+    _write_stages(target, stages)
+    lines = [f"{first.name}: {len(first)} nodes, cut into phases behind these stages", ""]
+    lines += [_HEAD, *_stage_lines(stages)]
+    write_atomically(target / "index.txt", [_text(lines).encode()])
+    return target
+
+
+def _write_stages(target: Path, stages: Sequence[Record]) -> None:
     try:
         _clear(target)
         target.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise GraphError(f"cannot write dump folder {target}: {error.strerror}") from None
-    variables = values_of(built.stages[0].value)
-    constants = [*_constants(built), *variables.values()]
+    variables = values_of(stages[0].value)
+    constants = [*_constants(stages), *variables.values()]
     if constants:
         write_weights(target / CONSTANTS, constants)
-    for number, stage in _numbered(built):
+    for number, stage in _numbered(stages):
         if number == "--":
             continue
         save(
@@ -68,9 +91,6 @@ def write_dump(folder: Path, built: Built, config: Config) -> Path:
             weights=CONSTANTS,
             variables=variables,
         )
-    _write_kernels(target / "kernels", built, config)
-    write_atomically(target / "index.txt", [index_text(built, config).encode()])
-    return target
 
 
 def _folder_for(folder: Path, name: str) -> Path:
@@ -96,24 +116,24 @@ def _clear(folder: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def _constants(built: Built) -> list[Literal]:
+def _constants(stages: Sequence[Record]) -> list[Literal]:
     from graphc.ir.text import literals
 
     found: dict[str, Literal] = {}
-    for stage in built.stages:
+    for stage in stages:
         for item in literals(stage.value):
             found.setdefault(item.digest, item)
     return list(found.values())
 
 
-def _numbered(built: Built) -> Iterator[tuple[str, Record]]:
+def _numbered(stages: Sequence[Record]) -> Iterator[tuple[str, Record]]:
     """The stages that are written, with their numbers; "--" for those that are not."""
     from graphc.passes.pipeline import STAGES
 
     positions = {stage.name: number for number, stage in enumerate(STAGES)}
     before: Any = None
     last, rounds = -1, 0
-    for stage in built.stages:
+    for stage in stages:
         position = positions[stage.name]
         rounds = 0 if position > last else rounds + 1
         last = max(last, position)
@@ -185,10 +205,23 @@ def index_text(built: Built, config: Config) -> str:
         f"devices {', '.join(config.devices)}   opt {config.opt}   backend {config.backend}   "
         f"threads {config.thread_count}",
         "",
-        f"{'stage':<28}{'ms':>8}{'nodes':>8}  what happened",
+        _HEAD,
+        *_stage_lines(built.stages),
     ]
-    idle = []
-    for number, stage in _numbered(built):
+    lines.append(
+        f"      {'codegen':<22}{built.build_seconds * 1e3:8.2f}{'':8}  {_codegen_note(built)}"
+    )
+    return _text([*lines, *_size_lines(built), *_kernel_lines(built), *_memory_lines(built)])
+
+
+def _text(lines: Sequence[str]) -> str:
+    return "".join(f"{printable(line)}\n" for line in lines)
+
+
+def _stage_lines(stages: Sequence[Record]) -> list[str]:
+    """What each stage did, and last those that did nothing."""
+    lines, idle = list[str](), []
+    for number, stage in _numbered(stages):
         if number == "--" and not stage.note.reasons:
             idle.append(stage)
             continue
@@ -201,11 +234,7 @@ def index_text(built: Built, config: Config) -> str:
         spent = 1e3 * sum(stage.seconds for stage in idle)
         names = ", ".join(stage.name for stage in idle)
         lines.append(f"{'--':<6}{'without change':<22}{spent:8.2f}{'':8}  {names}")
-    lines.append(
-        f"      {'codegen':<22}{built.build_seconds * 1e3:8.2f}{'':8}  {_codegen_note(built)}"
-    )
-    lines += [*_size_lines(built), *_kernel_lines(built), *_memory_lines(built)]
-    return "".join(f"{printable(line)}\n" for line in lines)
+    return lines
 
 
 def _size_lines(built: Built) -> list[str]:
