@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from numbers import Integral
 from typing import TYPE_CHECKING, Any
@@ -33,11 +32,8 @@ FAR = 1024  # a size for which all pays that pays for large ones
 FEWEST = 2  # what kernels that are written for any size assume of one; they hold for fewer, too
 EXTENTS = ("symbol", "extent")  # the kinds of which they assume it
 
-
 _checking: ContextVar[bool] = ContextVar("checking", default=False)
 _in_numbers: ContextVar[bool] = ContextVar("in_numbers", default=False)
-
-
 # What makes an operand of a size, while something is traced: there it is a value, as in x / len(x).
 lifting: ContextVar[Callable[[Size], Any] | None] = ContextVar("lifting", default=None)
 
@@ -57,13 +53,13 @@ class _during:
         self.flag.reset(self.token)
 
 
-def by_example() -> AbstractContextManager[None]:
+def by_example() -> _during:
     """What is asked meanwhile is answered for the sizes at hand, without a guard: estimates, and
     checks that decide nothing but whether to raise."""
     return _during(_checking)
 
 
-def in_numbers() -> AbstractContextManager[None]:
+def in_numbers() -> _during:
     """Texts show the sizes at hand, not formulas."""
     return _during(_in_numbers)
 
