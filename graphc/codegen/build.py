@@ -425,7 +425,8 @@ def image_of(
 
 def _at_hand(words: Sequence[int]) -> np.ndarray[Any, Any]:
     """Words as numbers: of those that are open, for the sizes at hand."""
-    return np.array([hint_of(word) for word in words], np.int64)
+    is_open = any(kind is not int for kind in set(map(type, words)))
+    return np.array([hint_of(word) for word in words] if is_open else words, np.int64)
 
 
 def largest_values(graph: Graph) -> tuple[tuple[int, Origin], ...]:

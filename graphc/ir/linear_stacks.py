@@ -7,6 +7,7 @@ leave it: its memory is used again in the next turn.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from operator import attrgetter
 
 from graphc.ir.graph import Graph, Node
 from graphc.ir.liveness import memory
@@ -33,13 +34,13 @@ def broken_stacks(graph: Graph) -> Iterator[tuple[Node, str]]:
                     yield node, f"the body makes the stack %{result.id}, which cannot leave it"
 
 
+makes_stack = attrgetter("traits.makes_stack")
+
+
 def has_stacks(graph: Graph) -> bool:
-    """Is any value of the graph a stack? It is given, made, or comes out of a region."""
-    return (
-        any(op.traits.makes_stack for op in graph.ops)
-        or any(has_stack(param.type) for param in graph.params)
-        or any(node.regions and has_stack(node.type) for node in graph.nodes)
-    )
+    """Is any value of the graph a stack? It is given, or made here or in a region."""
+    made = any(map(makes_stack, graph.ops))
+    return made or any(has_stack(param.type) for param in graph.params)
 
 
 def has_stack(kind: AnyType) -> bool:

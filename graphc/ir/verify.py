@@ -8,6 +8,8 @@ every later stage.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import cache
+from operator import attrgetter
 
 from graphc.errors import GraphError, VerifyError
 from graphc.ir.graph import Graph, Node, Program, infer, node_effect
@@ -121,39 +123,38 @@ def _check_results(graph: Graph, defined: list[Node | None]) -> None:
 # ------------------------------------------------------------------------------------ predicates
 
 
-def every_op(graphs: Iterable[Graph], message: str, holds: Callable[[Op], bool]) -> None:
-    """Raise for the first node of the graphs (regions excluded) for whose op `holds` is false."""
+def no_op(graphs: Iterable[Graph], message: str, is_meant: Callable[[Op], bool]) -> None:
+    """Raise for the first node of the graphs (regions excluded) whose op is meant."""
     for graph in graphs:
-        bad = {op for op in graph.ops if not holds(op)}
+        bad = set(filter(is_meant, graph.ops))
         for node in graph.nodes if bad else ():
             if node.op in bad:
                 raise broken(graph, node, f"%{node.id} {message}")
 
 
 def no_composites(value: Graph | Program) -> None:
-    every_op(
-        graphs_of(value),
-        "is still a composite op",
-        lambda op: not isinstance(op.lower, Composite) and not op.traits.call,
-    )
+    no_op(graphs_of(value), "is still a composite op", _is_composite)
+
+
+@cache
+def _is_composite(op: Op) -> bool:
+    return isinstance(op.lower, Composite) or op.traits.call
 
 
 def no_collectives(value: Graph | Program) -> None:
-    every_op(
-        graphs_of(value), "is still an op of several devices", lambda op: not op.traits.collective
-    )
+    no_op(graphs_of(value), "is still an op of several devices", attrgetter("traits.collective"))
 
 
 def no_gradients(value: Graph | Program) -> None:
-    every_op(graphs_of(value), "still asks for gradients", lambda op: not op.traits.asks_gradient)
+    no_op(graphs_of(value), "still asks for gradients", attrgetter("traits.asks_gradient"))
 
 
 def no_pipelines(value: Graph | Program) -> None:
-    every_op(graphs_of(value), "is still in stages", lambda op: not op.traits.in_stages)
+    no_op(graphs_of(value), "is still in stages", attrgetter("traits.in_stages"))
 
 
 def no_lanes(value: Graph | Program) -> None:
-    every_op(graphs_of(value), "still runs lanes", lambda op: not op.traits.lanes)
+    no_op(graphs_of(value), "still runs lanes", attrgetter("traits.lanes"))
 
 
 def no_duplicates(value: Graph | Program) -> None:
@@ -213,12 +214,13 @@ def one_device_per_graph(value: Graph | Program) -> None:
 
 def only_kernels(value: Graph | Program) -> None:
     """What is left runs as one kernel each, or takes no work at all."""
-    free = (Alias, Structural)
-    every_op(
-        with_blocks(value),
-        "is in no kernel",
-        lambda op: not op.traits.unpacks and (op.traits.kernel or isinstance(op.lower, free)),
-    )
+    no_op(with_blocks(value), "is in no kernel", _needs_kernel)
+
+
+@cache
+def _needs_kernel(op: Op) -> bool:
+    free = op.traits.kernel or isinstance(op.lower, Alias | Structural)
+    return op.traits.unpacks or not free
 
 
 def every_buffer_assigned(value: Graph | Program) -> None:

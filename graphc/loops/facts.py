@@ -259,7 +259,7 @@ class Changes:
         """The registers and written buffers that a value was computed from."""
         found = self._needs.get(expr)
         if found is None:
-            found = frozenset[str]().union(*(self.needs(a) for a in expr.args))
+            found = frozenset[str]().union(*map(self.needs, expr.args))
             if expr.op == "reg":
                 found |= {f"r{expr.data[0]}"}
             elif expr.op == "load" and expr.data[0] not in self._fixed:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator
 from enum import Enum
+from functools import cache
 from itertools import groupby
 from operator import attrgetter
 from typing import NamedTuple
@@ -118,6 +119,10 @@ class Stage:
     def __post_init__(self) -> None:
         object.__setattr__(self, "name", self.name or self.run.__name__)
 
+    def concerns(self, value: Stages) -> bool:
+        """Has the value an op that the stage is about?"""
+        return self.about is None or any(map(self.about, value.ops))
+
     @property
     def folder(self) -> str:
         """The folder of `graphc/passes` that it lies in."""
@@ -131,7 +136,7 @@ def cycle(*stages: Stage) -> Iterator[Stage]:
 
 def has(*traits: str) -> Callable[[Op], bool]:
     """Whether an op has one of these traits."""
-    return lambda op: any(getattr(op.traits, name) for name in traits)
+    return cache(lambda op: any(getattr(op.traits, name) for name in traits))
 
 
 STAGES = (
@@ -267,9 +272,9 @@ def run(
         graph = strip_memory(graph)
         given = Record(STAGES[first].name, graph, traced_seconds, Note(f"{len(graph)} nodes"))
         made = (runner or Run)(given, STAGES[:start], config)
-        asked = STAGES[start : stage_named(until) + 1]
+        asked = [s for s in STAGES[start : stage_named(until) + 1] if config.opt or not s.optional]
         for _, stages in groupby(asked, key=lambda stage: stage.cycle or stage.name):
-            made.settle([stage for stage in stages if not skipped(stage, config)])
+            made.settle(list(stages))
     return made.records if first < stage_named(FIRST_OF_MEMORY) else made.records[1:]
 
 
@@ -292,7 +297,8 @@ class Run:
         self.known: set[Node] = set()
         self.promises = [c for s in done for c in s.ensures if not skipped(s, config)]
         self.contract = contract_of(given.value)
-        self.verify(given.name)
+        with _judging(given.name):
+            self.verify(given.name)
         self.sample = Sample(given.value, config) if config.verify >= 4 else None
 
     def settle(self, stages: list[Stage]) -> None:
@@ -315,7 +321,8 @@ class Run:
             raise GraphError(f"{names} do not settle", hint="an expansion is recursive")
         for stage in stages:
             if stage.ensures:
-                self.check(stage.name, stage.ensures)
+                with _judging(stage.name):
+                    self.check(stage.name, stage.ensures)
                 self.promises += stage.ensures
 
     def step(self, stage: Stage, again: bool) -> None:
@@ -327,50 +334,50 @@ class Run:
         if changed:
             self.value = made.value
             self.promises = [check for check in self.promises if check not in stage.breaks]
-            self.verify(stage.name)
-            self.validate(stage)
+            with _judging(stage.name):
+                self.verify(stage.name)
+                self.validate(stage)
 
     def verify(self, name: str) -> None:
         """Check the structure of what a stage made, and the promises of earlier ones if it made or
         dropped a node."""
         if self.config.verify == 0:
             return
-        with _Blaming(name), by_example():
-            seen = verify.verify(self.value, self.known)
-            if self.config.verify >= 3:
-                round_trip(self.value)
+        seen = verify.verify(self.value, self.known)
+        if self.config.verify >= 3:
+            round_trip(self.value)
         promises, self.known = () if seen == self.known else self.promises, seen
         self.check(name, promises)
 
     def validate(self, stage: Stage) -> None:
         """Check that the stage has kept what its graph does, as far as that is asked for."""
         if self.config.verify >= 2:
-            with _Blaming(stage.name), by_example():
-                before = self.contract if stage.run is not state else self.contract.ports_alone()
-                self.contract = check_contract(before, self.value)
-                if self.sample is not None:
-                    self.sample.check(self.value)
+            before = self.contract if stage.run is not state else self.contract.ports_alone()
+            self.contract = check_contract(before, self.value)
+            if self.sample is not None:
+                self.sample.check(self.value)
 
     def check(self, name: str, promises: Iterable[Check]) -> None:
-        """Check promises, if those are to be checked; an error names the stage."""
+        """Check promises behind the stage of that name, if those are to be checked."""
         if self.config.verify >= 2:
-            with _Blaming(name), by_example():
-                for predicate in promises:
-                    predicate(self.value)
+            for predicate in promises:
+                predicate(self.value)
 
 
-class _Blaming:
-    """Errors name the stage that made what is wrong."""
+class _judging:
+    """Sizes are those at hand meanwhile, and errors name the stage that made what is wrong."""
 
-    __slots__ = ("name",)
+    __slots__ = ("name", "sizes")
 
     def __init__(self, name: str) -> None:
         self.name = name
+        self.sizes = by_example()
 
     def __enter__(self) -> None:
-        pass
+        self.sizes.__enter__()
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        self.sizes.__exit__()
         if isinstance(error, VerifyError):
             error.message = f"after {self.name}: {error.message}"
 
@@ -381,6 +388,8 @@ def skipped(stage: Stage, config: Config) -> bool:
 
 def step(stage: Stage, before: Stages, config: Config) -> Record:
     """Run one stage and write down what it did."""
+    if not stage.concerns(before):
+        return Record(stage.name, before, 0.0, NO_CHANGE)
     started = time.perf_counter()
     with collecting() as reasons:
         try:
@@ -397,7 +406,7 @@ def step(stage: Stage, before: Stages, config: Config) -> Record:
 
 def apply(stage: Stage, value: Stages, config: Config) -> Stages:
     """Run a stage on what it is a function of."""
-    if stage.about is not None and not any(map(stage.about, value.ops)):
+    if not stage.concerns(value):
         return value
     if stage.over is Over.PROGRAM:
         return stage.run(value, config)

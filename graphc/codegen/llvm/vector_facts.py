@@ -107,14 +107,12 @@ class VectorFacts:
     def _look(self, root: Expr) -> None:
         if root in self._known:
             return
+        known, counting = self._known, self._counting
         for expr in postorder([root], self._seen):
+            args = expr.args
             self._strides[expr] = self._stride(expr)
-            self._known[expr] = expr not in self._variables and all(
-                self._known[a] for a in expr.args
-            )
-            self._counting[expr] = expr is self.loop.variable or any(
-                self._counting[a] for a in expr.args
-            )
+            known[expr] = expr not in self._variables and all(map(known.__getitem__, args))
+            counting[expr] = expr is self.loop.variable or any(map(counting.__getitem__, args))
 
     def _stride(self, expr: Expr) -> int | None:
         if expr is self.loop.variable:
