@@ -548,5 +548,8 @@ def postorder(roots: Iterable[Expr], seen: set[Expr] | None = None) -> Iterator[
                 yield expr
             elif expr not in seen:
                 seen.add(expr)
+                if not expr.args:
+                    yield expr
+                    continue
                 pending.append((expr, True))
-                pending.extend((a, False) for a in reversed(expr.args) if a not in seen)
+                pending += [(a, False) for a in reversed(expr.args) if a not in seen]

@@ -393,10 +393,11 @@ class KernelWriter(Statements[str], LoopWriter):
         parts: list[Expr] = []
         for root in (e for s in walk(statement.body) for e in expressions(s)):
             for expr in postorder([root], seen):
-                same = expr.op != "load" and bool(expr.args) and all(shared[a] for a in expr.args)
+                args = expr.args
+                same = expr.op != "load" and bool(args) and all(map(shared.__getitem__, args))
                 shared[expr] = same or expr.op in _ALWAYS_KNOWN or expr in self.values
                 if not shared[expr]:
-                    parts += (a for a in expr.args if shared[a])
+                    parts += [a for a in args if shared[a]]
             if shared[root]:
                 parts.append(root)
         for expr in parts:
