@@ -400,3 +400,46 @@ def test_no_extent_is_found_beside_one_of_nothing():
     ):
         with pytest.raises(GraphError, match="cannot reshape"):
             call()
+
+
+def padded(x):
+    """Up to a multiple of 8, and by as many as there are."""
+    x = np.pad(x, ((0, 0), (0, -x.shape[1] % 8)), constant_values=((1, 2), (3, 4)))
+    return np.pad(x, ((x.shape[0], 0), (0, 0)))
+
+
+def summits(x):
+    images = x[None, None]
+    whole = gc.avg_pool(images, images.shape[2:]) - gc.max_pool(images, images.shape[2:])
+    return whole, gc.grad(lambda v: gc.max_pool(v, v.shape[2:]).sum())(images)
+
+
+def summits_by_numpy(x):
+    first = np.zeros(x.size)
+    first[x.argmax()] = 1
+    return (x.mean() - x.max())[None, None, None, None], first.reshape(1, 1, *x.shape)
+
+
+@pytest.mark.parametrize(
+    ("function", "want", "least"), [(padded, padded, 0), (summits, summits_by_numpy, 1)]
+)
+def test_pads_and_windows_may_be_as_large_as_open_sizes(function, want, least):
+    compiled = gc.compile(function)
+    for rows, columns in ((3, 5), (4, 5), (4, 16), (7, 33), (16, 8), (1, 1), (0, 3), (9, 1)):
+        if min(rows, columns) < least:
+            continue
+        x = np.random.default_rng(rows).integers(0, 9, (rows, columns)).astype(float)
+        made, wanted = compiled(x), want(x)
+        for m, w in zip(made, wanted, strict=True):
+            np.testing.assert_allclose(m, w, rtol=1e-12)
+    assert len(compiled.compiles) <= 4
+
+
+def test_any_number_of_slices_has_one_compilation():
+    compiled = gc.compile(
+        lambda x: gc.vmap(gc.grad(lambda v: (np.sin(v) ** 2).sum()))(x), sizes={"x": ("n", "m")}
+    )
+    for shape in ((3, 4), (5, 6), (1, 6), (0, 3), (9, 1), (0, 0)):
+        x = np.random.default_rng(1).standard_normal(shape)
+        np.testing.assert_allclose(compiled(x), np.sin(2 * x), atol=1e-12)
+    assert len(compiled.compiles) == 1

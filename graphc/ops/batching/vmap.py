@@ -116,7 +116,8 @@ def batched(
     Raises GraphError, with the user's line, where an op cannot differ from lane to lane, and for
     a result that is to be the same for all lanes and is not.
     """
-    if size == 0 and stacked == len(region.results):  # no lane computes anything
+    is_none = isinstance(size, int) and size == 0  # an open number of lanes may be 0, too
+    if is_none and stacked == len(region.results):  # no lane computes anything
         return [_empty(r.type) for r in region.results]
     if devices:
         lanes = DeviceLanes(trace, devices, axis_name, note)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from graphc.ir.op import Attr, Compute, Sample
+from graphc.ir.sizes import alike, is_open
 from graphc.ir.types import AnyType, Dimension, Type, tensor
 from graphc.loops.nest import Scalars
 from graphc.ops.nn.conv import Ints, per_axis, resolve_padding, window_extent
@@ -160,10 +161,28 @@ def _along_axis(x: Value, kind: str, axis: int, size: int, step: int, gap: int) 
     return made + _along_axis(rest, kind, axis, size - count * part, step, gap)
 
 
+def _covers(x: Value, window: Any, padding: Any, dilation: Any) -> bool:
+    """Whether one window is all of x, whose extents are open: else its size would be needed."""
+    is_plain = padding in (0, "valid") and dilation == 1 and isinstance(window, tuple | list)
+    dims = shape_of(x)[2:]
+    return is_plain and is_open(dims) and alike(tuple(window), dims)
+
+
+def _whole(x: Value, kind: str) -> Any:
+    """What one window over all of x has; the first of the largest is the one that is chosen."""
+    axes = range(rank_of(x) - 1, 1, -1)
+    if kind == "sum":
+        return functions.sum(x, axis=tuple(axes), keepdims=True)
+    find = functions.argmax if kind == "max" else functions.argmin
+    for axis in axes:
+        x = functions.take_along_axis(x, find(x, axis=axis, keepdims=True), axis)
+    return x
+
+
 def _pooled(
     x: Value,
     kind: str,
-    window: ArrayLike,
+    window: Any,
     stride: ArrayLike,
     padding: ArrayLike,
     dilation: ArrayLike,
@@ -172,6 +191,9 @@ def _pooled(
     """(pooled, pool settings, padding) of x[N, C, *spatial]."""
     count = rank_of(x) - 2
     require(1 <= count <= 3, f"pooling takes x[N, C, *spatial], got shape {list(shape_of(x))}")
+    if _covers(x, window, padding, dilation):
+        ones = (1,) * count
+        return _whole(x, kind), (tuple(window), ones, ones), [(0, 0)] * count
     window = per_axis(window, count, "window")
     stride = window if stride is None else per_axis(stride, count, "stride")
     dilation = per_axis(dilation, count, "dilation")

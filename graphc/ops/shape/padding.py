@@ -9,6 +9,7 @@ import numpy as np
 
 from graphc.errors import TypeRuleError
 from graphc.ir.op import EXTENT, Attr, Compute, Op
+from graphc.ir.sizes import is_open
 from graphc.ir.traits import Traits
 from graphc.ir.types import AnyType, Dim, Dimension, Type, tensor
 from graphc.loops.nest import Scalars
@@ -16,7 +17,15 @@ from graphc.ops.record.arguments import Applied, Array, ArrayLike, Read
 from graphc.ops.record.batching import Lanes, reshaped
 from graphc.ops.record.dims import both, guarded, inside, rank_of, samples_of, shape_of, tensor_type
 from graphc.ops.record.families import define, normalise_axis, require, require_real
-from graphc.ops.record.value import Value, common_element, emit, emit_promoted, functions, public
+from graphc.ops.record.value import (
+    Value,
+    as_value,
+    common_element,
+    emit,
+    emit_promoted,
+    functions,
+    public,
+)
 from graphc.ops.shape.shape import broadcast_to
 from graphc.ops.shape.slicing import concatenate, emit_slice, slice_axis
 
@@ -186,6 +195,19 @@ def _pad_constant(x: Any, pairs: Pairs, constant_values: Any = 0) -> Any:
     return x
 
 
+def _pad_open(x: Any, pairs: Pairs, constant_values: Any = 0) -> Any:
+    """Constants around it, as many as open sizes say: maybe none."""
+    values, element = _pairs(constant_values, rank_of(x), "constant_values"), common_element(x)[0]
+    for axis, (amounts, constants) in enumerate(zip(pairs, values, strict=True)):
+        parts = []
+        for count, value in zip(amounts, constants, strict=True):
+            require_real("pad", value, x)
+            dims = tuple(count if k == axis else d for k, d in enumerate(shape_of(x)))
+            parts.append(broadcast_to(functions.astype(as_value(value), element), dims))
+        x = concatenate([parts[0], x, parts[1]], axis)
+    return x
+
+
 def _pad_by_index(x: Value, pairs: Pairs, mode: str) -> Any:
     """Modes that repeat elements: positions come from padding 0, 1, 2, ... with NumPy itself."""
     for axis, pair in enumerate(pairs):
@@ -270,8 +292,13 @@ def _statistic(part: ArrayLike, mode: str, axis: int) -> Any:
 def pad(x: Any, pad_width: ArrayLike, mode: str = "constant", **named: Any) -> Any:
     """np.pad: every mode given by name, with its own keyword arguments."""
     x = x if isinstance(x, Value) else np.asarray(x)
-    pairs = [(int(a), int(z)) for a, z in _pairs(pad_width, rank_of(x), "pad_width")]
-    require(all(min(p) >= 0 for p in pairs), "pad: a negative amount", hint="use a slice")
+    given = _pairs(pad_width, rank_of(x), "pad_width")
+    is_known = mode != "constant" or not any(map(is_open, given))
+    pairs = [(int(a), int(z)) for a, z in given] if is_known else given
+    is_negative = any(amount < 0 for pair in pairs for amount in pair)
+    require(not is_negative, "pad: a negative amount", hint="use a slice")
+    if not is_known:
+        return _pad_open(x, pairs, **named)
     if mode == "constant":
         return _pad_constant(x, pairs, **named)
     if mode == "empty":
