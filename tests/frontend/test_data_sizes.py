@@ -229,6 +229,7 @@ LOSSES = {
     "repeat": lambda x: (np.repeat(x, (np.abs(x) * 3).astype(int)) ** 2).sum(),
     "inverse": lambda x: (x * np.unique(np.round(np.abs(x)), return_inverse=True)[1]).sum(),
     "twice": lambda x: (np.sort(x[x > 0])[np.sort(x[x > 0]) < 1] ** 3).sum(),
+    "turned": lambda x: (np.sort(x[x > 0])[::-1] * np.cumsum(x[x > 0][::2].sum())).sum(),
     "pairs": lambda x: np.outer(np.sort(x[x > 0]), np.cumsum(x[x > 0])).sum(),
     "checkpoint": lambda x: gc.checkpoint(lambda y: np.exp(np.sort(y[y > 0])).sum())(x),
 }

@@ -443,3 +443,18 @@ def test_any_number_of_slices_has_one_compilation():
         x = np.random.default_rng(1).standard_normal(shape)
         np.testing.assert_allclose(compiled(x), np.sin(2 * x), atol=1e-12)
     assert len(compiled.compiles) == 1
+
+
+def test_writes_may_begin_where_an_open_size_says():
+    def written(x):
+        y, n = x * 1.0, len(x)
+        y[n // 2 :] = 7
+        y[n // 3 : n // 2] += 1
+        y[::-2] *= 2
+        return y
+
+    compiled = gc.compile(written)
+    for n in (5, 8, 30, 64, 7, 1, 0, 2, 100):
+        x = np.arange(n) * 1.0
+        np.testing.assert_array_equal(compiled(x), written(x))
+    assert len(compiled.compiles) <= 6

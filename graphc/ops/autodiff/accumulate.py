@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 from graphc.ir.graph import Node
+from graphc.ir.sizes import Size
 from graphc.ir.types import definitely_equal
 from graphc.ops.record.value import Value, emit, functions
 from graphc.ops.shape.slicing import concatenate
@@ -97,10 +98,13 @@ def _block(value: Value) -> Block | None:
     part = value.owner.wrap(node.inputs[1])
     extents, counts = value.type.dims, part.type.dims
     cut = [k for k, count in enumerate(counts) if not definitely_equal(count, extents[k])]
-    in_order = all(s == 1 or n == 1 for s, n in zip(node.attrs["steps"], counts))
-    if len(cut) != 1 or not in_order or 0 in counts or node.attrs["axes"]:
+    known = [None if isinstance(n, Size) else n for n in counts]  # nothing is asked of open ones
+    in_order = all(s == 1 or n == 1 for s, n in zip(node.attrs["steps"], known))
+    if len(cut) != 1 or not in_order or 0 in known or node.attrs["axes"]:
         return None
     start = node.attrs["starts"][cut[0]]
+    if isinstance(start, Size):
+        return None
     return Block(cut[0], start, start + counts[cut[0]], part, value)
 
 

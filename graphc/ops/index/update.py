@@ -53,7 +53,7 @@ from graphc.ops.record.value import (
     public,
 )
 from graphc.ops.shape.shape import broadcast_to, reshape
-from graphc.ops.shape.slicing import emit_slice, slice_extent
+from graphc.ops.shape.slicing import emit_slice, outside, slice_extent
 
 # ------------------------------------------------------------------------------------ slice_update
 
@@ -72,9 +72,10 @@ def _infer_slice_update(
     _check_positions(x, updates, positions, starts, axes)
     for axis, (have, count) in enumerate(zip(x.shape, updates.shape)):
         start, step = starts[axis], steps[axis]
-        last = (count - 1) * step + start
-        legal = isinstance(last, int) and isinstance(have, int) and axis not in axes
-        legal = not legal or count == 0 or (0 <= start < have and 0 <= last < have)  # type: ignore[operator]
+        if axis in axes:
+            continue
+        unit = 1 if step > 0 else -1
+        legal = not outside(start, start + (count - 1) * step + unit, unit, have)
         require(legal, f"slice_update: {count} elements from {start} by {step} leave 0..{have}")
     return x
 
@@ -260,7 +261,7 @@ slice_update_op = define(
     reference=_slice_update_reference,
     lower=Compute(_slice_update, cheap=False, position=_slice_updated),
     attrs=(
-        Attr("starts", "ints", within=EXTENT),
+        Attr("starts", "dims", within=EXTENT),
         Attr("steps", "ints", within=OFFSET),
         Attr("axes", "ints", (), within=AXIS),
     ),
@@ -294,8 +295,6 @@ def _write_slice(x: Value, chosen: Selection, value: Value, mode: str) -> Any:
     updates = reshape(broadcast_to(value, chosen.shape), tuple(dims))
     if alike(dims, shape_of(x)) and not places and all(step == 1 for step in chosen.steps):
         return updates
-    for start in chosen.starts:
-        require(isinstance(start, int), f"a write at the symbolic position {start}")
     attrs = {"starts": chosen.starts, "steps": chosen.steps, "axes": tuple(places)}
     return emit("slice_update", x, updates, *places.values(), **attrs)
 

@@ -37,7 +37,7 @@ def slice_extent(start: Dimension, stop: Dimension, step: int) -> Dimension:
     return exact
 
 
-def _outside(start: Any, stop: Any, step: int, extent: Any) -> bool:
+def outside(start: Any, stop: Any, step: int, extent: Any) -> bool:
     """Whether a non-empty slice surely reads outside 0..extent-1."""
     if any(isinstance(v, Size) for v in (start, stop, extent)):
         inside = start >= 0 and stop <= extent if step > 0 else start < extent and stop >= -1
@@ -60,7 +60,7 @@ def _infer_slice(x: AnyType, *, starts: Shape, stops: Shape, steps: tuple[int, .
     require(0 not in steps, "slice: a step is 0")
     for start, stop, step, extent in zip(starts, stops, steps, x.shape):
         require(
-            not _outside(start, stop, step, extent),
+            not outside(start, stop, step, extent),
             f"slice {start}:{stop}:{step} reads outside 0..{extent}",
         )
     return tensor(x.dtype, map(slice_extent, starts, stops, steps))
