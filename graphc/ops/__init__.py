@@ -8,6 +8,7 @@ from graphc.ops.autodiff import (
     region_gradients,  # noqa: F401
 )
 from graphc.ops.batching import (
+    device_regions,  # noqa: F401
     regions,  # noqa: F401
     vmap,  # noqa: F401
 )

@@ -32,6 +32,20 @@ class Copies(NamedTuple):
     mapped: bool
 
 
+RegionRule = Callable[["DeviceLanes", Node, Sequence[Copies]], list[Copies]]
+RULES: dict[str, RegionRule] = {}
+
+
+def together_by(name: str) -> Callable[[RegionRule], RegionRule]:
+    """Register how devices are combined in the regions of an op: rule(lanes, node, operands)."""
+
+    def register(rule: RegionRule) -> RegionRule:
+        RULES[name] = rule
+        return rule
+
+    return register
+
+
 class DeviceLanes:
     """Emits a region once for each device into a trace."""
 
@@ -60,15 +74,23 @@ class DeviceLanes:
             return inputs
         if self.name and names_axis(node, self.name):
             if node.regions:
-                raise GraphError(
-                    f"devices are not combined in a {node.op.name}",
-                    hint="have the loop or branch around the function of all devices",
-                )
+                return self.together(node, inputs)
             return _TOGETHER[node.op.name](self, inputs[0])
         if isinstance(node.op.lower, Host) and node.attrs["threaded"]:
             made = self.in_turn(node, inputs)
         else:
             made = self.copied(node, inputs, [values[n.id] for n in node.after])
+        return made if isinstance(node.type, TupleType) else made[0]
+
+    def together(self, node: Node, inputs: Sequence[Copies]) -> Any:
+        """A node in whose regions devices are combined. Raises GraphError without a rule."""
+        if node.op.name not in RULES:
+            raise GraphError(
+                f"devices are not combined in a {node.op.name}",
+                hint="combine them before or behind it",
+            )
+        self.trace.builder.place = self.place
+        made = RULES[node.op.name](self, node, inputs)
         return made if isinstance(node.type, TupleType) else made[0]
 
     def copied(self, node: Node, inputs: Sequence[Copies], after: Sequence[Any]) -> list[Copies]:

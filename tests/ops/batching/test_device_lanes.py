@@ -17,6 +17,28 @@ DEVICES = ["cpu:0", "cpu:1", "cpu:2"]
 X = np.random.default_rng(0).standard_normal((3, 5, 4))
 W = np.random.default_rng(1).standard_normal((4, 4))
 
+
+def _walked(carry: Any, row: Any) -> Any:
+    """A carry that is the same on all devices, one that is not, and what is stacked."""
+    total, h = carry
+    total = total * 0.5 + gc.psum(h, "d")
+    return (total, np.cos(h) + row), gc.pmean(row, "d") * row
+
+
+def _is_large(h: Any) -> Any:
+    return np.abs(gc.pmean(h, "d")).max() > 0.1
+
+
+def _centred(x: Any) -> Any:
+    return np.sin(x) * (x - gc.pmean(x, "d"))
+
+
+def _walk(x: Any) -> Any:
+    return gc.fori(0, 2, lambda k, h: np.tanh(h * gc.pmean(h, "d")), x).sum()
+
+
+_compiled = gc.compile(lambda x: x * gc.psum(np.cos(x), "d"))
+
 STEPS: dict[str, Any] = {
     "psum": lambda x: gc.psum(x, "d") + x,
     "pmean": lambda x: x - gc.pmean(x, "d"),
@@ -28,6 +50,15 @@ STEPS: dict[str, Any] = {
     "shared": lambda x: x @ gc.psum(W, "d") * 0.1,
     "counted": lambda x: x * gc.psum(x.sum(axis=1) > 0, "d").sum(),
     "loop": lambda x: gc.fori(0, 3, lambda k, h: np.cos(h) + k, x),
+    "summed loop": lambda x: gc.fori(0, 3, lambda k, h: np.tanh(x - gc.pmean(h, "d")) + k, x),
+    "shared carry": lambda x: x - gc.scan(_walked, (np.zeros((5, 4)), x), x)[0][0],
+    "until": lambda x: gc.while_loop(_is_large, lambda h: h - gc.pmean(h, "d") * 0.5, x),
+    "branch": lambda x: gc.cond(
+        gc.psum(x.sum(), "d") > 0, lambda h: gc.psum(h, "d") - h, lambda h: h * gc.pmax(h, "d"), x
+    ),
+    "marked": lambda x: gc.grad(lambda x: gc.checkpoint(_centred)(x).sum())(x),
+    "loop's gradient": lambda x: gc.grad(_walk)(x),
+    "called": lambda x: _compiled(x),
     "inner": lambda x: gc.vmap(lambda row: row - gc.pmean(row, "rows"), axis_name="rows")(x),
     "gradient": lambda x: gc.grad(lambda x: ((x - gc.pmean(x, "d")) ** 2).sum())(x),
 }
@@ -114,10 +145,14 @@ def test_wrong_arguments() -> None:
     with pytest.raises(GraphError, match="differs from slice to slice"):
         gc.compile(shared, devices=DEVICES)(X)
 
-    def combined_in_a_loop(x: Any) -> Any:
-        return gc.fori(0, 2, lambda k, h: gc.psum(h, "d"), x)
-
-    with pytest.raises(GraphError, match="devices are not combined in a"):
-        gc.compile(gc.vmap(combined_in_a_loop, axis_name="d", devices=DEVICES), devices=DEVICES)(X)
+    ways: dict[str, Any] = {
+        "leave at different times": lambda x: gc.while_loop(
+            lambda h: h.sum() > 0, lambda h: h - gc.pmax(h, "d"), x
+        ),
+        "take differently": lambda x: gc.cond(x.sum() > 0, lambda: gc.psum(x, "d"), lambda: x),
+    }
+    for message, way in ways.items():
+        with pytest.raises(GraphError, match=message):
+            gc.compile(gc.vmap(way, axis_name="d", devices=DEVICES), devices=DEVICES)(X)
     with pytest.raises(TraceError, match="the sizes of the sliced axes differ"):
         gc.vmap(np.add, devices=DEVICES)(X, X[:2])
