@@ -54,8 +54,8 @@ def cpu_seconds(pids: list[int]) -> float:
     return total / TICK
 
 
-def ours(cluster: Any, nbytes: int) -> dict[str, float]:
-    """Seconds and CPU seconds of a sum, and the bytes that a worker sends for it."""
+def summing(cluster: Any, nbytes: int, rounds: int) -> Any:
+    """A step in which the workers sum what each of them has, so often."""
 
     @gc.compile(devices=cluster.devices, threads=1)
     def step(seed: Any) -> Any:
@@ -67,13 +67,19 @@ def ours(cluster: Any, nbytes: int) -> dict[str, float]:
         def body(k: Any, held: Any) -> Any:
             return parallel.all_reduce(held, cluster.devices, "mean")
 
-        made = gc.fori(0, ROUNDS, body, held)
+        made = gc.fori(0, rounds, body, held)
         firsts = []
         for name, value in zip(cluster.devices, made, strict=True):
             with gc.device(name):
                 firsts.append(value[:1])
         return firsts
 
+    return step
+
+
+def ours(cluster: Any, nbytes: int) -> dict[str, float]:
+    """Seconds and CPU seconds of a sum, and the bytes that a worker sends for it."""
+    step = summing(cluster, nbytes, ROUNDS)
     step(np.float32(1))
     sent = [worker["sent"] for worker in cluster.status()["workers"]]
     walls, begin = [], cpu_seconds(cluster.pids)

@@ -7,7 +7,6 @@ A worker that ends or stands still is lost: the step in flight ends with an erro
 from __future__ import annotations
 
 import os
-import select
 import signal
 import socket
 import subprocess
@@ -28,7 +27,7 @@ from graphc.runtime.call.memory import address_of
 from graphc.runtime.call.variable import Cell, Shared
 from graphc.runtime.cluster import wire
 from graphc.runtime.cluster.link_table import BELL_BYTES, links_of
-from graphc.runtime.cluster.memory import Block, contents, file_of, new_block
+from graphc.runtime.cluster.memory import Block, above_standard, contents, file_of, new_block
 from graphc.runtime.cluster.wire import Kind, Message
 from graphc.runtime.cluster.worker import BEAT_SECONDS, CANCEL, READ_SOCKET, TOKEN
 from graphc.runtime.devices.device import default_threads
@@ -60,6 +59,15 @@ class LostWorker(RunError):
     """A worker ended or stood still."""
 
 
+def _ours_or_nothing(stream: int) -> int | None:
+    """What a worker writes to, where this process has no such stream."""
+    try:
+        os.fstat(stream)
+    except OSError:
+        return subprocess.DEVNULL
+    return None
+
+
 class LocalWorker:
     """A worker process, as its client sees it. `lost` says why it is not there any more."""
 
@@ -75,17 +83,20 @@ class LocalWorker:
         self.has_joined = False
         self.is_armed = False  # it waits for the bell, not for the socket
         self.beat, self.silent = -1, 0.0
-        ours, theirs = socket.socketpair()
+        self.connection, theirs = (
+            socket.socket(fileno=above_standard(end.detach())) for end in socket.socketpair()
+        )
         with theirs:
             handed = (theirs.fileno(), self.bell.descriptor)
             self.process = subprocess.Popen(
                 [sys.executable, "-c", _CODE, _ROOT, *map(str, handed), str(threads)],
                 stdin=subprocess.PIPE,
+                stdout=_ours_or_nothing(1),
+                stderr=_ours_or_nothing(2),
                 pass_fds=handed,
                 env={**os.environ, "GRAPHC_THREADS": str(threads), TOKEN: token},
             )
-        self.connection = ours
-        self.descriptor = os.pidfd_open(self.process.pid)
+        self.descriptor = above_standard(os.pidfd_open(self.process.pid))
         self.address = ""  # where its carrier is reached, if it has one
         self.reason = ""  # why its latest step failed
 
@@ -217,8 +228,7 @@ class LocalWorker:
 
     def _receive(self) -> Message:
         while not self.lost:
-            ready, _, _ = select.select([self.connection], (), (), BEAT_SECONDS)
-            if ready:
+            if wire.readable([self.connection.fileno()], BEAT_SECONDS):
                 return wire.receive(self.connection)
         raise wire.Lost
 
@@ -246,6 +256,7 @@ class LocalWorker:
 
     def close(self) -> None:
         """End the process, and everything that belongs to it."""
+        self.lost = self.lost or "the cluster was closed"
         self.gone[0] = 1
         assert self.process.stdin is not None
         self.process.kill()
@@ -441,8 +452,7 @@ def _watch(found: weakref.ref[LocalCluster]) -> None:
     while (cluster := found()) is not None and not cluster.is_closed:
         here = [worker.descriptor for worker in cluster.workers if not worker.lost]
         del cluster
-        with suppress(OSError, ValueError):  # one was closed meanwhile
-            select.select(here, (), (), BEAT_SECONDS)
+        wire.readable(here, BEAT_SECONDS)
         if (cluster := found()) is not None and not cluster.is_closed:
             cluster.check()
 

@@ -46,12 +46,24 @@ def new_block(size: int) -> Block:
 def _descriptor(size: int) -> int:
     if not hasattr(os, "memfd_create"):
         raise GraphError("workers on this machine need Linux: they share memory without a name")
-    made = os.memfd_create("graphc", os.MFD_CLOEXEC)
+    made = above_standard(os.memfd_create("graphc", os.MFD_CLOEXEC))
     try:
         os.posix_fallocate(made, 0, size)  # else a process is killed where memory is short
     except OSError as error:
         os.close(made)
         raise LimitError(f"no memory for {size} bytes that processes share: {error}") from None
+    return made
+
+
+def above_standard(descriptor: int) -> int:
+    """The same file with a number that no process takes for its standard input, output or errors:
+    one that was started without these gets such numbers, and cannot hand them on."""
+    if descriptor > 2:
+        return descriptor
+    import fcntl
+
+    made = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, 3)
+    os.close(descriptor)
     return made
 
 
@@ -64,7 +76,7 @@ def contents(file: int) -> np.ndarray[Any, Any]:
 
 def file_of(pieces: Iterable[Any]) -> int:
     """A file in memory with these contents; its descriptor, which the caller closes."""
-    made = os.memfd_create("graphc", os.MFD_CLOEXEC)
+    made = above_standard(os.memfd_create("graphc", os.MFD_CLOEXEC))
     with os.fdopen(os.dup(made), "wb") as file:
         file.writelines(pieces)
     return made

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import socket
 import struct
 from collections.abc import Sequence
@@ -106,6 +107,15 @@ def send(
         connection.sendall(head[sent:] + text)
     except OSError:
         raise Lost from None
+
+
+def readable(descriptors: Sequence[int], seconds: float) -> list[int]:
+    """Those that can be read or have ended, as soon as there is one; `select.select` refuses
+    numbers from 1024."""
+    poll = select.poll()
+    for descriptor in descriptors:
+        poll.register(descriptor, select.POLLIN)
+    return [descriptor for descriptor, _ in poll.poll(1000 * seconds)]
 
 
 def receive(connection: socket.socket) -> Message:

@@ -65,6 +65,42 @@ def same(function: Callable[..., Any], found: gc.cluster.LocalCluster, *argument
     return results
 
 
+UNUSUAL = """
+import os
+for number in range(FILES):
+    os.open(os.devnull, os.O_RDONLY)
+import numpy as np, graphc as gc
+with gc.cluster.local(workers=2, threads=1) as found:
+    run = gc.compile(lambda x: x @ x, devices=found.devices)
+    made = run(np.eye(2))
+    os.kill(found.pids[0], 9)
+    while found.status()["workers"][0]["state"] == "ready":
+        pass
+    found.restart()
+    fine = np.array_equal(run(np.eye(2)), made)
+os._exit(7 if fine else 8)
+"""
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_whatever_descriptors_a_client_has(full: bool) -> None:
+    """One that was started without standard streams, one that has a thousand files open."""
+    import resource
+
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if full and most[1] < 2048:
+        pytest.skip("too few files may be open")
+    if full:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(most[0], 2048), most[1]))
+    code = UNUSUAL.replace("FILES", "1100" if full else "0")
+    start = 'exec "$0" -c "$1"' + ("" if full else " <&- >&- 2>&-")
+    try:
+        ended = subprocess.run(["sh", "-c", start, sys.executable, code], timeout=100)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, most)
+    assert ended.returncode == 7
+
+
 # ------------------------------------------------------------------------- the bits of one process
 
 
