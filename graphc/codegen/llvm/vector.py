@@ -8,6 +8,8 @@ it:
         a vector per value, sums in a vector per register
     the sums of the lanes
 
+A loop that looks for the first place where something holds ends when a lane has found one.
+
 What is left of other counts follows: whole vectors, and one that a mask cuts where the machine has
 masks.  Where it has none, a scalar loop does those iterations.
 """
@@ -15,6 +17,7 @@ masks.  Where it has none, a scalar loop does those iterations.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import reduce
 from typing import TYPE_CHECKING
 
 from graphc.codegen.llvm.lanes import VectorWriter
@@ -23,7 +26,17 @@ from graphc.codegen.llvm.vector_facts import RowFacts, Shape, VectorFacts, shape
 from graphc.codegen.tuning import tuned
 from graphc.ir.types import BOOL
 from graphc.loops.facts import loop_range
-from graphc.loops.nest import Assign, Declare, Fail, For, Statement, Store, Update, expressions
+from graphc.loops.nest import (
+    Assign,
+    Declare,
+    Expr,
+    Fail,
+    For,
+    Statement,
+    Store,
+    Update,
+    expressions,
+)
 
 if TYPE_CHECKING:
     from graphc.codegen.llvm.kernel import KernelWriter
@@ -32,6 +45,9 @@ if TYPE_CHECKING:
 class VectorLoop(VectorWriter):
     """Writes one loop."""
 
+    sought: Update | None = None  # the statement that ends it
+    way_out = ""  # where it then goes on
+
     # -- the loop
 
     def loop(self, start: str, stop: str, count: int | None) -> None:
@@ -39,6 +55,8 @@ class VectorLoop(VectorWriter):
         k, name = self.kernel, self.kernel.fresh("")
         self.start = start
         self.straight = count == self.lanes * self.shape.copies
+        if (sought := self.facts.sought()) is not None:
+            self.sought, self.way_out = sought, f"found{name}"
         k.lines += [f"  br label %before{name}", f"before{name}:"]
         short = k.granules(self.facts.loop) if count is None else 0
         if count is None and not short:
@@ -59,6 +77,9 @@ class VectorLoop(VectorWriter):
         body, k.lines = k.lines, outer
         k.lines += self.before
         k.lines += body
+        if self.sought is not None:
+            k.lines += [f"  br label %{self.way_out}", f"{self.way_out}:"]
+            k.update(self.sought.register, "min", k.value(self.sought.value.args[2]))
         for register, combine in self.facts.carried.items():
             self.collect(register, combine)
         for expr in k.scopes.pop():
@@ -204,11 +225,33 @@ class VectorLoop(VectorWriter):
             rows = [[self.value(store.value) for store in run] for _ in self.turns()]
             for row, _ in zip(rows, self.turns(), strict=True):
                 self.weave(run, row)
+        elif statement is self.sought:
+            self.seek(statement)
         else:
             root = expressions(statement)[-1]
             values = [self.value(root) for _ in self.turns()]
             for value, _ in zip(values, self.turns(), strict=True):
                 self.finish(statement, value)
+
+    def seek(self, update: Update) -> None:
+        """Go on where nothing is found in any copy; else what is found ends the loop."""
+        k, name = self.kernel, self.kernel.fresh("")
+        condition = update.value.args[0]
+        found = [self.holds(condition) for _ in self.turns()]
+        some = reduce(lambda x, y: self.emit(f"or i1 {x}, {y}"), found)
+        some = self.emit_one(self.across("or", BOOL, some))
+        note = k.module.note('!"branch_weights"', "i32 1", "i32 1048575")
+        k.lines += [f"  br i1 {some}, label %hit{name}, label %miss{name}, !prof {note}"]
+        k.lines.append(f"hit{name}:")
+        places = [self.value(update.value) for _ in self.turns()]
+        for place, _ in zip(places, self.turns(), strict=True):
+            self.finish(update, place)
+        k.lines += [f"  br label %{self.way_out}", f"miss{name}:"]
+
+    def holds(self, condition: Expr) -> str:
+        """A condition in the lanes that there are, as what a branch may look at."""
+        value = self.emit(f"freeze i1 {self.value(condition)}")
+        return self.emit(f"and i1 {value}, {self.mask}") if self.mask else value
 
     def finish(self, statement: Statement, value: str) -> None:
         """What one copy does with the value of its statement."""

@@ -170,6 +170,19 @@ class VectorFacts:
         )
         return run if fits else [first]
 
+    def sought(self) -> Update | None:
+        """The only statement, where it looks for the first iteration of which a condition holds:
+        r = min(r, i if c(i) else none), with a `none` that no i is above."""
+        first = self.loop.body[0] if len(self.loop.body) == 1 else None
+        if not isinstance(first, Update) or first.combine != "min":
+            return None
+        if first.value.op != "select" or self.fixed(first.value.args[0]):
+            return None
+        place, none, stop = *first.value.args[1:], self.loop.stop
+        counted = place.args[0] if place.op == "cast" else place
+        never_above = none is stop if none.op != "const" else _is_most(none, stop)
+        return first if counted is self.loop.variable and never_above else None
+
     def comb(self, load: Expr) -> Comb:
         """The loads that are taken together with one whose elements lie apart."""
         if load not in self._combs:
@@ -293,6 +306,11 @@ class RowFacts(VectorFacts):
         places = found[place].places if place in found else ()
         found[place] = Strided(stride, tuple(sorted({*places, constant})))
         return constant not in places
+
+
+def _is_most(none: Expr, stop: Expr) -> bool:
+    """Whether a literal is known not to be below what a loop runs up to."""
+    return stop.op == "const" and none.data >= stop.data
 
 
 def _inside(body: list[Statement]) -> Iterator[Statement]:

@@ -108,6 +108,32 @@ def test_counts_that_are_no_multiple_of_all_copies(steps: int, target: targets.T
     same(kernel, [counts, data, np.zeros(8, np.float32)], target)
 
 
+def first_of_rows(dtype: DType, place: DType, count: int, none: int) -> Kernel:
+    """The first place in each of three rows where there is no zero, or a number."""
+    b = Scalars()
+    source, sink = Buffer(0, dtype, 3 * count, "in"), Buffer(1, I64, 3, "out")
+    with b.loop(3, "parallel") as row:
+        found = b.register(b.const(np.iinfo(place.numpy).max, place))
+        with b.loop(count, "vector") as i:
+            holds = b.load(source, row * count + i) != 0
+            b.update(found, "min", b.select(holds, i.cast(place), b.const(none, place)))
+        b.store(sink, row, b.read(found).cast(I64))
+    return Kernel("k0", (source, sink), 0, b.body, 3)
+
+
+@pytest.mark.parametrize(("dtype", "target"), crossed([F32, I8, F64], TARGETS))
+def test_a_search_ends_at_the_first_place_and_finds_none_behind_the_last(
+    dtype: DType, target: str
+) -> None:
+    for count in few([n for n in COUNTS if n > 32], 9, dtype.itemsize):
+        rng = np.random.default_rng(count)
+        for none in (count, count + 5, count // 2):  # the last is no number that ends it
+            kernel = first_of_rows(dtype, I64 if count % 2 else I32, count, none)
+            for share in (0.0, 1 / count, 0.5, 1.0):
+                data = (rng.random(3 * count) < share).astype(dtype.numpy)
+                same(kernel, [data, np.zeros(3, np.int64)], TARGETS[target])
+
+
 @pytest.mark.parametrize(("place", "target"), crossed([None, 0, 9, 18], TARGETS.values()))
 def test_only_lanes_of_the_loop_can_fail_it(place: int | None, target: targets.Target) -> None:
     b = Scalars()
