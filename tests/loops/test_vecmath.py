@@ -88,6 +88,18 @@ def test_special_values_numpy_has_no_function_for(kind: type) -> None:
             assert same, (name, value, wanted)
 
 
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+def test_nan_of_any_bits_stays_nan(kind: type) -> None:
+    """Also where powers of two are added to exponents, which lie above the bits of a NaN."""
+    word = np.dtype(f"u{np.dtype(kind).itemsize}")
+    low = np.array([*range(64), 511, 513, 2**20 + 3], word)
+    quiet = np.asarray(np.nan, kind).view(word) | low
+    arguments = np.concatenate([quiet.view(kind), -quiet.view(kind)])
+    for name in ("exp", "exp2", "expm1", "sigmoid", "tanh", "sinh", "erf", "erfc", "softplus"):
+        assert np.isnan(run(name, arguments)).all(), name
+    assert np.isnan(run("pow", arguments, np.full_like(arguments, 1.5))).all()
+
+
 def test_odd_functions_are_odd_down_to_denormals() -> None:
     for kind, name in itertools.product(KINDS, ODD):
         with case(kind, name):

@@ -131,16 +131,17 @@ def exp_lower_bound(r: Real) -> float:
 
 
 def scale_once(r: Real, p: Expr, bits: Expr) -> Expr:
-    """p 2**n where the low bits of the integer hold n + bias and the result is normal."""
-    return p * r.from_bits(bits << r.format.mantissa)
+    """p 2**n where the low bits of the integer hold n and the result is normal, which no NaN is:
+    an integer is added to the exponent, beside the multiplications that there are."""
+    return r.from_bits(r.bits(p) + (bits << r.format.mantissa))
 
 
 @function
 def exp(x: Expr) -> Expr:
     """Where all results of a vector are normal their powers of two are applied at once."""
     r = Real(x)
-    usual = scale_once(r, *exp_parts(r, x, r.format.bias))
-    return shortcut(abs(x) >= r.pick(87.0, 708.0), _exp_to_the_ends(r, x), usual)
+    usual = scale_once(r, *exp_parts(r, x, 0))
+    return shortcut(~(abs(x) < r.pick(87.0, 708.0)), _exp_to_the_ends(r, x), usual)
 
 
 def _exp_to_the_ends(r: Real, x: Expr) -> Expr:

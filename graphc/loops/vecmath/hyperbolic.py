@@ -7,7 +7,7 @@ import math
 from graphc.loops.nest import Expr
 from graphc.loops.scalars import fma, sqrt, where
 from graphc.loops.vecmath.base import Real, function
-from graphc.loops.vecmath.exponential import exp_falling, exp_parts, scale_twice
+from graphc.loops.vecmath.exponential import exp_falling, exp_parts, scale_once, scale_twice
 from graphc.loops.vecmath.logarithm import log1p
 
 # (sinh(x) - x) / x**3 in x**2 for |x| <= 1; errors of sinh 2**-25.32 and 2**-61.77
@@ -21,27 +21,16 @@ _SINH_64 = (
     1.6056659474806632e-10,
     7.776588182477287e-13,
 )
-# (tanh(x) - x) / x**3 in x**2 for |x| <= 0.9 and 0.7; errors of tanh 2**-25.9 and 2**-52.8
-_TANH_32 = (
-    -0.3333321213722229,
-    0.13330359756946564,
-    -0.05372149124741554,
-    0.020904147997498512,
-    -0.006860093213617802,
-    0.0013039791956543922,
-)
+# x**3 / (x - tanh(x)) in x**2 for |x| <= 0.9 and 0.7; errors of tanh 2**-29.9 and 2**-55.9
+_TANH_32 = (3.0, 1.1999965906143188, -0.005700361914932728, 0.0002320432395208627)
 _TANH_64 = (
-    -0.3333333333332867,
-    0.13333333332778483,
-    -0.0539682537382154,
-    0.021869483764683464,
-    -0.008863177786858002,
-    0.003591686073743376,
-    -0.001453599118944781,
-    0.0005824052527695378,
-    -0.00022158193221094366,
-    7.009785010965368e-05,
-    -1.2998569626475991e-05,
+    3.000000000000022,
+    1.1999999999988198,
+    -0.0057142856931188014,
+    0.00025396807425412805,
+    -1.220285342439368e-05,
+    5.96726053858928e-07,
+    -2.689926926328565e-08,
 )
 # (2 atanh(s) - 2 s) / s**3 in s**2 for s <= 1/3; errors 2**-27.73 and 2**-59.41
 _LOG1P_32 = (0.666664183139801, 0.40021437406539917, 0.28003019094467163, 0.2800684869289398)
@@ -87,16 +76,16 @@ def cosh(x: Expr) -> Expr:
 
 @function
 def tanh(x: Expr) -> Expr:
-    """x + x**3 P(x**2) near zero, 1 - 2 / (exp(2|x|) + 1) elsewhere."""
+    """x (1 - x**2 / P(x**2)) near zero, 1 - 2 / (exp(2|x|) + 1) elsewhere, by one division."""
     r = Real(x)
-    size = abs(x)
-    square = x * x
-    tail = r.polynomial(square, _TANH_32 if r.single else _TANH_64)
-    near = fma(tail * square, size, size)
-    p, bits = exp_parts(r, r.at_most(size + size, 20.0 if r.single else 44.0), r.format.bias)
-    e = p * r.from_bits(bits << r.format.mantissa)
-    far = r.c(1.0) - r.c(2.0) / (e + 1.0)
-    return r.with_sign(where(size < r.pick(0.9, 0.7), near, far), x)
+    size, square = abs(x), x * x
+    is_far = size >= r.pick(0.9, 0.7)  # NaN is not
+    doubled = r.at_most(size + size, 20.0 if r.single else 44.0)
+    e = scale_once(r, *exp_parts(r, doubled, 0))
+    below = where(is_far, e + 1.0, r.polynomial(square, _TANH_32 if r.single else _TANH_64))
+    lacking = where(is_far, 2.0, square) / below
+    most = where(is_far, 1.0, size)
+    return r.with_sign(fma(-most, lacking, most), x)
 
 
 def _log1p_or_log_twice(r: Real, size: Expr, argument: Expr) -> Expr:

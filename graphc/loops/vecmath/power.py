@@ -76,7 +76,7 @@ def pow(x: Expr, y: Expr) -> Expr:
     high, low = log2_pair(r, x, normal=True)
     z = y * high
     rest = fma(y, low, fma(y, high, -z))
-    usual = scale_once(r, *exp2_parts(r, z, rest, biases=1))
+    usual = scale_once(r, *exp2_parts(r, z, rest, biases=0))
     plain = (x >= r.format.tiny) & (x < math.inf) & (abs(z) < r.format.bias - 1.0)
     return shortcut(~plain, _pow_to_the_ends(x, y), usual)
 

@@ -7,7 +7,7 @@ import math
 from graphc.loops.nest import Expr
 from graphc.loops.scalars import fma, sqrt, where
 from graphc.loops.vecmath.base import Real, function
-from graphc.loops.vecmath.exponential import exp_lower_bound, exp_parts, scale_twice
+from graphc.loops.vecmath.exponential import exp_lower_bound, exp_parts, scale_once, scale_twice
 from graphc.loops.vecmath.logarithm import natural_log, reduce
 
 # erf(x) / x - 1 in x**2 for |x| <= 0.92 and 1; errors of erf 2**-26.0 and 2**-55.7
@@ -211,13 +211,11 @@ def erf(x: Expr) -> Expr:
     """x + x P(x**2) near zero, 1 - exp(Q(|x|)) beyond, where erfc(x) = exp(Q(x)) is small."""
     r = Real(x)
     size = abs(x)
-    near = _erf_near(r, size)
+    near, is_far = _erf_near(r, size), size >= r.pick(0.92, 1.0)  # NaN is not
     bounded = r.at_most(size, 3.95 if r.single else 5.95)
     exponent = r.polynomial(bounded, _LOG_ERFC_32 if r.single else _LOG_ERFC_64)
-    p, bits = exp_parts(r, exponent, r.format.bias)
-    small = p * r.from_bits(bits << r.format.mantissa)
-    far = 1.0 - small
-    return r.with_sign(where(size < r.pick(0.92, 1.0), near, far), x)
+    far = 1.0 - scale_once(r, *exp_parts(r, exponent, 0))
+    return r.with_sign(where(is_far, far, near), x)
 
 
 @function
