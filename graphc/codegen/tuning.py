@@ -129,6 +129,8 @@ class CodegenTuning(Tuning):
     tall_vector = number(16, 4, 64, "elements", "sum-tall",
         "whole rows in a vector, of which a multiple holds some")
     tall_lanes = number(32, 4, 256, "elements", "sum-tall", "enough sums under way")
+    tall_bytes = number(128, 8, 4096, "bytes", "sum-tall",
+        "the same: rows that lie far apart are not fetched ahead")
     tall_columns = number(32, 0, 512, "columns", "sum-tall",
         "several rows taken as one where columns are few")
     tall_elements = number(1 << 12, 0, 1 << 40, "elements", "sum-tall",

@@ -83,16 +83,25 @@ class Shape:
             and width % tuned.tall_vector
             and hint_of(self.tall.extent) * width >= tuned.tall_elements
         )
-        self.rows = rows_together(width) if few and beside and is_plain(region, space) else 1
+        is_seen_as_wider = few and beside and is_plain(region, space)
+        self.rows = rows_together(width, widest(region)) if is_seen_as_wider else 1
         self.columns = prod(loop.extent for loop in kept) * self.blocks
         elements = hint_of(self.tall.extent) * min(hint_of(width), tuned.fold_columns)
         columns = max(1, hint_of(self.columns))
         self.parts = max(1, min(tuned.tall_parts // columns, elements // tuned.tall_part))
 
 
-def rows_together(width: int) -> int:
+def widest(region: Graph) -> int:
+    """Bytes of the widest element that is folded."""
+    folds = (n for n in region.nodes if isinstance(n.op.lower, Reduction))
+    return max(tensor_type(n.inputs[0]).dtype.itemsize for n in folds)
+
+
+def rows_together(width: int, itemsize: int) -> int:
+    """Rows that are taken as one: enough lanes, and no more than is fetched in order."""
     lanes = lcm(width, tuned.tall_vector)
-    return -(-tuned.tall_lanes // lanes) * lanes // width
+    wanted = min(tuned.tall_lanes, tuned.tall_bytes // itemsize)
+    return -(-wanted // lanes) * lanes // width
 
 
 def is_plain(region: Graph, space: Space) -> bool:

@@ -109,8 +109,9 @@ def test_nan_wins_and_small_or_ordered_folds_stay_plain() -> None:
 
 
 def test_rows_that_fill_vectors() -> None:
-    assert [rows_together(w) for w in (1, 2, 3, 4, 8, 12)] == [32, 16, 16, 8, 4, 4]
-    assert all(rows_together(w) * w % tuned.tall_vector == 0 for w in range(1, 32))
+    assert [rows_together(w, 4) for w in (1, 2, 3, 4, 8, 12)] == [32, 16, 16, 8, 4, 4]
+    assert [rows_together(w, 8) for w in (1, 2, 3, 4, 8, 12)] == [16, 8, 16, 4, 2, 4]
+    assert all(rows_together(w, 4) * w % tuned.tall_vector == 0 for w in range(1, 32))
 
 
 def test_parts_depend_on_the_shape_alone() -> None:
