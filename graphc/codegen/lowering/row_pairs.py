@@ -7,7 +7,8 @@
                 total0[lane] += (x0[k] - turned[k, lane]) ** 2 ..     some vectors for each of x0 ..
 
 A fold along the rows would load both of its operands for every step, and add up lanes at the end.
-The last blocks begin where they end with the last row: some pairs are computed twice.
+The last blocks begin where they end with the last row: some pairs are computed twice, so results
+lie nowhere that the kernel reads.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from graphc.codegen.gemm.hardware import host_target
 from graphc.codegen.lowering.evaluate import broadcast_index, split_index, tensor_type
 from graphc.codegen.lowering.folds import finished, initial, prepared, reduction_of
 from graphc.codegen.lowering.nest import Nest, unique
-from graphc.codegen.lowering.space import Axes, Space, dims_of
+from graphc.codegen.lowering.space import Axes, Space, dims_of, space_of
 from graphc.codegen.lowering.split_reduction import is_one_level
 from graphc.codegen.tuning import tuned
 from graphc.ir.graph import Graph, Node
@@ -54,6 +55,11 @@ def pairs_rows(region: Graph, space: Space) -> bool:
         and is_one_level(region, space)
         and len(turned(region, space)) == 1
     )
+
+
+def repeats_pairs(region: Graph) -> bool:
+    """May the loop kernel of a region compute some of its results twice?"""
+    return pairs_rows(region, space_of(region))
 
 
 def _lanes(kind: DType) -> int:
@@ -94,14 +100,15 @@ class RowPairs(Nest):
         self.wide = self.lanes * self.vectors
         self.copy = self.buffer(kind, inner.extent * self.wide, "work")
         self.totals = {n.id: self.sums(n) for n in self.reductions()}
-        rows = min(tuned.pairs_rows, down.extent)
-        extents = -(-down.extent // rows), -(-right.extent // self.wide)
+        parts = -(-down.extent // tuned.pairs_rows)
+        rows = -(-down.extent // (parts * ROWS)) * ROWS
+        extents = parts, -(-right.extent // self.wide)
         self.units, self.elements_per_unit = extents[0] * extents[1], rows * self.wide
         with b.loop(self.units, "parallel") as unit:
             part, block = split_index(b, unit, extents)
             column = minimum(block * self.wide, right.extent - self.wide)
             self.turn(column)
-            with b.loop(-(-rows // ROWS)) as group:
+            with b.loop(rows // ROWS) as group:
                 row = minimum(part * rows + group * ROWS, down.extent - ROWS)
                 self.group(row, column)
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from weakref import WeakKeyDictionary
 
 from graphc.codegen.lowering.in_place_update import patched_param
+from graphc.codegen.lowering.row_pairs import repeats_pairs
 from graphc.codegen.lowering.rows import levels_of
 from graphc.codegen.table.copies import copied_by
 from graphc.ir.graph import Graph, Node
@@ -358,7 +359,7 @@ def may_overwrite(kernel: Node, leaf: int, held: set[Node], may_stage: bool = Fa
 
     The sums of a contraction must be staged (kept apart from results), which `may_stage` promises.
     A leaf that does not depend on `held` could be stored before another leaf reads it, and so could
-    one that an earlier pass over a row stores than the last that reads it.
+    one that an earlier pass over a row stores than the last that reads it, or one stored twice.
     """
     region, kind, reached = kernel.regions[0], kernel.attrs["kind"], set(held)
     if kind == "library":
@@ -366,6 +367,8 @@ def may_overwrite(kernel: Node, leaf: int, held: set[Node], may_stage: bool = Fa
     if (number := patched_param(region)) is not None:
         return kind == "loop" and reached == {region.params[number]}
     if kind not in ("loop", "staged") and not (kind == "contract" and may_stage):
+        return False
+    if kind == "loop" and repeats_pairs(region):
         return False
     shapes = {p.type.shape for p in reached if isinstance(p.type, Type)}
     if len(shapes) > 1:

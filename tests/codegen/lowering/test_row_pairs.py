@@ -75,3 +75,24 @@ def test_few_rows_or_short_ones_are_folded_as_before(shape: tuple[int, ...]) -> 
     fn = gc.compile(distances)
     assert not is_paired(fn, x, y)
     np.testing.assert_allclose(fn(x, y), distances(x, y), rtol=1e-5)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("size", [(18, 65, 16), (300, 47, 16), (32, 64, 16)])
+def test_results_do_not_lie_where_pairs_computed_twice_read(
+    size: tuple[int, int, int], threads: int
+) -> None:
+    down, right, inner = size
+    x, y = (RNG.standard_normal((n, inner)) for n in (down, right))
+    total = RNG.standard_normal((down, right))
+    expected = total * 2 + distances(x, y)
+    fn = gc.compile(lambda t, x, y: t * 2 + distances(x, y), donate=("t",), threads=threads)
+    np.testing.assert_allclose(fn(total.copy(), x, y), expected)
+    held = gc.Variable(total, name=f"total_{down}_{threads}")
+
+    @gc.compile(threads=threads)
+    def step(x, y):
+        held.assign(held.value * 2 + distances(x, y))
+
+    step(x, y)
+    np.testing.assert_allclose(held.value, expected)
