@@ -74,3 +74,32 @@ def cut_windows(x: Any, window: Any, step: Any, spread: Any) -> Any:
             cut.append(slice(o * d, o * d + (count - 1) * s + 1, s))
         parts.append(x[tuple(cut)] if isinstance(x, np.ndarray) else f.getitem(x, tuple(cut)))
     return np.stack(parts, -1) if isinstance(x, np.ndarray) else f.stack(parts, -1)
+
+
+def add_windows(
+    x: Any,
+    extents: Sequence[int],
+    window: Sequence[int],
+    step: Sequence[int],
+    spread: Sequence[int],
+    pairs: Pairs,
+) -> Any:
+    """Columns x[N, C * elements, places] added up where they were cut out: [N, C, *extents]."""
+    refuse(1 <= len(window) <= 3, "takes one to three axes")
+    count = math.prod(window)
+    refuse(count <= 1 << 10, f"a window of {list(window)}")
+    channels = x.shape[1] // count
+    places = [
+        (n + sum(pair) - (k - 1) * d - 1) // s + 1
+        for n, pair, k, d, s in zip(extents, pairs, window, spread, step)
+    ]
+    parts = f.reshape(x, (x.shape[0] * channels, count, *places))
+    eye = np.eye(count, dtype=x.dtype).reshape(count, 1, *window)
+    rest = [
+        n + sum(pair) - ((p - 1) * s + (k - 1) * d + 1)
+        for n, pair, p, s, k, d in zip(extents, pairs, places, step, window, spread)
+    ]
+    made = f.conv_transpose(parts, eye, step, 0, rest, spread)
+    cut = tuple(slice(low, low + n) for (low, _), n in zip(pairs, extents))
+    made = f.getitem(made, (slice(None), slice(None), *cut))
+    return f.reshape(made, (x.shape[0], channels, *extents))

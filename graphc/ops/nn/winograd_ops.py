@@ -238,9 +238,9 @@ def _infer_weight(w: AnyType, *, tile: int) -> Type:
 
 def _weight_reference(w: Array, tile: int) -> Any:
     matrix = _array(WEIGHT[tile, w.shape[3]])
-    made = np.tensordot(w.astype(np.float64), matrix, (2, 1))
-    made = np.tensordot(made, matrix, (2, 1))
-    return made.transpose(2, 3, 0, 1).reshape(len(matrix) ** 2, *w.shape[:2]).astype(w.dtype)
+    windows = w.astype(np.float64).reshape(-1, w.shape[2] * w.shape[3])
+    made = np.kron(matrix, matrix) @ windows.T
+    return made.reshape(len(made), *w.shape[:2]).astype(w.dtype)
 
 
 def _weight_nest(

@@ -55,6 +55,7 @@ def arithmetic(a: Any, b: Any, i: Any, j: Any, m: Any) -> list[Any]:
         *(torch.lerp(a, b, 0.3), torch.addcmul(a, b, p, value=0.5), torch.xlogy(p, p), i & j, ~i),
         *(a.double(), a.int(), (a.bfloat16() * 2).float(), i.to(torch.bool), a.erf(), p.lgamma()),
         *(F.gelu(a), F.gelu(a, approximate="tanh"), F.elu(a, 0.5), F.softplus(a, 2), F.silu(a)),
+        *(torch._weight_norm(a, b[:, :1], 0), F.triplet_margin_loss(a, b, a - 1, swap=True)),
         *(F.leaky_relu(a), F.hardswish(a), F.hardsigmoid(a), F.glu(a), F.logsigmoid(a)),
     ]
 
@@ -86,6 +87,11 @@ def reductions(a: Any, i: Any) -> list[Any]:
         *(i.sum(), i.prod(0), i.float().mean(), torch.count_nonzero(i, 1), a.any()),
         *(a.cumsum(1), *a.cummax(1), a.logcumsumexp(1), a.diff(), i.cumsum(0)),
         *(*a.sort(1), *a.sort(0, descending=True), *a.topk(2), *a.median(1), *a.kthvalue(2, 1)),
+        *(
+            a.quantile(0.3, dim=1),
+            a.quantile(0.7),
+            a.quantile(0.5, 0, True, interpolation="higher"),
+        ),
         *(a.softmax(1), a.log_softmax(0), torch.bucketize(a, torch.arange(3.0) - 1)),
     ]
 
@@ -96,6 +102,9 @@ def written(a: Any, i: Any, m: Any) -> list[Any]:
     places = torch.tensor([[0, 2, 1, 3], [3, 1, 0, 2], [1, 0, 3, 2]])
     made += [a.gather(1, places), a.scatter(1, places, a * 2), a.scatter_add(1, places, a)]
     made += [a.scatter_reduce(1, places, a, reduce="amax"), a.index_add(0, i, a, alpha=2)]
+    starts = torch.tensor([0, 1, 1])
+    made += [F.embedding_bag(i, a, starts, mode=how) for how in ("sum", "mean", "max")]
+    made += [F.embedding_bag(places % 3, a, per_sample_weights=a, mode="sum")]
     made += [a.slice_scatter(a[:, :2], 1, 0, 4, 2), a.select_scatter(a[0], 0, 1)]
     b, c, d = a.clone(), a.clone(), a.clone()
     b[i] = 0
@@ -117,6 +126,10 @@ def images(x: Any, w: Any, v: Any, g: Any) -> list[Any]:
         *(F.max_pool2d(x, 3, 2, 1), F.max_pool2d(x, 3, 2, ceil_mode=True), F.avg_pool2d(x, 2)),
         *(*F.max_pool2d(x, 3, 2, 1, return_indices=True), F.avg_pool2d(x, 3, 2, 1, True, False)),
         *(F.adaptive_avg_pool2d(x, 1), F.adaptive_avg_pool2d(x, 3), F.adaptive_max_pool2d(x, 2)),
+        *(
+            F.unfold(x, 3, padding=1, dilation=2),
+            F.fold(F.unfold(x, 2, stride=2), (8, 8), 2, stride=2),
+        ),
         *(F.interpolate(x, scale_factor=2), F.interpolate(x, size=(5, 11), mode="bilinear")),
         *(F.interpolate(x, size=9, mode="bilinear", align_corners=True), F.instance_norm(x)),
         *(F.interpolate(x, scale_factor=1.7, mode="bicubic"), F.group_norm(x, 2)),

@@ -9,7 +9,7 @@ import numpy as np
 
 from graphc.formats.deciding_values import refuse
 from graphc.formats.onnx.table import operator
-from graphc.formats.windows import windows_of
+from graphc.formats.windows import add_windows, windows_of
 from graphc.ops.record.value import functions as f
 
 
@@ -150,21 +150,4 @@ def col_to_im(
 
     extents, window = ints(image), ints(block)
     step, spread, pairs = windows_of(extents, window, strides, dilations, pads, "NOTSET")
-    refuse(1 <= len(window) <= 3, "takes one to three axes")
-    count = math.prod(window)
-    refuse(count <= 1 << 10, f"a window of {list(window)}")
-    channels = x.shape[1] // count
-    places = [
-        (n + sum(pair) - (k - 1) * d - 1) // s + 1
-        for n, pair, k, d, s in zip(extents, pairs, window, spread, step)
-    ]
-    parts = f.reshape(x, (x.shape[0] * channels, count, *places))
-    eye = np.eye(count, dtype=x.dtype).reshape(count, 1, *window)
-    rest = [
-        n + sum(pair) - ((p - 1) * s + (k - 1) * d + 1)
-        for n, pair, p, s, k, d in zip(extents, pairs, places, step, window, spread)
-    ]
-    made = f.conv_transpose(parts, eye, step, 0, rest, spread)
-    cut = tuple(slice(low, low + n) for (low, _), n in zip(pairs, extents))
-    made = f.getitem(made, (slice(None), slice(None), *cut))
-    return f.reshape(made, (x.shape[0], channels, *extents))
+    return add_windows(x, extents, window, step, spread, pairs)

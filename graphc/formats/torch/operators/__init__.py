@@ -10,6 +10,7 @@ from graphc.formats.torch.operators import (
     random,
     recurrent,
     reductions,
+    rows,
     shapes,
     spectral,
 )
@@ -24,6 +25,7 @@ __all__ = [
     "random",
     "recurrent",
     "reductions",
+    "rows",
     "shapes",
     "spectral",
 ]

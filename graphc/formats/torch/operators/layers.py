@@ -42,6 +42,19 @@ def batch_normalised(
     return made, own, sharp, _mixed(mean, own, momentum), _mixed(var, fair, momentum)
 
 
+@aten("_weight_norm")
+def weight_norm(v: Any, g: Any, dim: int = 0) -> Any:
+    """Weights as lengths and directions: v * g / its length along all axes but one."""
+    return weight_norm_interface(v, g, dim)[0]
+
+
+@aten("_weight_norm_interface")
+def weight_norm_interface(v: Any, g: Any, dim: int = 0) -> Any:
+    axes = tuple(k for k in range(v.ndim) if k != dim % v.ndim)
+    length = f.sqrt(f.sum(f.square(v), axis=axes, keepdims=True))
+    return f.multiply(v, f.divide(g, length)), length
+
+
 @aten("batch_norm")
 def batch_norm(
     x: Any,
@@ -417,26 +430,6 @@ def affine_grid(theta: Any, size: Any, align_corners: bool) -> Any:
     return f.affine_grid(theta, tuple(size[2:]), align_corners)
 
 
-# ------------------------------------------------------------------------------------ embedding
-
-
-@aten("embedding")
-def embedding(
-    weight: Any,
-    indices: Any,
-    padding_idx: int = -1,
-    scale_grad_by_freq: bool = False,
-    sparse: bool = False,
-) -> Any:
-    return f.take(weight, indices, axis=0)
-
-
-@aten("one_hot")
-def one_hot(x: Any, num_classes: int = -1) -> Any:
-    refuse(num_classes >= 0, "the number of classes is not given")
-    return f.one_hot(x, num_classes, dtype=np.int64)
-
-
 # ------------------------------------------------------------------------------------ losses
 
 _REDUCTIONS = ("none", "mean", "sum")
@@ -444,6 +437,28 @@ _REDUCTIONS = ("none", "mean", "sum")
 
 def _reduced(x: Any, reduction: int) -> Any:
     return x if reduction == 0 else f.mean(x) if reduction == 1 else f.sum(x)
+
+
+@aten("triplet_margin_loss")
+def triplet_margin_loss(
+    anchor: Any,
+    positive: Any,
+    negative: Any,
+    margin: float = 1.0,
+    p: float = 2.0,
+    eps: float = 1e-6,
+    swap: bool = False,
+    reduction: int = 1,
+) -> Any:
+    def apart(a: Any, b: Any) -> Any:
+        gap = f.abs(f.add(f.subtract(a, b), cast(eps, dtype_of(a))))
+        total = f.sum(f.power(gap, cast(p, dtype_of(a))), axis=-1)
+        return f.power(total, cast(1 / p, dtype_of(a)))
+
+    near, far = apart(anchor, positive), apart(anchor, negative)
+    far = f.minimum(far, apart(positive, negative)) if swap else far
+    over = f.add(f.subtract(near, far), cast(margin, dtype_of(near)))
+    return _reduced(f.maximum(over, cast(0, dtype_of(near))), reduction)
 
 
 @aten("mse_loss")

@@ -54,13 +54,15 @@ def _direction(
     w_in, w_held, *rest = weights
     b_in, b_held = (rest[0], rest[1]) if len(rest) > 1 else (None, None)
     project = rest[-1] if len(rest) in (1, 3) else None
-    refuse(project is None, "projections of hidden states are not supported")
+    shown = None if project is None else f.swapaxes(project, 0, 1)
     turned = f.swapaxes(w_held, 0, 1)
 
     def step(state: State, row: Any) -> tuple[State, Any]:
         held = f.matmul(state[0], turned)
         held = held if b_held is None else f.add(held, b_held)
         new = _STEPS[kind](row, held, state)
+        if shown is not None:
+            new = (f.matmul(new[0], shown), *new[1:])
         return new, new[0]
 
     last, y = scan(step, first, _projected(x, w_in, b_in), reverse=back)

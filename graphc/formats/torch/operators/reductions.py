@@ -268,6 +268,14 @@ def kthvalue(x: Any, k: int, dim: int = -1, keepdim: bool = False) -> Any:
     return (values, places) if keepdim else (f.squeeze(values, axis), f.squeeze(places, axis))
 
 
+@aten("quantile")
+def quantile(
+    x: Any, q: Any, dim: int | None = None, keepdim: bool = False, *, interpolation: str = "linear"
+) -> Any:
+    axis = None if dim is None else axis_of(dim, x.ndim)
+    return f.quantile(x, q, axis, interpolation, keepdim)
+
+
 @aten("searchsorted")
 def searchsorted(
     sorted_sequence: Any,
