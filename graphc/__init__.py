@@ -9,7 +9,6 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 import graphc.forks  # noqa: F401  (a fork waits for what the import of the compiler holds)
-from graphc.collector import collector_paused
 from graphc.errors import (
     CheckpointError,
     EndOfData,
@@ -25,6 +24,7 @@ from graphc.errors import (
     TypeRuleError,
     VerifyError,
 )
+from graphc.garbage_collection import collector_paused
 
 if TYPE_CHECKING:
     from os import PathLike

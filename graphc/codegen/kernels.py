@@ -20,10 +20,10 @@ from graphc.codegen.gpu.launch import Launch, Operand
 from graphc.codegen.llvm.target import target_of
 from graphc.codegen.lowering.check_kernels import check_kernel
 from graphc.codegen.lowering.contraction import EpilogueLowering, Form, form_of, reduces
-from graphc.codegen.lowering.direct import direct
 from graphc.codegen.lowering.evaluate import tensor_type
 from graphc.codegen.lowering.in_place_update import patched_param
 from graphc.codegen.lowering.lower import grain_of, lower_loops, lower_patch, lower_written
+from graphc.codegen.lowering.plain_contraction import direct
 from graphc.codegen.lowering.prologue import prologue
 from graphc.codegen.lowering.row_epilogue import FinishedRows
 from graphc.codegen.lowering.row_products import RowProducts, inner_axes

@@ -21,11 +21,11 @@ from contextvars import ContextVar
 from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
-from graphc.arithmetic import KINDS, even_parts
 from graphc.errors import GraphError
 from graphc.ir.once import KEYS, once
 from graphc.ir.unknowns import Atom, Guard, Monomial, Terms, number_of, order_of, text_of
 from graphc.ir.user_lines import asking
+from graphc.size_arithmetic import KINDS, even_parts
 
 LONGEST = 60  # characters of a formula in a text; others are shown by a number
 FAR = 1024  # a size for which all pays that pays for large ones

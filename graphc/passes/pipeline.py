@@ -18,9 +18,9 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from graphc.codegen.table.check_contents import every_value_is_found
-from graphc.collector import collector_paused
 from graphc.config import Config
 from graphc.errors import UNCOMPUTABLE, GraphError, VerifyError, uncomputable
+from graphc.garbage_collection import collector_paused
 from graphc.hints import meant
 from graphc.ir import verify
 from graphc.ir.channels import channels_paired, no_deadlock

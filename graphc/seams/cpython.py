@@ -13,7 +13,7 @@ from functools import cache
 from types import FrameType
 from typing import Any
 
-from graphc.layout import Address, Layout, Word
+from graphc.memory_layout import Address, Layout, Word
 
 _METH_FASTCALL = 0x80
 

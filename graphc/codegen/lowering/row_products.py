@@ -14,9 +14,9 @@ from contextlib import ExitStack, nullcontext
 from itertools import product
 
 from graphc.codegen.lowering.contraction import form_of, reduces
-from graphc.codegen.lowering.direct import Direct
 from graphc.codegen.lowering.evaluate import split_index, tensor_type
 from graphc.codegen.lowering.nest import unique
+from graphc.codegen.lowering.plain_contraction import Direct
 from graphc.codegen.tuning import tuned
 from graphc.ir.graph import Graph
 from graphc.ir.sizes import hint_of

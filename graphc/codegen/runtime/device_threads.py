@@ -42,7 +42,7 @@ from graphc.codegen.runtime.system import (
 from graphc.codegen.runtime.team_failure import team_fail
 from graphc.codegen.runtime.tuning import tuned
 from graphc.codegen.runtime.walker import walk
-from graphc.layout import Address, Word
+from graphc.memory_layout import Address, Word
 from graphc.runtime.load.layouts import SpotWords, TeamWords
 
 MOST_WORKERS = 256

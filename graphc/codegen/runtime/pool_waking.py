@@ -39,7 +39,7 @@ from graphc.codegen.runtime.system import (
     without_core,
 )
 from graphc.codegen.runtime.tuning import tuned
-from graphc.layout import Layout, Word
+from graphc.memory_layout import Layout, Word
 
 ALL = (1 << 63) - 1  # chunks
 _SPREAD, _MIX = 4294967311, -7046029254386353131  # of the hash of a step

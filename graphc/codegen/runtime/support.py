@@ -17,7 +17,7 @@ SOURCES = (
     "runtime/call/failure.py",
     "runtime/call/nesting.py",
     "runtime/devices/device.py",
-    "layout.py",
+    "memory_layout.py",
     "runtime/load/layouts.py",
     "seams/cpython.py",
     "seams/numpy.py",

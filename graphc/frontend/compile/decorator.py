@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
 import numpy as np
 
 import graphc.frontend.trace.higher_order  # noqa: F401  (its stand-ins)
-from graphc.collector import collector_paused
 from graphc.config import Config
 from graphc.errors import FeedError, GraphError, RunError, TraceError
 from graphc.forks import fork_safe_lock
@@ -54,6 +53,7 @@ from graphc.frontend.trace.trace import (
     without_internal_frames,
 )
 from graphc.frontend.trace.tree import flatten, unflatten
+from graphc.garbage_collection import collector_paused
 from graphc.ir.graph import Graph, Program
 from graphc.ir.op import OPS
 from graphc.ir.sizes import Scope

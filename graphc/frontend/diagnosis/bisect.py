@@ -18,12 +18,12 @@ from typing import Any
 
 import numpy as np
 
-from graphc.collector import collector_paused
 from graphc.config import Config
 from graphc.errors import GraphError, LimitError, RunError, TypeRuleError, VerifyError
 from graphc.frontend.compile.memory_check import check_memory
 from graphc.frontend.diagnosis.kernels import run_compiled, wrong_kernels
 from graphc.frontend.files.loaded_graph import LoadedGraph
+from graphc.garbage_collection import collector_paused
 from graphc.ir import verify
 from graphc.ir.graph import Graph, Location, Node, Program
 from graphc.ir.rewrites import Rewrites, counting

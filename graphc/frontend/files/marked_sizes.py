@@ -18,8 +18,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from graphc.arithmetic import KINDS
-from graphc.collector import collector_paused
 from graphc.errors import FeedError, GraphError
 from graphc.frontend.compile.open_sizes import NEEDS_NUMBERS, USUAL, scope_of
 from graphc.frontend.compile.signature import parameter_type
@@ -27,6 +25,7 @@ from graphc.frontend.compile.specialise import specialise
 from graphc.frontend.trace.spec import symbols_of
 from graphc.frontend.trace.trace import USUAL_COUNT, Traced
 from graphc.frontend.trace.tree import flatten
+from graphc.garbage_collection import collector_paused
 from graphc.ir.graph import Builder, Graph, Location, Node
 from graphc.ir.op import OPS
 from graphc.ir.sizes import (
@@ -54,6 +53,7 @@ from graphc.ir.types import (
     tuple_type,
 )
 from graphc.ir.unknowns import Atom, Guard
+from graphc.size_arithmetic import KINDS
 
 if TYPE_CHECKING:
     from graphc.frontend.compile.decorator import CompiledFunction

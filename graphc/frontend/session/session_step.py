@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from graphc.collector import collector_paused
 from graphc.config import Config
 from graphc.errors import FeedError, TypeRuleError
 from graphc.frontend.compile.engine import Built, build
@@ -17,6 +16,7 @@ from graphc.frontend.compile.specialise import specialise
 from graphc.frontend.compile.variant import Compile
 from graphc.frontend.trace.spec import bind, symbols_of
 from graphc.frontend.trace.tree import LEAF, treedef
+from graphc.garbage_collection import collector_paused
 from graphc.ir.graph import Node
 from graphc.ir.subgraph import Subgraph
 from graphc.ir.types import Type, dtype, type_text

@@ -14,10 +14,10 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from graphc.collector import collector_paused
 from graphc.errors import GraphError, GraphHint, TraceError
 from graphc.frontend.trace.tracer import Tracer
 from graphc.frontend.trace.tree import TreeDef, flatten, leaf_names, unique_names
+from graphc.garbage_collection import collector_paused
 from graphc.ir.graph import Builder, Graph, Location, Node, is_same
 from graphc.ir.op import OPS, Op
 from graphc.ir.sizes import Scope, Size

@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from graphc.runtime.call import pool
+from graphc.runtime.call import native_support
 from graphc.runtime.call.array import Array
 from graphc.runtime.call.host import Trampoline
 from graphc.runtime.call.memory import address_of, aligned_bytes, result_array
-from graphc.runtime.devices.agenda import Ready, agenda_of
 from graphc.runtime.devices.device import default_threads
+from graphc.runtime.devices.ready_segments import Ready, agenda_of
 from graphc.runtime.load import load
 from graphc.runtime.load.layouts import FrameWords, StackWords
 from graphc.runtime.load.program import Image, Slot, numpy_dtype
@@ -40,7 +40,7 @@ class Part:
         self.agenda = agenda_of(words)
         wanted = threads or default_threads()
         self.threads = min(image.threads, wanted) if can_split(words) else 1
-        self.support = pool.support(image.support)
+        self.support = native_support.support(image.support)
         addresses: dict[str, int] = {}
         self.linked: list[load.Linked] = []  # the code is there as long as these are
         for code, symbols in image.objects:

@@ -27,7 +27,7 @@ import numpy as np
 from graphc.errors import GraphError
 from graphc.record import record
 from graphc.runtime.call.memory import address_of, aligned_bytes
-from graphc.runtime.call.pool import Support
+from graphc.runtime.call.native_support import Support
 from graphc.runtime.load.layouts import CountWords, LinkWords
 
 HEAD = struct.Struct("<qqqqq")  # program, opening, link, whether bytes follow, position

@@ -22,7 +22,7 @@ import numpy as np
 
 import graphc
 from graphc.errors import GraphError, RunError
-from graphc.runtime.call import pool
+from graphc.runtime.call import native_support
 from graphc.runtime.call.memory import address_of
 from graphc.runtime.call.variable import Cell, Shared
 from graphc.runtime.cluster import wire
@@ -117,7 +117,7 @@ class LocalWorker:
         `links_of`."""
         return links_of(self.pid, self.words)
 
-    def bring(self, support: pool.Support, cell: Cell) -> None:
+    def bring(self, support: native_support.Support, cell: Cell) -> None:
         """It has the memory of the variable itself."""
 
     def wrote(self, cell: Cell) -> None:
@@ -137,7 +137,7 @@ class LocalWorker:
 
     # -- asking
 
-    def load(self, support: pool.Support, program: int, pieces: Sequence[Any]) -> None:
+    def load(self, support: native_support.Support, program: int, pieces: Sequence[Any]) -> None:
         """Give it its share of a program."""
         file = file_of(pieces)
         try:
@@ -148,7 +148,7 @@ class LocalWorker:
 
     def open(
         self,
-        support: pool.Support,
+        support: native_support.Support,
         fields: dict[str, Any],
         memory: Block,
         values: Sequence[np.ndarray],
@@ -168,33 +168,33 @@ class LocalWorker:
         descriptors = [block.descriptor for block in blocks.values()]
         self.tell(support, Kind.OPEN, {**fields, **told}, descriptors)
 
-    def drop(self, support: pool.Support, program: int) -> None:
+    def drop(self, support: native_support.Support, program: int) -> None:
         """Have it forget a program."""
         self.tell(support, Kind.DROP, {"program": program})
         self.programs.discard(program)
 
-    def why(self, support: pool.Support) -> str:
+    def why(self, support: native_support.Support) -> str:
         """Why the latest step failed there, where a queue or reader did."""
         self.tell(support, Kind.WHY, {})
         return self.reason
 
-    def log(self, support: pool.Support, program: int, room: int) -> list[np.ndarray]:
+    def log(self, support: native_support.Support, program: int, room: int) -> list[np.ndarray]:
         """What a program has logged there; from now on it logs so many rows of each device."""
         answer = self.tell(support, Kind.LOG, {"program": program, "room": room})
         return [contents(file) for file in answer.descriptors]
 
-    def clock(self, support: pool.Support) -> tuple[int, int]:
+    def clock(self, support: native_support.Support) -> tuple[int, int]:
         """How far its clock is ahead of the one of this process, in nanoseconds, and by how much
         that may be wrong: processes of a machine have one clock."""
         return 0, 0
 
-    def ring(self, support: pool.Support, program: int, step: int) -> None:
+    def ring(self, support: native_support.Support, program: int, step: int) -> None:
         """Ask for something without waiting for it."""
         self.words[BellWords.program], self.words[BellWords.step] = program, step
         self.asked += 1
         support.advance(self.bell.address + 8 * BellWords.asked, self.asked)
 
-    def answer(self, support: pool.Support, stop: np.ndarray) -> tuple[int, int] | None:
+    def answer(self, support: native_support.Support, stop: np.ndarray) -> tuple[int, int] | None:
         """The status and row of the step that was asked for; None from a worker that is lost, and
         when the word `stop` is set."""
         done, gone = self.bell.address + 8 * BellWords.done, address_of(self.gone)
@@ -204,7 +204,7 @@ class LocalWorker:
 
     def tell(
         self,
-        support: pool.Support,
+        support: native_support.Support,
         kind: Kind,
         fields: dict[str, Any],
         descriptors: Sequence[int] = (),
@@ -372,7 +372,7 @@ class LocalCluster:
                     hint="restart() starts it again; restore variables from a checkpoint",
                 )
 
-    def own_carrier(self, support: pool.Support) -> Carrier:
+    def own_carrier(self, support: native_support.Support) -> Carrier:
         """What carries the links of this process, started when it first takes part."""
         if self.carrier is None:
             from graphc.runtime.cluster.carrier import Carrier, CurveSockets

@@ -22,7 +22,7 @@ import numpy as np
 from graphc.errors import GraphError, RunError
 from graphc.forks import fork_safe_lock
 from graphc.record import record
-from graphc.runtime.call import pool
+from graphc.runtime.call import native_support
 from graphc.runtime.call.array import Array
 from graphc.runtime.call.binding import Binding
 from graphc.runtime.call.execute import Executable, Value, executables, fit, no_entry, stop_all
@@ -76,7 +76,7 @@ class ClusterExecutable(Executable):
         self.image, self.cluster = image, cluster
         self.others = []
         self.threads = threads or default_threads()
-        self.support = pool.support(image.support)
+        self.support = native_support.support(image.support)
         self.entry, self.is_left = no_entry, False
         self._param_dtypes = [numpy_dtype(slot.dtype) for slot in image.params]
         self._result_dtypes = [numpy_dtype(slot.dtype) for slot in image.results]

@@ -20,8 +20,8 @@ from graphc.record import record, replace
 from graphc.runtime.call.frame import Frame
 from graphc.runtime.call.interrupt import EVER
 from graphc.runtime.call.memory import address_of
-from graphc.runtime.devices.agenda import Ready, agenda_of
 from graphc.runtime.devices.multi_device import MultiDeviceExecutable, TeamFrame
+from graphc.runtime.devices.ready_segments import Ready, agenda_of
 from graphc.runtime.load.layouts import ChannelWords, FrameWords, LinkWords
 from graphc.runtime.load.program import ALIGNMENT, FAR, Channel, Image, Slot
 from graphc.runtime.load.table import FIRST_PARAM

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from graphc.errors import GraphError
-from graphc.runtime.call import pool
+from graphc.runtime.call import native_support
 from graphc.runtime.call.variable import Cell
 from graphc.runtime.cluster.carrier import MOST_FRAME, CurveSockets
 from graphc.runtime.cluster.local import LocalCluster, LostWorker, local, note
@@ -157,11 +157,11 @@ class RemoteWorker:
 
     # -- asking
 
-    def tell(self, support: pool.Support, kind: Kind, fields: dict[str, Any]) -> Message:
+    def tell(self, support: native_support.Support, kind: Kind, fields: dict[str, Any]) -> Message:
         """Send a message; the answer. Raises GraphError where that is an error."""
         return self._ask(kind, fields)
 
-    def clock(self, support: pool.Support) -> tuple[int, int]:
+    def clock(self, support: native_support.Support) -> tuple[int, int]:
         """As that of a worker of this machine, by the quickest of some answers: it was given half
         way there and back, or as much earlier or later (Cristian, 1989)."""
         found = []
@@ -173,7 +173,7 @@ class RemoteWorker:
         error, ahead = min(found)
         return (ahead if abs(ahead) > error else 0), error  # it may well be the same clock
 
-    def log(self, support: pool.Support, program: int, room: int) -> list[np.ndarray]:
+    def log(self, support: native_support.Support, program: int, room: int) -> list[np.ndarray]:
         answer = self._ask(Kind.LOG, {"program": program, "room": room})
         return [np.frombuffer(log, np.int64) for log in answer.payload]
 
@@ -210,7 +210,7 @@ class RemoteWorker:
         if self.joined and self.router.names.get(self.task) != self.joined:
             self.lose("another process has joined in its place")
 
-    def load(self, support: pool.Support, program: int, pieces: Sequence[Any]) -> None:
+    def load(self, support: native_support.Support, program: int, pieces: Sequence[Any]) -> None:
         """Give it its share of a program."""
         data = b"".join(bytes(piece) for piece in pieces)
         self.address = self._ask(Kind.LOAD, {"program": program}, [data]).get("address", str)
@@ -218,7 +218,7 @@ class RemoteWorker:
 
     def open(
         self,
-        support: pool.Support,
+        support: native_support.Support,
         fields: dict[str, Any],
         memory: Block,
         values: Sequence[np.ndarray],
@@ -230,7 +230,7 @@ class RemoteWorker:
         params = len(values) - fields["results"]
         self.values[fields["program"]] = params, values
 
-    def ring(self, support: pool.Support, program: int, step: int) -> None:
+    def ring(self, support: native_support.Support, program: int, step: int) -> None:
         """Ask for a step without waiting for it."""
         self.router.alarm[0], self.program = 0, program
         params, values = self.values[program]
@@ -240,7 +240,7 @@ class RemoteWorker:
         if not self.lost:
             self.router.post(self.joined, Kind.RUN, fields, payload)
 
-    def answer(self, support: pool.Support, stop: np.ndarray) -> tuple[int, int] | None:
+    def answer(self, support: native_support.Support, stop: np.ndarray) -> tuple[int, int] | None:
         """The status and row of the step that was asked for; None from a worker that is lost, and
         when the word `stop` is set or a step has failed elsewhere."""
         found = self._take(stop) if not self.lost else None
@@ -256,7 +256,7 @@ class RemoteWorker:
         self.reason = found.get("reason", str)
         return found.get("status", int), found.get("row", int)
 
-    def why(self, support: pool.Support) -> str:
+    def why(self, support: native_support.Support) -> str:
         return self.reason
 
     def cancel(self, step: int) -> None:
@@ -265,7 +265,7 @@ class RemoteWorker:
         if name is not None and not self.lost:
             self.router.post(name + PULSE, Kind.CANCEL, {"step": step})
 
-    def drop(self, support: pool.Support, program: int) -> None:
+    def drop(self, support: native_support.Support, program: int) -> None:
         """Have it forget a program."""
         self._ask(Kind.DROP, {"program": program})
         self.programs.discard(program)
@@ -273,7 +273,7 @@ class RemoteWorker:
 
     # -- variables
 
-    def bring(self, support: pool.Support, cell: Cell) -> None:
+    def bring(self, support: native_support.Support, cell: Cell) -> None:
         """Have it know the newest value of a variable."""
         key = key_of(cell)
         known = self.versions.get(key)

@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from graphc.errors import GraphError
-from graphc.runtime.call import pool
+from graphc.runtime.call import native_support
 from graphc.runtime.cluster.carrier import Carrier, CurveSockets
 from graphc.runtime.cluster.link_table import BELL_BYTES
 from graphc.runtime.cluster.memory import Block, file_of, new_block
@@ -120,7 +120,7 @@ class TcpWorker(Worker):
         file = file_of(message.payload)
         self.load(Message(Kind.LOAD, message.fields, (file,)))
         if self.carrier is None:
-            support = pool.support(next(iter(self.images.values())).support)
+            support = native_support.support(next(iter(self.images.values())).support)
             self.carrier = Carrier(support, self.sockets, self.report_broken_link, self.host)
         return {"address": self.carrier.address}, []
 

@@ -24,7 +24,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 
 from graphc.errors import GraphError
-from graphc.runtime.call import pool
+from graphc.runtime.call import native_support
 from graphc.runtime.call.failure import in_words
 from graphc.runtime.call.memory import address_of
 from graphc.runtime.cluster import wire
@@ -105,7 +105,7 @@ class Worker:
         """Do what the client asks for."""
         while not self.images:
             self.read()
-        support = pool.support(next(iter(self.images.values())).support)
+        support = native_support.support(next(iter(self.images.values())).support)
         at, never = self.bell.address, address_of(self.never)
         asked, done = at + 8 * BellWords.asked, at + 8 * BellWords.done
         answered = 0
@@ -161,7 +161,7 @@ class Worker:
         for each in image.images:
             if not each.on_gpu:
                 check_host(each.triple, each.cpu, each.features)
-        support = pool.support(image.support)
+        support = native_support.support(image.support)
         if self.token and self.carrier is None:
             from graphc.runtime.cluster.carrier import Carrier, CurveSockets
 

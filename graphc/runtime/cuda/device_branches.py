@@ -19,7 +19,7 @@ from graphc.runtime.load.table import JUMP, rows
 
 if TYPE_CHECKING:
     from graphc.runtime.cuda.interpreter import Walk
-    from graphc.runtime.cuda.plan import Recorder
+    from graphc.runtime.cuda.row_runners import Recorder
 
 _NOWHERE = -1 << 62  # a register that differs from way to way; nothing may be there
 

@@ -26,7 +26,7 @@ from graphc.runtime.tuning import tuned
 
 if TYPE_CHECKING:
     from graphc.runtime.cuda.interpreter import Walk
-    from graphc.runtime.cuda.plan import Recorder
+    from graphc.runtime.cuda.row_runners import Recorder
 
 _GRANULE = 256  # windows are as aligned near as they are far
 _STATE_BYTES, _VERDICT = 16, 8  # how many turns are done, and where in it the verdict is

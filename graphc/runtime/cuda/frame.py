@@ -26,7 +26,15 @@ from graphc.runtime.cuda.interface import COMPUTE, COPY, DeviceError, Driver, St
 from graphc.runtime.cuda.interpreter import Walk
 from graphc.runtime.cuda.messages import Boxes, Post
 from graphc.runtime.cuda.native import callback
-from graphc.runtime.cuda.plan import Direct, Reached, Recorder, Stopped, Stretch, Traced, Unplanned
+from graphc.runtime.cuda.row_runners import (
+    Direct,
+    Reached,
+    Recorder,
+    Stopped,
+    Stretch,
+    Traced,
+    Unplanned,
+)
 from graphc.runtime.cuda.stacks import StackEmpty, Stacks
 from graphc.runtime.cuda.transfer import Transfer
 from graphc.runtime.load.layouts import FrameWords

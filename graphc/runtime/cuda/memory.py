@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from graphc.errors import LimitError
-from graphc.runtime.cuda.blocks import DeviceBlock, pool_of
 from graphc.runtime.cuda.interface import Driver
+from graphc.runtime.cuda.result_memory import DeviceBlock, pool_of
 from graphc.runtime.load.program import Image, Origin
 
 SHOWN = 6  # tensors that an error names

@@ -24,7 +24,7 @@ from graphc.runtime.call.frame import Frame
 from graphc.runtime.call.memory import address_of
 from graphc.runtime.cuda.interface import COMPUTE, COPY, open_driver
 from graphc.runtime.cuda.native import callback
-from graphc.runtime.cuda.plan import Stopped
+from graphc.runtime.cuda.row_runners import Stopped
 from graphc.runtime.load.layouts import FrameWords
 from graphc.runtime.load.program import Channel, Image
 from graphc.runtime.load.table import ARENA, CONSTANTS, TableBuilder

@@ -13,16 +13,16 @@ from typing import Any
 
 import numpy as np
 
-from graphc.runtime.call import pool
+from graphc.runtime.call import native_support
 from graphc.runtime.call.array import Array, Run
 from graphc.runtime.call.frame import Frame, Part
 from graphc.runtime.call.memory import address_of
-from graphc.runtime.cuda.blocks import DeviceBlock, pool_of
 from graphc.runtime.cuda.device_variables import Mirrors
 from graphc.runtime.cuda.frame import DeviceFrame
 from graphc.runtime.cuda.gemm_choice import Products
 from graphc.runtime.cuda.interface import COMPUTE, Driver, Streamed, open_driver
 from graphc.runtime.cuda.memory import Memory
+from graphc.runtime.cuda.result_memory import DeviceBlock, pool_of
 from graphc.runtime.load.program import Image, Slot, numpy_dtype
 from graphc.runtime.load.table import BRANCH, JUMP, SEND, WAIT, rows, stack_slots
 from graphc.runtime.tuning import tuned
@@ -55,7 +55,7 @@ class DevicePart(Part):
         self.table: list[int] = image.table.tolist()
         self.stack_slots = stack_slots(self.table)
         self.threads = 1
-        self.support = pool.support(image.support)
+        self.support = native_support.support(image.support)
         self.driver: Driver = open_driver(image.cpu, image.device)
         self.driver.enter()
         self.functions = self._load()

@@ -22,10 +22,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from graphc.runtime.call.memory import address_of
-from graphc.runtime.cuda.blocks import DeviceBlock
 from graphc.runtime.cuda.interface import COMPUTE, Driver
 from graphc.runtime.cuda.memory import Memory
 from graphc.runtime.cuda.native import status_of
+from graphc.runtime.cuda.result_memory import DeviceBlock
 from graphc.runtime.load.program import Image, numpy_dtype
 from graphc.runtime.tuning import tuned
 

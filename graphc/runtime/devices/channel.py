@@ -8,7 +8,7 @@ from ctypes import string_at
 import numpy as np
 
 from graphc.runtime.call.memory import address_of, aligned_bytes
-from graphc.runtime.devices.agenda import Ready
+from graphc.runtime.devices.ready_segments import Ready
 from graphc.runtime.load.layouts import ChannelWords
 from graphc.runtime.load.program import ALIGNMENT, Channel
 

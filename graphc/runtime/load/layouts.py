@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from graphc.layout import Address, Half, Layout, Word
+from graphc.memory_layout import Address, Half, Layout, Word
 
 
 class FrameWords(Layout):
@@ -123,7 +123,7 @@ class LinkWords(Layout, nbytes=128):
 
 
 class AgendaWords(Layout):
-    """The segments of one run on one device; see `graphc.runtime.devices.agenda`."""
+    """The segments of one run on one device; see `graphc.runtime.devices.ready_segments`."""
 
     words: Word  # of a bitmap
     open: Address  # a bit per segment that waits for no other

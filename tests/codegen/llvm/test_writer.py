@@ -26,7 +26,7 @@ from graphc.codegen.llvm.writer import (
     Writer,
     native,
 )
-from graphc.layout import Half, Layout, Word
+from graphc.memory_layout import Half, Layout, Word
 from graphc.runtime.load import load
 from graphc.seams.cpython import keep_for_ever
 

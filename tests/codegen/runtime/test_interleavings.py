@@ -32,7 +32,7 @@ from graphc.codegen.runtime.device_threads import device_worker
 from graphc.codegen.runtime.pool_work import ENTERED, IDLE, POSTED, job, slots
 from graphc.codegen.runtime.team_failure import team_stop
 from graphc.codegen.runtime.tuning import tuned
-from graphc.layout import Layout
+from graphc.memory_layout import Layout
 from graphc.runtime.call.failure import CANCELLED, NO_WORKER
 from graphc.runtime.load.layouts import (
     AgendaWords,

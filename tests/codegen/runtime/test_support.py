@@ -10,7 +10,7 @@ import pytest
 
 from graphc.codegen.llvm.target import host
 from graphc.codegen.runtime import support
-from graphc.layout import Layout
+from graphc.memory_layout import Layout
 from graphc.record import replace
 from graphc.runtime.load import layouts
 

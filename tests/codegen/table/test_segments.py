@@ -33,8 +33,8 @@ from graphc.passes import pipeline
 from graphc.passes.tuning import tuned
 from graphc.record import replace
 from graphc.runtime.call.frame import Part
-from graphc.runtime.devices.agenda import Agenda, agenda_of
 from graphc.runtime.devices.multi_device import MultiDeviceExecutable
+from graphc.runtime.devices.ready_segments import Agenda, agenda_of
 from graphc.runtime.files import gcx_files
 from graphc.runtime.load.program import Image
 from graphc.runtime.load.table import END, JUMP, TableBuilder, rows

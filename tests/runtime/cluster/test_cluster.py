@@ -23,7 +23,7 @@ from graphc.errors import GraphError, RunError
 from graphc.runtime.cluster import wire
 from graphc.runtime.cluster.program import ClusterExecutable
 from graphc.runtime.cluster.wire import Kind
-from graphc.runtime.devices.agenda import agenda_of
+from graphc.runtime.devices.ready_segments import agenda_of
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="workers need Linux")
 

@@ -15,8 +15,8 @@ from device_programs import X, made, ping_pong, there_and_back
 
 import graphc as gc
 from graphc.record import replace
-from graphc.runtime.devices.agenda import Agenda
 from graphc.runtime.devices.multi_device import MultiDeviceExecutable
+from graphc.runtime.devices.ready_segments import Agenda
 from graphc.runtime.load.table import END, rows
 from graphc.runtime.observe import replay
 from graphc.runtime.observe.trace import trace
