@@ -18,9 +18,9 @@ from graphc.codegen.llvm.target import Target, assembly, target_of
 from graphc.config import Config
 from graphc.ir.graph import Graph, Node, Program
 from graphc.ir.place import Device, device_of
-from graphc.ir.verify import with_blocks
 from graphc.passes.placement.cost import CostModel, nbytes_of
 from graphc.runtime.load.table import CALL
+from graphc.viewer.called import called_nodes
 from graphc.viewer.lines import llvm_lines, python_lines
 from graphc.viewer.rows import graphs_of
 
@@ -56,7 +56,7 @@ def kernels(
         }
         for symbol in [*calls, *sorted(shared - calls.keys())]
     ]
-    return sorted(found, key=lambda kernel: -sum(call["seconds"] for call in kernel["calls"]))
+    return sorted(found, key=_seconds, reverse=True)
 
 
 def dumped_kernels(
@@ -68,32 +68,41 @@ def dumped_kernels(
     found = []
     for kernel in dumped:
         device, node = nodes.get(kernel.node, (0, None))
-        call = {"device": device, "text": "", "node": kernel.node, **_cost(node, costs)}
+        call = {
+            "device": device,
+            "text": "",
+            "node": kernel.node,
+            "rounds": 1,
+            **_cost(node, costs),
+        }
         forms = (("python", ".py"), ("llvm", ".ll"), ("assembly", ".s"))
         texts = {form: kernel.texts.get(ending, "")[:MOST_TEXT] for form, ending in forms}
         calls = [call] if node is not None else []
         found.append({"symbol": kernel.symbol, "calls": calls, **texts, "origins": []})
-    return sorted(found, key=lambda kernel: -sum(call["seconds"] for call in kernel["calls"]))
+    return sorted(found, key=_seconds, reverse=True)
 
 
 def _calls(
     program: Graph | Program, image: Image, costs: CostModel
 ) -> dict[str, list[dict[str, Any]]]:
-    nodes: dict[tuple[str, str], Node] = {}
-    for graph in with_blocks(program):
-        for node in graph.nodes:
-            device = device_of(node.place)
-            nodes[device.short if device else "", node.summary()] = node
-    found: dict[str, dict[tuple[int, int], dict[str, Any]]] = {}
+    nodes = called_nodes(program)
+    found: dict[str, dict[tuple[int, str], dict[str, Any]]] = {}
     for number, each in enumerate(image.images):
         for row, origin in each.origins.items():
             if each.table[row] != CALL:
                 continue
-            called = nodes.get((each.device, origin.node))
-            id = called.id if called is not None else -1
-            call = {"device": number, "text": origin.node, "node": id, **_cost(called, costs)}
-            found.setdefault(each.kernels[each.table[row + KERNEL_WORD]], {})[number, id] = call
+            called = nodes.get((each.device, origin))
+            path, rounds = (called.path, called.rounds) if called is not None else (-1, 1)
+            cost = _cost(called.node if called is not None else None, costs)
+            call = {"device": number, "text": origin.node, "node": path, "rounds": rounds, **cost}
+            kernel = each.kernels[each.table[row + KERNEL_WORD]]
+            found.setdefault(kernel, {})[number, str(path)] = call
     return {symbol: list(calls.values()) for symbol, calls in found.items()}
+
+
+def _seconds(kernel: Mapping[str, Any]) -> float:
+    """What all calls of a run take by the cost model."""
+    return sum((call["rounds"] * call["seconds"] for call in kernel["calls"]), 0.0)
 
 
 def _cost(node: Node | None, costs: CostModel) -> dict[str, float]:

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from graphc.errors import GraphError
 from graphc.ir.graph import Graph, Program
-from graphc.ir.verify import with_blocks
 from graphc.passes.placement.cost import CostModel
 from graphc.passes.placement.simulate import simulate
+from graphc.viewer.called import called_nodes
 
 if TYPE_CHECKING:
     from graphc.runtime.observe.trace import Trace
@@ -43,19 +43,16 @@ def simulated(program: Graph | Program, costs: CostModel) -> dict[str, Any]:
 
 
 def measured(run: Trace, program: Graph | Program) -> dict[str, Any]:
-    """A traced run: [device, kind, start, end, node, what] of every event, -1 for no node."""
-    nodes = {
-        (graph.device.short if graph.device is not None else "", node.summary()): node.id
-        for graph in with_blocks(program)
-        for node in graph.nodes
-    }
+    """A traced run: [device, kind, start, end, node, what] of every event; a node is its
+    id, behind those of the loops that it is inside of, or -1 for none."""
+    paths = {key: called.path for key, called in called_nodes(program).items()}
     events = [
         [
             event.device,
             event.kind,
             event.start,
             event.end,
-            nodes.get((run.devices[event.device], event.origin.node), -1) if event.origin else -1,
+            paths.get((run.devices[event.device], event.origin), -1) if event.origin else -1,
             event.name,
         ]
         for event in run.events[:MOST_EVENTS]

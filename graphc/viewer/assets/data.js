@@ -120,6 +120,13 @@ class Story {
       return new Stage(clean(graph.name), graph.device, nodes, graph.params, graph.results, graph.names, fresh);
     });
   }
+  // A node of the last stage: its id, behind those of the nodes it is inside of.
+  nodeAt(device, path) {
+    const graphs = this.graphs(this.last), [first, ...inside] = [path].flat(), graph = graphs[Math.min(device, graphs.length - 1)];
+    let node = graph && graph.byId.get(first);
+    for (const id of inside) node = node && node.regions.map(number => this.region(number).byId.get(id)).find(Boolean);
+    return node;
+  }
   region(number) {
     if (!this.regionsMade.has(number)) {
       const found = this.data.regions[number];

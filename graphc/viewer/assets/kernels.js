@@ -9,10 +9,12 @@ class Kernels {
       fill(box, el("div", {class: "empty", text: "There are no kernels here: the graph was not compiled. Its devices may be missing on the machine that made this page."}));
       return;
     }
-    this.measuredOf = measuredSeconds(story);
+    const seconds = measuredSeconds(story, byKernel), counts = measuredCounts(story);
     for (const kernel of kernels) {
-      kernel.modelled = kernel.calls.reduce((sum, call) => sum + call.seconds, 0);
-      kernel.took = kernel.calls.reduce((sum, call) => sum + (this.measuredOf.get(call.device + ":" + call.node) || 0), 0);
+      const sum = of => kernel.calls.reduce((all, call) => all + of(call, byKernel(call.device, call.node, kernel.symbol)), 0);
+      kernel.modelled = sum(call => call.rounds * call.seconds);
+      kernel.took = sum((call, key) => seconds.get(key) || 0);
+      kernel.times = sum((call, key) => counts.get(key) || call.rounds);
     }
     this.isMeasured = kernels.some(kernel => kernel.took > 0);
     this.cost = kernel => this.isMeasured ? kernel.took : kernel.modelled;
@@ -31,39 +33,41 @@ class Kernels {
       called.map(kernel => el("div", {class: kernel === this.chosen ? "item at" : "item", tabindex: 0, role: "button",
           on: {click: () => this.choose(kernel), keydown: e => { if (e.key === "Enter") this.choose(kernel); }}},
         el("div", {class: "row"}, el("b", {class: "grow", text: this.title(kernel)}), el("span", {text: `${Math.round(100 * this.cost(kernel) / this.total)} %`})),
-        el("div", {class: "row soft"}, el("span", {class: "grow", text: `${kernel.calls.length} × ${secondsText(this.cost(kernel) / kernel.calls.length)}`}), el("span", {text: this.lineOf(kernel)})),
+        el("div", {class: "row soft"}, el("span", {class: "grow", text: `${kernel.times} × ${secondsText(this.cost(kernel) / kernel.times)}`}), el("span", {text: this.linesOf(kernel)})),
         el("div", {class: "bar"}, el("i", {style: {width: 100 * this.cost(kernel) / most + "%"}})))),
       kernels.length > called.length && el("h3", {text: "parts that products of matrices share"}),
       kernels.filter(kernel => !kernel.calls.length).map(kernel => link(() => this.choose(kernel), el("span", {class: "mono grow", text: kernel.symbol}))));
   }
-  nodeOf(kernel, call) {
-    const graph = this.story.graphs(this.story.last)[call.device];
-    return graph && graph.byId.get(call.node);
+  nodeOf(call) {
+    return this.story.nodeAt(call.device, call.node);
   }
   inner(kernel) {
-    const node = kernel.calls.length && this.nodeOf(kernel, kernel.calls[0]);
+    const node = kernel.calls.length && this.nodeOf(kernel.calls[0]);
     return node ? node.regions.flatMap(number => this.story.region(number).nodes).filter(n => n.op !== "param") : [];
   }
   title(kernel) {
     const ops = [...new Set(this.inner(kernel).filter(n => !QUIET.has(n.op)).map(n => n.op))];
     return ops.length ? ops.slice(0, 6).join(" ") + (ops.length > 6 ? " …" : "") : kernel.calls.length ? clean(kernel.calls[0].text) : kernel.symbol;
   }
-  lineOf(kernel) {
-    const node = kernel.calls.length && this.nodeOf(kernel, kernel.calls[0]);
-    return node ? lineText(node) : "";
+  // The lines that it computes, of several the first ones.
+  linesOf(kernel) {
+    const working = this.inner(kernel).filter(n => n.line && !QUIET.has(n.op)), node = kernel.calls.length && this.nodeOf(kernel.calls[0]);
+    const found = working.length ? working : node && node.line ? [node] : [], file = found.length && found[0].file;
+    const lines = [...new Set(found.filter(n => n.file === file).map(n => n.line))].sort((a, b) => a - b);
+    return lines.length ? `${shortFile(file)}:${lines.slice(0, 3).join(", ")}${lines.length > 3 ? " …" : ""}` : "";
   }
   choose(kernel) {
     this.chosen = kernel;
     this.list();
-    const call = kernel.calls[0] || {flops: 0, bytes: 0, seconds: 0, device: 0}, node = kernel.calls.length && this.nodeOf(kernel, call);
+    const call = kernel.calls[0] || {flops: 0, bytes: 0, seconds: 0, device: 0}, node = kernel.calls.length && this.nodeOf(call);
     const rates = this.story.data.rates[call.device], inner = this.inner(kernel);
-    const took = this.isMeasured ? kernel.took / (kernel.calls.length || 1) : 0;
+    const took = this.isMeasured ? kernel.took / (kernel.times || 1) : 0;
     const fact = facts([["computes", node ? `%${node.id} ${this.title(kernel)} → ${node.type}` : kernel.symbol],
-      ["called", `${kernel.calls.length} times a run`], ["one call", `${flopsText(call.flops)}, ${bytesText(call.bytes)}`],
+      ["called", !kernel.calls.length ? "" : kernel.times === 1 ? "once a run" : `${kernel.times} times a run`], ["one call", `${flopsText(call.flops)}, ${bytesText(call.bytes)}`],
       ["cost model", secondsText(call.seconds)], ["measured", took ? secondsText(took) : "no"],
       ["limit", rates ? limit(call, rates, took) : ""]]);
     const calls = el("div", {style: {minWidth: "220px", overflow: "auto"}}, el("h3", {text: "calls", style: {marginTop: 0}}),
-      some(kernel.calls, c => { const n = this.nodeOf(kernel, c); return link(() => this.go.node(c.node, this.story.last, c.device), el("span", {class: "mono", text: "%" + c.node}), el("span", {class: "grow soft", text: n ? lineText(n) : ""})); }, 8));
+      some(kernel.calls, c => { const n = this.nodeOf(c); return link(() => this.go.node(c.node, this.story.last, c.device), el("span", {class: "mono", text: "%" + [c.node].flat().at(-1)}), el("span", {class: "grow soft", text: n ? lineText(n) : ""})); }, 8));
     fill(this.body, el("div", {class: "top"}, fact, rates && call.flops ? roofline(call, rates, took) : null, calls), this.panes(kernel, inner));
   }
 
@@ -127,15 +131,23 @@ class Kernels {
   }
 }
 
-// Seconds that a traced run took for each node: the median of the runs.
-function measuredSeconds(story) {
+// Seconds that a traced run took for each node, or each kernel of a node: the median of the runs.
+const byNode = (device, node) => device + ":" + node, byKernel = (device, node, symbol) => device + ":" + node + ":" + symbol;
+function measuredSeconds(story, keyOf = byNode) {
   const runs = story.data.measured.map(run => {
     const sums = new Map();
-    for (const [device, kind, start, end, node] of run.events) if (node >= 0 && (kind === "kernel" || kind === "copy")) sums.set(device + ":" + node, (sums.get(device + ":" + node) || 0) + end - start);
+    for (const [device, kind, start, end, node, name] of run.events) if (node !== -1 && (kind === "kernel" || kind === "copy")) { const key = keyOf(device, node, name); sums.set(key, (sums.get(key) || 0) + end - start); }
     return sums;
   });
   const keys = new Set(runs.flatMap(run => [...run.keys()]));
   return new Map([...keys].map(key => { const all = runs.map(run => run.get(key) || 0).sort((a, b) => a - b); return [key, all[all.length >> 1]]; }));
+}
+
+// How often each kernel of a node ran: in the first of the traced runs.
+function measuredCounts(story) {
+  const counts = new Map();
+  for (const run of story.data.measured.slice(0, 1)) for (const [device, , , , node, name] of run.events) { const key = byKernel(device, node, name); counts.set(key, (counts.get(key) || 0) + 1); }
+  return counts;
 }
 
 function limit(call, rates, took) {

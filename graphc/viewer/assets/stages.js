@@ -49,7 +49,7 @@ class Side {
   item(item, graph, device, k) {
     if (!item.node) return this.group(item);
     const node = item.node, story = this.story, flops = story.flopsOf(device, node);
-    const kernel = story.kernelOf.get(device + ":" + node.id), top = graph.byId.get(node.id) === node;
+    const top = graph.byId.get(node.id) === node, kernel = top && story.kernelOf.get(device + ":" + node.id);
     const names = top ? graph.names.filter(pair => pair[1] === node.id).map(pair => clean(pair[0])) : [];
     fill(this.box,
       el("h2", {class: "mono", text: `%${node.id} ${clean(node.title)}`}),

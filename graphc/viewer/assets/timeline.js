@@ -13,7 +13,7 @@ class Timeline {
     if (middle) runs.push([`Measured, the median of ${measured.length} run${measured.length > 1 ? "s" : ""}`, this.measured(middle)]);
     const end = Math.max(...runs.map(([, run]) => run.end), 1e-9), charts = [];
     for (const [title, run] of runs) {
-      const chart = lanes(run, end, node => { if (node >= 0) this.go.node(node, this.story.last); });
+      const chart = lanes(run, end, node => { if (node !== -1) this.go.node(node, this.story.last); });
       charts.push(chart);
       this.box.append(el("h2", {text: `${title}: ${secondsText(run.end)}`}), chart.box);
     }
@@ -27,28 +27,26 @@ class Timeline {
     this.placed();
   }
   simulated(run) {
-    const first = this.story.graphs(this.story.last);
     return {devices: run.devices, end: run.seconds,
-      events: run.events.map(([device, start, end, node]) => ({device, start, end, node, kind: "kernel", name: this.label(device, node, first)})),
-      messages: run.messages.map(([source, target, start, end, node, bytes]) => ({source, target, start, end, text: `${this.label(target, node, first)}: ${bytesText(bytes)} from ${run.devices[source]} to ${run.devices[target]}`}))};
+      events: run.events.map(([device, start, end, node]) => ({device, start, end, node, kind: "kernel", name: this.label(device, node)})),
+      messages: run.messages.map(([source, target, start, end, node, bytes]) => ({source, target, start, end, text: `${this.label(target, node)}: ${bytesText(bytes)} from ${run.devices[source]} to ${run.devices[target]}`}))};
   }
   measured(run) {
-    const graphs = this.story.graphs(this.story.last);
-    const events = run.events.map(([device, kind, start, end, node, name]) => ({device, kind, start, end, node, name: node >= 0 ? this.label(device, node, graphs) : clean(name), channel: name}));
+    const events = run.events.map(([device, kind, start, end, node, name]) => ({device, kind, start, end, node, name: node !== -1 ? this.label(device, node) : clean(name), channel: name}));
     return {devices: run.devices, end: run.seconds, events, messages: messagesOf(events)};
   }
-  label(device, id, graphs) {
-    const node = graphs[Math.min(device, graphs.length - 1)] && graphs[Math.min(device, graphs.length - 1)].byId.get(id);
-    if (!node) return "%" + id;
+  label(device, id) {
+    const node = this.story.nodeAt(device, id);
+    if (!node) return "%" + [id].flat().at(-1);
     const ops = node.regions.length && node.op === "fused" ? [...new Set(node.regions.flatMap(r => this.story.region(r).nodes).filter(n => !QUIET.has(n.op)).map(n => n.op))].slice(0, 5).join(" ") : node.op;
-    return `%${id} ${ops}` + (node.line ? `   ${lineText(node)}` : "");
+    return `%${node.id} ${ops}` + (node.line ? `   ${lineText(node)}` : "");
   }
   residuals(simulated, run) {
-    const took = measuredSeconds(this.story), expected = new Map(), graphs = this.story.graphs(this.story.last);
+    const took = measuredSeconds(this.story), expected = new Map();
     for (const [device, start, end, node] of simulated.events) expected.set(device + ":" + node, end - start);
     const both = [...took.keys()].filter(key => expected.has(key)).sort((a, b) => Math.abs(took.get(b) - expected.get(b)) - Math.abs(took.get(a) - expected.get(a))).slice(0, 12);
     return table(["node", "measured", "simulated", "difference"], both.map(key => { const [device, node] = key.split(":").map(Number), by = took.get(key) - expected.get(key);
-      return {cells: [this.label(device, node, graphs), secondsText(took.get(key)), secondsText(expected.get(key)), (by < 0 ? "−" : "+") + secondsText(Math.abs(by))], call: () => this.go.node(node, this.story.last, device)}; }), [1, 2, 3]);
+      return {cells: [this.label(device, node), secondsText(took.get(key)), secondsText(expected.get(key)), (by < 0 ? "−" : "+") + secondsText(Math.abs(by))], call: () => this.go.node(node, this.story.last, device)}; }), [1, 2, 3]);
   }
   // What 16-bit transfers cost in precision, as the stage said.
   transfers() { this.told("compress", "Transfers of 16 bits, and the error budget"); }
