@@ -185,3 +185,39 @@ def test_marks_that_say_nothing_are_refused(mark, tmp_path):
     (tmp_path / "m.gir").write_text(changed)
     with pytest.raises(GraphError):
         gc.load(tmp_path / "m.gir")(np.ones(3), np.ones(3))
+
+
+def marked(formulas: list[tuple[str, list[str]]]) -> str:
+    """A graph over x: f32[a], y: f32[b], with formulas of sizes s0, s1, ... that nothing uses."""
+    lines, marks, node = ["gir 1", "graph @f(%0 x: f32[a], %1 y: f32[b]) {"], list[str](), 3
+    lines.append("  %2 = add(%0, %0) : f32[a]")
+    for number, (kind, extents) in enumerate(formulas):
+        ids = [f"%{node + k}" for k in range(len(extents))]
+        node += len(extents)
+        lines += [f"  {i} = extent() {{extent={e}}} : i64[]" for i, e in zip(ids, extents)]
+        marks.append(f"  mark {kind}.s{number} = {', '.join(ids)}")
+    return "\n".join([*lines, *marks[::-1], "  return %2", "}", ""])
+
+
+def test_a_long_chain_of_formulas_takes_linear_time() -> None:
+    chain = [("extent", ["a" if k == 0 else f"s{k - 1}+1"]) for k in range(4000)]
+    loaded = gc.LoadedGraph(gc.parse(marked(chain)))
+    np.testing.assert_array_equal(loaded(np.ones(3, "f4"), np.ones(2, "f4")), [2, 2, 2])
+
+
+@pytest.mark.parametrize(
+    "formulas",
+    [
+        [("extent", ["b*b" if k == 0 else f"s{k - 1}*s{k - 1}"]) for k in range(60)],
+        [("floor", ["a+b+1", "1"]), ("extent", ["*".join(["s0"] * 60)])],
+        [("extent", ["s1+1"]), ("max", ["s0", "a"])],
+        [("extent", ["nothing+1"])],
+    ],
+    ids=["squares", "power", "cycle", "unknown"],
+)
+def test_formulas_of_a_stranger_are_bounded(formulas: list[tuple[str, list[str]]]) -> None:
+    loaded = gc.LoadedGraph(gc.parse(marked(formulas)))
+    with pytest.raises(GraphError):
+        loaded(np.ones(300, "f4"), np.ones(200, "f4"))
+    with pytest.raises(GraphError):
+        loaded.build()

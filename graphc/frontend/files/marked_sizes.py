@@ -16,6 +16,8 @@ A formula has one of `arithmetic.KINDS`, and its parts in the order of their ids
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from graphlib import CycleError, TopologicalSorter
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 from graphc.errors import FeedError, GraphError
@@ -53,12 +55,14 @@ from graphc.ir.types import (
     tuple_type,
 )
 from graphc.ir.unknowns import Atom, Guard
+from graphc.limits import check_within
 from graphc.size_arithmetic import KINDS
 
 if TYPE_CHECKING:
     from graphc.frontend.compile.decorator import CompiledFunction
 
 COUNT = "count"
+MOST_EXTENT = 2**63 - 1
 RELATIONS = {  # the marks of decisions: how the extent compares with 0, and whether that is so
     "positive": (">", True),
     "not_positive": (">", False),
@@ -244,24 +248,29 @@ class MarkedSizes:
         """The sizes that arguments say, and those that formulas make of them. Raises GraphError for
         a formula of something else, FeedError where the graph is not for these sizes."""
         made = dict(binding)
-        pending = list(self.formulas)
-        while pending:
-            ready = [n for n in pending if self._behind(n) <= made.keys()]
-            if not ready:
-                raise GraphError(f"no argument says what {pending[0]} is")
-            for name in ready:
-                kind, parts = self.formulas[name]
-                values: list[Any] = [substitute_dim(part, made) for part in parts]
-                made[name] = _FORMULAS[kind](*values) if is_open(values) else KINDS[kind][1](values)
-            pending = [name for name in pending if name not in made]
+        for name in self._order(made):
+            kind, extents = self.formulas[name]
+            parts: list[Any] = [_value(extent, made) for extent in extents]
+            made[name] = _FORMULAS[kind](*parts) if is_open(parts) else KINDS[kind][1](parts)
         for kind, extent, where in self.decisions:
             relation, holds = RELATIONS[kind]
             if extent_symbols(extent) <= made.keys():
-                self._decide(substitute_dim(extent, made), relation, holds, where, extent)
+                self._decide(_value(extent, made), relation, holds, where, extent)
         return made
 
-    def _behind(self, name: str) -> set[str]:
-        return set().union(*map(extent_symbols, self.formulas[name][1]))
+    def _order(self, made: Mapping[str, Any]) -> list[str]:
+        """The formulas, each after those that it is made of."""
+        behind = {
+            name: set().union(*map(extent_symbols, extents)) - made.keys()
+            for name, (_, extents) in self.formulas.items()
+        }
+        for name, needed in behind.items():
+            if not needed <= behind.keys():
+                raise GraphError(f"no argument says what {name} is")
+        try:
+            return list(TopologicalSorter(behind).static_order())
+        except CycleError as cycle:
+            raise GraphError(f"the size {cycle.args[1][0]} is made of itself") from None
 
     def _decide(
         self, value: Any, relation: str, holds: bool, where: Location | None, extent: Dimension
@@ -294,6 +303,20 @@ NO_SIZES = MarkedSizes(Graph("", (), [], ()))
 def extent_symbols(extent: Dimension) -> set[str]:
     """The names in a dimension."""
     return set() if isinstance(extent, int) else extent.symbols()
+
+
+def _value(extent: Dimension, made: Mapping[str, Any]) -> Any:
+    """An extent with values in the place of names. Raises GraphError for what no array can have:
+    a file may square a size again and again."""
+    if isinstance(extent, int):
+        return extent
+    for monomial, _ in extent.terms:
+        terms = prod(len(v.terms) for name in monomial if isinstance(v := made[name], Size))
+        check_within("dimension_terms", terms, f"{extent} with other formulas put in")
+    value = substitute_dim(extent, made)
+    if abs(hint_of(value)) > MOST_EXTENT:
+        raise GraphError(f"{extent} is more than an array can have of anything")
+    return value
 
 
 def _wrong(graph: Graph, mark: str) -> GraphError:
