@@ -25,6 +25,8 @@ from graphc.errors import GraphError
 from graphc.frontend.files.weights import Weights, write_weights
 from graphc.ir.literal import literal
 from graphc.runtime.files import gcx_files
+from graphc.runtime.files.gcx_phases import PhasedFile
+from graphc.runtime.files.gcx_reader import File
 from graphc.runtime.load.program import Image
 
 NUMBERS = (b"0", b"1", b"-1", b"64", b"4096", b"9223372036854775807", b"1e30", b"true", b"null")
@@ -138,6 +140,30 @@ def compiled_files(draw: random.Random, folder: Path) -> Callable[[], str]:
     return once
 
 
+def phased_files(draw: random.Random, folder: Path) -> Callable[[], str]:
+    """The same for one whose data decides a size: a file of files."""
+    text, path = folder / "phased.gir", folder / "phased.gcx"
+    gc.compile(lambda x: (x[x > 0], np.cumsum(x)[::2])).save(text, gc.spec(("n",), "f32"))
+    gc.load(text).build().save(path, text.read_text())
+    data, wanted = path.read_bytes(), phases(path)
+
+    def once() -> str:
+        path.write_bytes(damaged(draw, data))
+        try:
+            return "equal" if phases(path) == wanted else "TAKEN"
+        except GraphError:
+            return "refused"
+
+    return once
+
+
+def phases(path: Path) -> list[object]:
+    """All that such a file holds, to be compared."""
+    file = PhasedFile(File(path))
+    images = [parts(image) for own in file.images for image in own]
+    return [file.params, file.results, file.steps, file.gives, file.formulas, file.lines, images]
+
+
 def weights_files(draw: random.Random, folder: Path) -> Callable[[], str]:
     """The same for a file of weights."""
     path = folder / "model.safetensors"
@@ -166,7 +192,7 @@ def main() -> int:
     options = parser.parse_args()
     bad = False
     with tempfile.TemporaryDirectory() as folder:
-        for kind in (compiled_files, weights_files):
+        for kind in (compiled_files, phased_files, weights_files):
             once = kind(random.Random(options.seed), Path(folder))
             totals = Counter(once() for _ in range(options.count))
             print(f"{kind.__name__}: {dict(totals)}", flush=True)

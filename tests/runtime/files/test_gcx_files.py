@@ -18,7 +18,7 @@ from runtime_kernels import DOUBLE, FAIL_WITH, image, vector
 from safetensors import safe_open
 
 import graphc as gc
-from benchmarks.damaged import X, compiled_files, model, parts, weights_files
+from benchmarks.damaged import X, compiled_files, model, parts, phased_files, weights_files
 from graphc.cli.commands import main
 from graphc.codegen.llvm.target import host
 from graphc.errors import GraphError, RunError
@@ -141,7 +141,7 @@ def test_every_tensor_is_what_was_saved(tmp_path, name):
             gcx_files.text_of(path)
 
 
-@pytest.mark.parametrize("kind", [compiled_files, weights_files])
+@pytest.mark.parametrize("kind", [compiled_files, phased_files, weights_files])
 def test_damaged_files_are_refused_or_what_they_were(tmp_path, kind):
     once = kind(random.Random(7), tmp_path)
     found = Counter(once() for _ in range(400))
