@@ -43,7 +43,7 @@ class LoadedGraph(Loaded):
     def __init__(
         self, graph: Graph | Program, config: Config | None = None, stage: str | None = None
     ) -> None:
-        self.graph = graph
+        self.graph: Graph | Program = graph
         config = config or Config.create()
         if stage == "place" and isinstance(graph, Graph) and config.devices == Config().devices:
             config = replace(config, devices=_devices_of(graph))

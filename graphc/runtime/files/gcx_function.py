@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -34,12 +34,26 @@ class Loaded:
     result_names   names of what it returns; a result that was never named has its position for one
     containers     of its variables: the file's names, and those here (`gc.variables(...)`,
                    `gc.reset_container(...)`)
+
+    What was loaded from a file with a graph, which a .gcx file is not, has this, too:
+
+    graph          the graph, or a program of several
+    bound          the graph for given sizes
+    build          the compilation for arrays of these shapes
+    save           writes the graph as a .gir file
     """
 
     name: str
     params: tuple[str, ...]
     result_names: tuple[str, ...]
     containers: Mapping[str, str]
+
+    if TYPE_CHECKING:
+        graph: Any
+
+        def bound(self, binding: dict[str, int]) -> Any: ...
+        def build(self, *shapes: tuple[int, ...]) -> Any: ...
+        def save(self, path: str | PathLike[str]) -> None: ...
 
     def __call__(self, *args: Any, **feeds: Any) -> Any:
         """Results as saved: one array, a tuple, or a dict when they have names.
