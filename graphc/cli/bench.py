@@ -114,6 +114,20 @@ def bindable(types: Sequence[Any], binding: dict[str, int]) -> Sequence[Any]:
     return types
 
 
+def drawn_types(loaded: Any, binding: dict[str, int], feeds: Sequence[str]) -> tuple[Any, ...]:
+    """The types that missing arguments are drawn with: feeds say what sizes are, or the binding.
+
+    Raises GraphError for both, and for neither where there are sizes to say.
+    """
+    from graphc.ir.types import substitute
+
+    if not feeds:
+        return tuple(substitute(kind, binding) for kind in bindable(loaded.types, binding))
+    if binding:
+        raise GraphError("--bind and --feed both say what sizes are", hint="leave one out")
+    return tuple(loaded.types)
+
+
 def measure(call: Callable[[], Any], seconds: float) -> dict[str, Any]:
     """Median and best time of repeated calls within a time budget, in microseconds."""
     if not 0 < seconds <= 600:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from graphc.cli.bench import drawn_types
 from graphc.cli.bisect import feed_options
 from graphc.cli.common import (
     MODEL,
@@ -21,6 +22,7 @@ from graphc.cli.common import (
     progress,
     read_feeds,
 )
+from graphc.cli.compile import binding_option, parse_bindings
 from graphc.errors import GraphError
 
 if TYPE_CHECKING:
@@ -40,6 +42,7 @@ COLUMNS = ["kernel", "line", "calls", "us", "share", "Gflop/s", "GB/s", "bound b
     metavar="FILE",
     help="Write where compile time went, as a flame graph for speedscope.",
 )
+@binding_option
 @config_options
 @json_option
 def profile_command(
@@ -48,6 +51,7 @@ def profile_command(
     seed: int | None,
     runs: int,
     target: Path | None,
+    bindings: tuple[str, ...],
     as_json: bool,
     **options: Any,
 ) -> None:
@@ -55,7 +59,8 @@ def profile_command(
     from graphc.frontend.diagnosis.why import Why, measured
 
     loaded = load_graph(model, make_config(options))
-    values = complete_feeds(read_feeds(feeds), loaded.params, loaded.types, seed or 0)
+    types = drawn_types(loaded, parse_bindings(bindings), feeds)
+    values = complete_feeds(read_feeds(feeds), loaded.params, types, seed or 0)
     with progress("compiling", loaded.node_count):
         built, arrays = loaded.prepared((), values)
     why = Why(built.stages, loaded.config, measured(built, arrays, runs))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from graphc.cli.bench import bindable
+from graphc.cli.bench import drawn_types
 from graphc.cli.bisect import feed_options
 from graphc.cli.common import (
     MODEL,
@@ -64,7 +64,7 @@ def record_command(
     from graphc.runtime.observe.replay import recorded, write
 
     loaded = load_graph(model, make_config(options))
-    types = _types(loaded, parse_bindings(bindings), feeds)
+    types = drawn_types(loaded, parse_bindings(bindings), feeds)
     given = complete_feeds(read_feeds(feeds), loaded.params, types, seed or 0)
     executable, arrays = _prepared(loaded, given)
     _, found = recorded(executable, arrays)
@@ -81,17 +81,6 @@ def record_command(
         click.echo(f"{report['steps']:,} steps: {output}; graphc replay {model} {output}")
     if other is not None:
         raise SystemExit(MISMATCH)
-
-
-def _types(loaded: Any, binding: dict[str, int], feeds: tuple[str, ...]) -> tuple[Any, ...]:
-    """The types of the arguments, with the sizes of a binding, if there is one."""
-    from graphc.ir.types import substitute
-
-    if not binding:
-        return tuple(loaded.types)
-    if feeds:
-        raise GraphError("--bind and --feed both say what sizes are", hint="leave one out")
-    return tuple(substitute(kind, binding) for kind in bindable(loaded.types, binding))
 
 
 def _prepared(loaded: Any, given: dict[str, Any]) -> tuple[Any, list[Any]]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from graphc.cli.bench import drawn_types
 from graphc.cli.common import (
     MODEL,
     complete_feeds,
@@ -19,7 +20,7 @@ from graphc.cli.common import (
     read_feeds,
 )
 from graphc.cli.compile import binding_option, bound_shapes, parse_bindings, target_option
-from graphc.errors import GraphError, plain
+from graphc.errors import plain
 
 if TYPE_CHECKING:
     from graphc.viewer.page import Page
@@ -84,8 +85,7 @@ def _compiled_page(
             return page_of_graph(loaded, texts)
         with progress("compiling", loaded.node_count):
             return page_of(loaded.build(*shapes), loaded.config, sources=texts)
-    if bindings:
-        raise GraphError("--bind and --feed both say what sizes are", hint="leave one out")
-    given = complete_feeds(read_feeds(feeds), loaded.params, loaded.types, seed)
+    types = drawn_types(loaded, bindings, feeds)
+    given = complete_feeds(read_feeds(feeds), loaded.params, types, seed)
     built, arrays = loaded.prepared((), given)
     return page_of(built, loaded.config, traced_runs(built, arrays, count), texts)

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from graphc.cli.bench import drawn_types
 from graphc.cli.bisect import feed_options
 from graphc.cli.common import (
     MODEL,
@@ -47,15 +48,16 @@ def why_command(
     from graphc.frontend.diagnosis.why import Why, measured
 
     loaded = load_graph(model, make_config(options))
-    shapes = bound_shapes(loaded, parse_bindings(bindings))
+    binding = parse_bindings(bindings)
     times = None
     with progress("compiling", loaded.node_count):
         if feeds or seed is not None:
-            values = complete_feeds(read_feeds(feeds), loaded.params, loaded.types, seed)
+            types = drawn_types(loaded, binding, feeds)
+            values = complete_feeds(read_feeds(feeds), loaded.params, types, seed)
             built, arrays = loaded.prepared((), values)
             times = measured(built, arrays, runs)
         else:
-            built = loaded.build(*shapes)
+            built = loaded.build(*bound_shapes(loaded, binding))
     why = Why(built.stages, loaded.config, times)
     answers = why.answers() if node is None else why.of(node)
     if as_json:

@@ -1,0 +1,49 @@
+"""Models with open sizes are measured on arrays that a seed draws, with the sizes of --bind."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import graphc as gc
+from graphc.cli.commands import main
+
+
+@pytest.fixture
+def model(tmp_path):
+    f = gc.compile(lambda x, w: np.tanh(x @ w).sum(axis=1))
+    f.save(tmp_path / "m.gir", gc.spec(("n", 8), "f32"), gc.spec((8, "k"), "f32"))
+    np.save(tmp_path / "x.npy", np.ones((4, 8), np.float32))
+    return tmp_path / "m.gir"
+
+
+def status(*arguments):
+    try:
+        main(list(arguments))
+    except SystemExit as left:
+        return left.code
+    return 0
+
+
+COMMANDS = {"view": ("--runs", "1"), "profile": ("--runs", "1"), "why": ("--runs", "1")}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_sizes_are_bound(command, model, monkeypatch, capsys):
+    monkeypatch.chdir(model.parent)
+    bound = ("--seed", "1", "--bind", "n=4", "--bind", "k=3")
+    assert status(command, str(model), *bound, *COMMANDS[command]) == 0, capsys.readouterr()
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_sizes_that_nothing_says_are_asked_for(command, model, monkeypatch, capsys):
+    monkeypatch.chdir(model.parent)
+    assert status(command, str(model), "--seed", "1") == 1
+    assert "--bind k=1 --bind n=1" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_sizes_are_said_once(command, model, monkeypatch, capsys):
+    monkeypatch.chdir(model.parent)
+    assert status(command, str(model), "--feed", "x=x.npy", "--bind", "n=4") == 1
+    assert "leave one out" in capsys.readouterr().err
