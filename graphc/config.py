@@ -17,6 +17,7 @@ from graphc.runtime.devices.registry import LARGEST, kind_of, present_chip
 
 _SHORT = (True, False, "truncate", "nearest", "saturate")
 _COSTS = ("static", "measured")
+OF_FUNCTIONS = ("max_compiles", "sizes", "static")  # what gc.compile takes besides
 _PRECISIONS = ("f32", "bf16", "tf32")
 _AMOUNT = "a number that is not negative"
 
@@ -192,7 +193,8 @@ class Config:
         known = Config.__match_args__
         for name in options:
             if name not in known:
-                hint = meant(name, {*known, "static"}) or f"options are {', '.join(sorted(known))}"
+                named = sorted({*known, *OF_FUNCTIONS})
+                hint = meant(name, named) or f"options are {', '.join(named)}"
                 raise GraphError(f"there is no option {name!r}", hint=hint)
         values = {"verify": _verify_level(), **{k: v for k, v in options.items() if v is not None}}
         if "GRAPHC_DUMP" in os.environ:

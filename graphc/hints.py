@@ -44,6 +44,8 @@ FOREIGN = {
     "SGD": "gc.optim.sgd",
     "DataLoader": "gc.data.Loader",
     "vectorize": "gc.vmap",
+    "PRNGKey": "gc.random.key",
+    "block_until_ready": "nothing: results are there when a call returns",
     "pvary": "nothing: gc.psum and the like take any value",
     # options
     "axis": "in_axes",
@@ -64,8 +66,36 @@ FOREIGN = {
     "validation_split": "validation",
     "validation_data": "validation",
     "num_threads": "threads",
+    "dynamic": "sizes",
+    "dynamic_shapes": "sizes",
+    "fullgraph": "nothing: a function is always one graph",
+    "nopython": "nothing: all of it is native",
     "dim": "axis",
     "keepdim": "keepdims",
+}
+
+# The same of attributes and methods of arrays.
+FOREIGN_METHODS = {
+    "at": "an assignment: x[i] = value, or x[i] += value",
+    "add_": "x += value",
+    "clamp": "np.clip",
+    "cpu": "nothing: arrays go in and come out",
+    "cuda": 'gc.device("gpu:0"), or devices= of gc.compile',
+    "detach": "gc.stop_gradient(x)",
+    "dim": "x.ndim",
+    "double": "x.astype(np.float64)",
+    "float": "x.astype(np.float32)",
+    "half": "x.astype(np.float16)",
+    "index_select": "x[index], or np.take",
+    "long": "x.astype(np.int64)",
+    "matmul": "x @ y",
+    "numel": "x.size",
+    "numpy": "nothing: a compiled function returns NumPy arrays",
+    "permute": "x.transpose",
+    "requires_grad": "gc.grad of a function",
+    "to": "x.astype for a type, gc.device for a device",
+    "type": "x.astype",
+    "unsqueeze": "x[None], or np.expand_dims",
 }
 
 
@@ -78,6 +108,15 @@ def meant(name: str, known: Iterable[str], prefix: str = "") -> str | None:
             return f"graphc's word for it is {there}"
     near = difflib.get_close_matches(name, names, 3)
     return f"did you mean {' or '.join(prefix + n for n in near)}?" if near else None
+
+
+def meant_method(name: str, known: Iterable[str]) -> str | None:
+    """What was meant by an attribute that arrays do not have."""
+    there = FOREIGN_METHODS.get(name)
+    near = difflib.get_close_matches(name, sorted(known), 3)
+    if there is None:
+        return f"near: {', '.join(near)}" if near else None
+    return f"graphc's word for it is {there}"
 
 
 class MissingName(GraphError, AttributeError):

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import graphc as gc
+import graphc.numpy as gnp
 from graphc.codegen.numba.route import refusal
 from graphc.hints import FOREIGN, meant
 from graphc.refusing import refusing
@@ -18,6 +19,10 @@ from graphc.refusing import refusing
 
 def model() -> gc.Model:
     return gc.Model(gc.nn.Dense(3, 1), loss=gc.nn.mse, optimizer=gc.optim.adam(1e-3))
+
+
+def traced(function: Callable[[Any], Any]) -> Any:
+    return gc.compile(function)(np.ones((3, 4), np.float32))
 
 
 @pytest.mark.parametrize(
@@ -34,6 +39,15 @@ def model() -> gc.Model:
         (lambda: model().fit(([[1.0]], [1.0]), batch_size=2), TypeError, "batch"),
         (lambda: gc.compile(np.sum, static_argnums=0), gc.GraphError, "static"),
         (lambda: gc.compile(np.sum, devics=["cpu:0"]), gc.GraphError, "devices"),
+        (lambda: gc.compile(np.sum, dynamic=True), gc.GraphError, "sizes"),
+        (lambda: gc.compile(np.sum, size={}), gc.GraphError, "sizes"),
+        (lambda: gc.compile(np.sum, fullgraph=True), gc.GraphError, "always one graph"),
+        (lambda: gc.random.PRNGKey(0), AttributeError, "gc.random.key"),
+        (lambda: gnp.softmax(np.ones(3)), AttributeError, "gc.softmax"),
+        (lambda: traced(lambda x: x.at[0].set(1)), AttributeError, "x[i] = value"),
+        (lambda: traced(lambda x: x.permute(1, 0)), AttributeError, "transpose"),
+        (lambda: traced(lambda x: x.unsqueeze(0)), AttributeError, "expand_dims"),
+        (lambda: traced(lambda x: x.numpy()), AttributeError, "returns NumPy arrays"),
     ],
 )
 def test_misspelt_and_foreign_names(use: Callable[[], Any], kind: type, hint: str) -> None:

@@ -15,7 +15,7 @@ from graphc.frontend.trace.hooks import callee
 from graphc.frontend.trace.numpy_errors import as_numpy_raises
 from graphc.frontend.trace.operands import WRITERS
 from graphc.frontend.trace.spelling import spelled, translated
-from graphc.hints import missing
+from graphc.hints import MissingName, missing
 from graphc.ops.record.value import NUMPY, PUBLIC, Value, current
 from graphc.refusing import KINDS, refusal
 
@@ -103,6 +103,10 @@ def _limits(numpy: Any) -> Callable[[Any], Any]:
 def function_of(module: str, name: str, numpy: ModuleType) -> Any:
     """What `graphc.numpy.<name>` is. Raises AttributeError, with what may have been meant."""
     if name.startswith("_") or not hasattr(numpy, name):
+        if name in PUBLIC:
+            raise MissingName(
+                f"module {module!r} has no attribute {name!r}", hint=f"it is gc.{name}"
+            )
         raise missing(module, name, dir(numpy))
     found = getattr(numpy, name)
     if found in (np.finfo, np.iinfo):

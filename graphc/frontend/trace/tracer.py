@@ -6,7 +6,6 @@ A tracer never holds data.  Anything that would need a number now (`if x:`, `flo
 
 from __future__ import annotations
 
-import difflib
 import operator
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -19,6 +18,7 @@ from graphc.frontend.trace.masks import SelectedElements, counted_elements, put_
 from graphc.frontend.trace.numpy_errors import as_numpy_raises
 from graphc.frontend.trace.operands import PLAIN_TYPES, mapped, plain
 from graphc.frontend.trace.views import Link, Storage
+from graphc.hints import meant_method
 from graphc.ir.graph import Node
 from graphc.ir.types import Dim, Dimension
 from graphc.ops.record.families import NUMPY_SPELLINGS, require_options, require_real
@@ -294,11 +294,10 @@ def _static(extent: Dimension, tracer: Tracer) -> int:
 def _missing(tracer: Tracer, name: str) -> MissingAttribute:
     if name.startswith("__"):  # protocols that are probed for; no message needed
         return MissingAttribute(name)
-    near = difflib.get_close_matches(name, sorted({*METHODS, "T", "mT", "shape", "dtype"}), 3)
     return MissingAttribute(
         f"a traced array has no attribute {name!r}",
         location=tracer.owner.locate() if tracer.owner.locate else None,
-        hint=f"near: {', '.join(near)}" if near else None,
+        hint=meant_method(name, {*METHODS, "T", "mT", "shape", "dtype"}),
     )
 
 
