@@ -62,12 +62,16 @@ def partners_of(
 
 def reads_narrow(reader: Node, cast: Node) -> bool:
     """Does a node contract two casts of one type, or of i8 and u8, and read this one's operand
-    through any views?"""
+    through any views, of the cast and of what it widens?"""
     sources = [behind_views(n) for n in reader.inputs]
     if not isinstance(reader.op.lower, Contraction) or not meet(*map(narrow_type, sources)):
         return False
     places = [position for position, source in enumerate(sources) if source is cast]
-    return all(can_fold_view(reader, position, lambda n: n is cast) for position in places)
+    direct = all(reader.inputs[place] is cast for place in places)
+    if not direct and isinstance(behind_views(cast.inputs[0]).op.lower, Compute):
+        return False
+    ends = (lambda n: n is cast), (lambda n: n is not cast and not is_view(n))
+    return all(can_fold_view(reader, place, end) for place in places for end in ends)
 
 
 def is_view(node: Node) -> bool:
