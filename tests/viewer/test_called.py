@@ -78,6 +78,7 @@ def test_what_ran_in_a_loop_is_timed_and_leads_to_its_box(tmp_path):
         assert page.is_visible("#graph")
         assert page.inner_text("#side h2").startswith("%")
         page.click("#tab-timeline")
+        assert "scan" in page.inner_text("#timeline table")
 
 
 def test_kernels_of_one_node_do_not_count_twice(tmp_path):

@@ -131,8 +131,8 @@ class Kernels {
   }
 }
 
-// Seconds that a traced run took for each node, or each kernel of a node: the median of the runs.
-const byNode = (device, node) => device + ":" + node, byKernel = (device, node, symbol) => device + ":" + node + ":" + symbol;
+// Seconds that a traced run took for each node, a loop with all that is inside, or for each kernel of a node: the median of the runs.
+const byNode = (device, node) => device + ":" + [node].flat()[0], byKernel = (device, node, symbol) => device + ":" + node + ":" + symbol;
 function measuredSeconds(story, keyOf = byNode) {
   const runs = story.data.measured.map(run => {
     const sums = new Map();
