@@ -28,7 +28,7 @@ from graphc.codegen.llvm.scalar import MEMORY, TYPES
 from graphc.codegen.llvm.short_rows import ShortRows, short_rows
 from graphc.codegen.llvm.target import Target
 from graphc.codegen.llvm.vector import vector_loops
-from graphc.codegen.llvm.vector_facts import VectorFacts, count_of, facts_of, has_masks
+from graphc.codegen.llvm.vector_facts import VectorFacts, count_of, facts_of, has_masks, split
 from graphc.codegen.nest_walk import Functions, Statements
 from graphc.errors import GraphError
 from graphc.ir.sizes import Size
@@ -435,6 +435,8 @@ class KernelWriter(Statements[str], LoopWriter):
             if vectors is not None:
                 start = vector_loops(self, vectors, start, stop, count)
             kind = "rest" if vectors is not None else statement.kind
+            if vectors is None and reads_back_in_branches(statement):
+                kind = "single"
             if start != stop:
                 self.counted(start, stop, 1, kind, lambda i: self.iteration(statement, i))
             return
@@ -492,6 +494,18 @@ class KernelWriter(Statements[str], LoopWriter):
             slot = self.at_entry("getelementptr inbounds ptr, ptr %bufs, i64 -1")
             self.flag = self.at_entry(f"load ptr, ptr {slot}, align 8")
         return self.flag
+
+
+def reads_back_in_branches(loop: For) -> bool:
+    """Does a loop load backwards what only some of its iterations load?
+
+    Where AVX-512 permutes 16-bit elements, LLVM makes one instruction of such a load and its
+    reversal, which reads the lanes that are masked out as well, beyond the array.
+    """
+    branches = [s for s in walk(loop.body) if isinstance(s, If)]
+    inside = [e for branch in branches for s in walk(branch.body) for e in expressions(s)]
+    loads = [e for e in postorder(inside, set()) if e.op == "load"]
+    return any(split(e.args[0])[0].get(loop.variable, 0) < 0 for e in loads)
 
 
 def _moves(expr: Expr) -> bool:

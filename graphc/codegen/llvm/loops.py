@@ -20,7 +20,9 @@ class LoopWriter(FunctionWriter):
     def counted(
         self, start: str, stop: str, step: int, kind: str, body: Callable[[str], None]
     ) -> None:
-        """A bottom-tested loop from start to stop, skipped when empty. `rest` is a short one."""
+        """A bottom-tested loop from start to stop, skipped when empty. `rest` is a short one,
+        `single` one that must not become vectors.
+        """
         self.loops += 1
         loops, left = self.loops, self.left
         name = self.fresh("")
@@ -49,6 +51,9 @@ class LoopWriter(FunctionWriter):
         ]
 
     def loop_note(self, kind: str) -> str:
+        if kind == "single":
+            alone = self.module.note('!"llvm.loop.vectorize.width"', "i32 1")
+            return f", {LEFT} {self.module.note(alone, itself=True)}"
         # Nothing asks for vectors by force: that would let LLVM reorder strict sums.
         group = self.groups[-1:] if kind == "vector" else []
         parts = [self.module.note('!"llvm.loop.parallel_accesses"', *group)] if group else []

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from effort import crossed, few
 from emitted_kernels import HOST, Arrays, by_llvm, elementwise, fresh, reduction, same_numbers
+from hostile_ops import guarded
 from loop_evaluator import Evaluator
 
 import graphc as gc
@@ -342,3 +343,17 @@ def test_rows_that_are_read_backwards(dtype: DType, target: str) -> None:
         data = np.random.default_rng(count).integers(0, 2, count + 3).astype(dtype.numpy)
         given = [data, np.ones(2 * count + 64, dtype.numpy)]
         same(Kernel("k0", (source, sink), 0, b.body), given, TARGETS[target])
+
+
+@pytest.mark.parametrize("columns", [16, 32, 64])
+@pytest.mark.parametrize("dtype", ["i1", "i2", "f4", "f8"])
+def test_rows_of_parts_read_backwards_begin_with_the_array(dtype: str, columns: int) -> None:
+    """The pages around the array are closed; most iterations load from one part alone."""
+    x = (np.arange(65 * columns) % 100).reshape(65, columns).astype(dtype)
+
+    def backwards(x: np.ndarray) -> np.ndarray:
+        return np.concatenate([x[4::3], x], 0)[::-1][1:, ::-1].copy()
+
+    for side in ("before", "behind"):
+        made = gc.compile(backwards, threads=1)(guarded(x, side))
+        np.testing.assert_array_equal(made, backwards(x))
