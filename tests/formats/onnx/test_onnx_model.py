@@ -418,3 +418,24 @@ def test_sizes_of_a_few_bytes_cost_nothing(tmp_path: Path, op: str) -> None:
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
     assert peak < 200e6
+
+
+GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
+MANY = 1 << 31
+
+
+@pytest.mark.parametrize("operand", ["W", "R", "B"])
+@pytest.mark.parametrize("op", GATES)
+def test_weights_of_many_directions_are_refused(tmp_path: Path, op: str, operand: str) -> None:
+    """Declared sizes are no work: nothing is made for directions that the operator lacks."""
+    gates = GATES[op]
+    shapes = {"W": [1, gates * 3, 2], "R": [1, gates * 3, 3], "B": [1, gates * 6]}
+    shapes[operand][0] = MANY
+    path = save(
+        tmp_path / "m.onnx",
+        [helper.make_node(op, ["X", "W", "R", "B"], ["", "Y"], hidden_size=3)],
+        [tensor("X", [1, 3, 2]), *(tensor(name, shape) for name, shape in shapes.items())],
+        [tensor("Y", None)],
+    )
+    with pytest.raises(gc.GraphError, match="weights of 1 direction"):
+        gc.load(path).graph  # noqa: B018  (traces it)

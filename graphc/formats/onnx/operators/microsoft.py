@@ -353,20 +353,18 @@ def dynamic_quantize_lstm(
     """An LSTM whose products are of 8 bits: all steps of x, and each state, are quantised as
     DynamicQuantizeLinear does."""
 
-    def product(v: Any, weights: Any, scale: Any, zero: Any, d: int) -> Any:
-        units, step, offset = dynamic_quantize(v)
-        total = mat_mul_integer(
-            units, f.getitem(weights, d), offset, f.getitem(zero, d) if zero.ndim else zero
-        )
-        return f.multiply(
-            f.astype(total, np.float32),
-            f.multiply(step, f.getitem(scale, d) if scale.ndim else scale),
-        )
+    def product(d: int, weights: Any, scale: Any, zero: Any) -> Any:
+        def rows(v: Any) -> Any:
+            units, step, offset = dynamic_quantize(v)
+            total = mat_mul_integer(
+                units, f.getitem(weights, d), offset, f.getitem(zero, d) if zero.ndim else zero
+            )
+            return f.multiply(
+                f.astype(total, np.float32),
+                f.multiply(step, f.getitem(scale, d) if scale.ndim else scale),
+            )
 
-    def project(v: Any, d: int) -> Any:
-        return product(v, w, w_scale, w_zero, d)
+        return rows
 
-    def recur(v: Any, d: int) -> Any:
-        return product(v, r, r_scale, r_zero, d)
-
-    return lstm_by(x, project, recur, r.shape[1], b, lengths, h, c, p, **how)
+    of_x, of_state = (w, w_scale, w_zero), (r, r_scale, r_zero)
+    return lstm_by(x, product, of_x, of_state, r.shape[1], b, lengths, h, c, p, **how)

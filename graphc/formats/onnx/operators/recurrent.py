@@ -68,6 +68,15 @@ class _Recurrence:
         gates = [_activation(n, a, b) for n, a, b in zip(names, *rows)]
         self.gates = [gates[k::1][: len(default)] for k in range(0, len(gates), len(default))]
 
+    def require_weights(self, *given: Any) -> None:
+        """Refuse weights of another number of directions: nothing may grow with what they say."""
+        for part in given:
+            refuse(
+                part is None or (part.ndim > 0 and part.shape[0] == self.directions),
+                f"weights of {self.directions} direction(s) are needed, "
+                f"got {None if part is None else list(part.shape)}",
+            )
+
     def clipped(self, x: Any) -> Any:
         if not self.clip:
             return x
@@ -175,6 +184,7 @@ def rnn(
         activation_beta,
         ("Tanh",),
     )
+    cells.require_weights(w, r, b)
 
     def cell(steps: Any, d: int) -> Any:
         one, other = _biases(b, d, 1)
@@ -218,6 +228,7 @@ def gru(
         activation_beta,
         ("Sigmoid", "Tanh"),
     )
+    cells.require_weights(w, r, b)
 
     def cell(steps: Any, d: int) -> Any:
         one, other = _biases(b, d, 3)
@@ -246,7 +257,7 @@ def gru(
             return (f.add(new, f.multiply(z, f.subtract(old, new))),)
 
         if other is not None:
-            zero = np.zeros(size, other.dtype)
+            zero = f.zeros((size,), other.dtype)
             one = f.add(one, f.concatenate([f.getitem(other, slice(0, 2 * size)), zero], 0))
         return _projection(steps, w, one, d), step
 
@@ -265,21 +276,18 @@ def lstm(
     p: Any = None,
     **how: Any,
 ) -> Any:
-    held = [f.swapaxes(f.getitem(r, d), 0, 1) for d in range(r.shape[0])]
+    def product(d: int, weights: Any) -> Gate:
+        turned = f.swapaxes(f.getitem(weights, d), 0, 1)
+        return lambda rows: f.matmul(rows, turned)
 
-    def project(steps: Any, d: int) -> Any:
-        return f.matmul(steps, f.swapaxes(f.getitem(w, d), 0, 1))
-
-    def recur(state: Any, d: int) -> Any:
-        return f.matmul(state, held[d])
-
-    return lstm_by(x, project, recur, r.shape[-1], b, lengths, h, c, p, **how)
+    return lstm_by(x, product, (w,), (r,), r.shape[-1], b, lengths, h, c, p, **how)
 
 
 def lstm_by(
     x: Any,
-    project: Callable[[Any, int], Any],
-    recur: Callable[[Any, int], Any],
+    product: Callable[..., Gate],
+    w: tuple[Any, ...],
+    r: tuple[Any, ...],
     size: int,
     b: Any,
     lengths: Any,
@@ -296,7 +304,8 @@ def lstm_by(
     input_forget: int = 0,
     layout: int = 0,
 ) -> Any:
-    """An LSTM whose products with the weights of a direction are these functions."""
+    """An LSTM where product(d, *w) multiplies rows of x by the weights of a direction, and
+    product(d, *r) those of the state; the first of w and of r are the weights."""
     cells = _Recurrence(
         direction,
         hidden_size or size,
@@ -307,10 +316,12 @@ def lstm_by(
         activation_beta,
         ("Sigmoid", "Tanh", "Tanh"),
     )
+    cells.require_weights(w[0], r[0], b, p)
 
     def cell(steps: Any, d: int) -> Any:
         one, other = _biases(b, d, 4)
         act, squash, last = cells.gates[d]
+        recur = product(d, *r)
         peep = [None] * 3 if p is None else f.split(f.getitem(p, d), 3, 0)
 
         def gate(row: Any, peephole: Any, memory: Any) -> Any:
@@ -319,14 +330,14 @@ def lstm_by(
 
         def step(carry: Any, row: Any) -> Any:
             old, memory = carry
-            xi, xo, xf, xc = _gates(f.add(row, recur(old, d)), 4)
+            xi, xo, xf, xc = _gates(f.add(row, recur(old)), 4)
             enter = gate(xi, peep[0], memory)
             forget = f.subtract(1, enter) if input_forget else gate(xf, peep[2], memory)
             new = f.add(f.multiply(forget, memory), f.multiply(enter, squash(cells.clipped(xc))))
             leave = gate(xo, peep[1], new)
             return f.multiply(leave, last(new)), new
 
-        rows = project(steps, d)
+        rows = product(d, *w)(steps)
         return rows if one is None else f.add(rows, f.add(one, other)), step
 
     return cells.run(x, lengths, (h, c), cell)
