@@ -13,10 +13,10 @@ import numpy as np
 from graphc.ir.unknowns import Location
 from graphc.seams.cpython import frame_above
 
-# Frames of these files are never what the user wrote.
+_OURS, _NUMPY = Path(__file__).parents[1], Path(np.__file__).parent
+# Frames of these files are never what the user wrote; a folder may be reached through a link.
 _INTERNAL = (
-    str(Path(__file__).resolve().parents[1]) + os.sep,
-    str(Path(np.__file__).resolve().parent) + os.sep,
+    *(str(p) + os.sep for home in (_OURS, _NUMPY) for p in {home, home.resolve()}),
     "<__array_function__",
     "<frozen",
 )

@@ -243,3 +243,12 @@ def test_a_refusal_knows_what_the_error_knew(again: Callable[[Any], Any]) -> Non
     with pytest.raises(GraphError, match="invalid start byte") as untold:
         refusing(bytes.decode, "text")(b"\xff")
     assert isinstance(again(untold.value), UnicodeError)
+
+
+@pytest.mark.parametrize("function", [np.ma.mean, lambda x: np.ma.masked_where(x > 2, x)])
+def test_errors_below_numpys_python_name_the_line_of_the_user(function: Any) -> None:
+    with pytest.raises(GraphError) as caught:
+        gc.compile(lambda x: function(x))(X)
+    assert caught.value.location is not None and caught.value.location[0].endswith(
+        Path(__file__).name
+    )
