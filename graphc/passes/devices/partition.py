@@ -21,7 +21,9 @@ from graphc.errors import GraphError
 from graphc.ir.graph import Graph, Node, Program
 from graphc.ir.op import OPS, STATE, Attrs, Effect
 from graphc.ir.place import Device, parse_device
+from graphc.ir.rewrites import is_counting
 from graphc.ir.types import UNIT, AnyType, StackType, TupleType, leaves
+from graphc.passes.devices.permitted_moves import permitted_moves
 from graphc.passes.devices.region_devices import Wiring, on_device
 from graphc.passes.devices.split import Spread, split
 from graphc.passes.reasons import record as explain
@@ -40,6 +42,8 @@ def partition(graph: Graph, config: Config) -> Program:
     first = devices[0]
     if len(devices) == 1:
         return Program(graph.name, (graph.replace(device=first),))
+    if is_counting():
+        graph = permitted_moves(graph, first)
     if config.check_finite:
         graph = written_last(graph)
     parts = Parts(graph, Wiring(devices, graph), dict.fromkeys(graph.params, first), first)

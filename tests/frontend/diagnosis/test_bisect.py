@@ -141,12 +141,13 @@ def apart(x, w):
 
 @pytest.mark.parametrize(
     ("stage", "program", "size"),
-    [("place", apart, 256), ("fuse", decided, 8), ("plan", decided, 8)],
+    [("place", apart, 256), ("partition", apart, 256), ("fuse", decided, 8), ("plan", decided, 8)],
 )
 def test_any_number_of_decisions_computes_the_same(stage, program, size):
     rng = np.random.default_rng(0)
     arrays = [rng.normal(size=(size, size)) / size for _ in range(2)]
-    config = Config.create(devices=("cpu:0", "cpu:1") if stage == "place" else ("cpu:0",))
+    devices = ("cpu:0", "cpu:1") if stage in ("place", "partition") else ("cpu:0",)
+    config = Config.create(devices=devices)
     trial = Trial(gc.compile(program).graph(*arrays), arrays, {}, config)
     stages = pipeline.run(trial.value, config)
     at = next(k for k, each in enumerate(stages) if each.name == stage)

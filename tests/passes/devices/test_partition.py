@@ -31,6 +31,8 @@ from graphc.errors import GraphError, VerifyError
 from graphc.ir.channels import channels_paired, no_deadlock
 from graphc.ir.graph import Graph, Program
 from graphc.ir.parse import parse
+from graphc.ir.rewrites import counting
+from graphc.ir.text import show
 from graphc.ops.reference.interpreter import interpret
 from graphc.passes.devices.partition import partition
 from graphc.passes.normalise.cse import cse
@@ -157,6 +159,11 @@ def test_variables_stay_on_their_device(home) -> None:
     assert "read" in held and "assign" in held
     start = {(home.name, "v"): np.ones(4, np.float32)}
     same(graph, program, [X], state=start)
+    with counting() as moves:
+        partition(spread(graph, lambda n: CPUS[n.op.name in state_ops]), config())
+    assert len(moves.nodes) == 1
+    with counting(0):
+        assert len(parted(spread(graph, lambda n: CPUS[n.op.name in state_ops])).graphs) == 1
     with pytest.raises(GraphError, match=r"variable 'v' is used on .*cpu:0 and on .*cpu:1"):
         partition(spread(graph, lambda n: CPUS[n.op.name == "assign"]), config())
 
@@ -290,6 +297,24 @@ def test_a_gradient_over_two_devices_runs_natively() -> None:
     np.testing.assert_allclose(got[0], want[0], rtol=1e-5)
     for a, b in zip(got[1], want[1], strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [*CONTROL, gradient_of(loop), gradient_of(scanned)],
+    ids=[*(f.__name__ for f in CONTROL), "gradient", "gradient of a scan"],
+)
+def test_any_number_of_moves_computes_the_same(function) -> None:
+    graph = traced(function, X, Y)
+    for seed in range(3):
+        given = at_random(graph, seed, 2 + seed % 2)
+        with counting() as moves:
+            assert show(parted(given, 3)) == show(partition(given, config(3)))
+        with counting(0):
+            assert len(parted(given, 3).graphs) == 1
+        for limit in range(1, len(moves.nodes), 1 + len(moves.nodes) // 4):
+            with counting(limit):
+                same(graph, parted(given, 3), [X, Y])
 
 
 def two_devices(graph: Graph) -> Graph:
