@@ -92,7 +92,7 @@ class CodegenTuning(Tuning):
         "the same: less is not worth a step of its own")
 
     # Loop nests (lowering/).
-    grain_elements = number(16384, 1, 1 << 40, "elements", "pointwise",
+    grain_elements = number(16384, 1, 1 << 31, "elements", "pointwise",
         "a thread woken against doing it alone")
     element_flops = number(8, 1, 1 << 20, "operations per element", "pointwise",
         "work that takes as long as moving an element")

@@ -84,7 +84,7 @@ GUARDS: dict[str, tuple[int, int]] = {
     "reduce_scatter": (1, 2),
     "searchsorted": (0, 1),
     "slice": (0, 2),
-    "slice_update": (0, 3),
+    "slice_update": (0, 6),  # of two axes
     "softmax": (0, 1),
     "solve": (0, 5),
     "sort": (0, 1),

@@ -62,7 +62,7 @@ def test_wrt_names_arguments(wrt: Any, args: Any, kwargs: Any, want: Any) -> Non
 
 @pytest.mark.parametrize("wrt", [None, 1.5, 5, -3, "c", "b"])
 def test_wrt_that_names_nothing(wrt: Any) -> None:
-    with pytest.raises(gc.TraceError, match="wrt names"):
+    with pytest.raises(gc.TraceError, match=r"wrt (names|takes)"):
         gc.grad(product, wrt)(X)
 
 
