@@ -38,7 +38,8 @@ from graphc.errors import UNCOMPUTABLE, GraphError, uncomputable
 from graphc.ir.graph import Graph, Node
 from graphc.ir.op import Library
 from graphc.ir.regions import has_workspace
-from graphc.ir.sizes import Size, by_example, hint_of
+from graphc.ir.size_answers import by_example
+from graphc.ir.sizes import Size, hint_of
 from graphc.ir.types import DType, Type, leaves
 from graphc.loops.facts import unit_work, work_stride
 from graphc.loops.nest import Kernel

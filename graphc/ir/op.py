@@ -17,7 +17,8 @@ import numpy as np
 
 from graphc.errors import TypeRuleError
 from graphc.ir.literal import Literal
-from graphc.ir.sizes import Size, by_example
+from graphc.ir.size_answers import by_example
+from graphc.ir.sizes import Size
 from graphc.ir.traits import NONE, Traits
 from graphc.ir.types import (
     MAX_ELEMENTS,

@@ -21,8 +21,11 @@ from contextvars import ContextVar
 from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from graphc.errors import GraphError
 from graphc.ir.once import KEYS, once
+from graphc.ir.size_answers import FORMULAS, as_numbers, checking
 from graphc.ir.unknowns import Atom, Guard, Monomial, Terms, number_of, order_of, text_of
 from graphc.ir.user_lines import asking
 from graphc.size_arithmetic import KINDS, even_parts
@@ -32,36 +35,8 @@ FAR = 1024  # a size for which all pays that pays for large ones
 FEWEST = 2  # what kernels that are written for any size assume of one; they hold for fewer, too
 EXTENTS = ("symbol", "extent")  # the kinds of which they assume it
 
-_checking: ContextVar[bool] = ContextVar("checking", default=False)
-_in_numbers: ContextVar[bool] = ContextVar("in_numbers", default=False)
 # What makes an operand of a size, while something is traced: there it is a value, as in x / len(x).
 lifting: ContextVar[Callable[[Size], Any] | None] = ContextVar("lifting", default=None)
-
-
-class _during:
-    """The flag is set meanwhile: `with _during(flag)`."""
-
-    __slots__ = ("flag", "token")
-
-    def __init__(self, flag: ContextVar[bool]) -> None:
-        self.flag = flag
-
-    def __enter__(self) -> None:
-        self.token = self.flag.set(True)
-
-    def __exit__(self, *error: object) -> None:
-        self.flag.reset(self.token)
-
-
-def by_example() -> _during:
-    """What is asked meanwhile is answered for the sizes at hand, without a guard: estimates, and
-    checks that decide nothing but whether to raise."""
-    return _during(_checking)
-
-
-def in_numbers() -> _during:
-    """Texts show the sizes at hand, not formulas."""
-    return _during(_in_numbers)
 
 
 class Scope:
@@ -249,7 +224,7 @@ class Scope:
         """Whether the difference is positive or zero; what depends on the sizes becomes a guard."""
         if not isinstance(difference, Size):
             return difference > 0 if relation == ">" else difference == 0
-        if _checking.get():
+        if checking.get():
             return difference.hint > 0 if relation == ">" else difference.hint == 0
         typing = self.typing or lifting.get() is not None
         low, high = self.bounds(difference, not typing)
@@ -298,13 +273,12 @@ class Scope:
     def fix(self, size: Size) -> int:
         """The number itself, from now on the only one that the program is for."""
         difference = size - size.hint
-        if isinstance(difference, Size) and not _checking.get():
+        if isinstance(difference, Size) and not checking.get():
             self._guarded(difference, "==")
         return size.hint
 
 
-# Whatever is typed as an int takes a Size: type checkers see a kind of int.  It is none for Python,
-# so that nothing reads the number without asking for it.
+# Type checkers see a kind of int; it is none for Python, so that nothing reads the number unasked.
 if TYPE_CHECKING:
     _Number = int
 else:
@@ -329,7 +303,7 @@ class Size(_Number):
     def __add__(self, other: Any) -> Any:
         more = _terms(other)
         if more is None:
-            return self._value() + other if isinstance(other, float) else NotImplemented
+            return self._value() + other if isinstance(other, float | complex) else NotImplemented
         merged = dict(self.terms)
         for monomial, coefficient in more:
             merged[monomial] = merged.get(monomial, 0) + coefficient
@@ -339,7 +313,7 @@ class Size(_Number):
     def __mul__(self, other: Any) -> Any:
         more = _terms(other)
         if more is None:
-            return self._value() * other if isinstance(other, float) else NotImplemented
+            return self._value() * other if isinstance(other, float | complex) else NotImplemented
         product: dict[Monomial, int] = {}
         for left, a in self.terms:
             for right, b in more:
@@ -355,6 +329,8 @@ class Size(_Number):
 
     @once
     def __sub__(self, other: Any) -> Any:
+        if isinstance(other, float | complex):
+            return self._value() - other
         return self + other * -1 if _is_number(other) else NotImplemented
 
     def __rsub__(self, other: Any) -> Any:
@@ -374,14 +350,18 @@ class Size(_Number):
         return self.scope.floor(self, other)
 
     def __rfloordiv__(self, other: Any) -> Any:
-        if isinstance(other, float):
+        if not _is_number(other):
             return other // self._value()
         return self.scope.floor(int(other), self) if other else 0
 
     def __mod__(self, other: Any) -> Any:
+        if isinstance(other, float):
+            return self._value() % other
         return self - self // other * other if _is_number(other) else NotImplemented
 
     def __rmod__(self, other: Any) -> Any:
+        if not _is_number(other):
+            return other % self._value()
         return other - other // self * self
 
     def __divmod__(self, other: Any) -> Any:
@@ -391,21 +371,23 @@ class Size(_Number):
         return -self if self < 0 else self
 
     def __pow__(self, power: Any, modulo: Any = None) -> Any:
-        whole = isinstance(power, int) and power >= 0
-        return math.prod([self] * power) if whole else self._value() ** power
+        whole = isinstance(power, int | np.integer) and power >= 0
+        return math.prod([self] * int(power)) if whole else self._value() ** _of(power)
 
     def __lshift__(self, count: Any) -> Any:
         return self * (1 << count)
 
-    # -- no formulas: in a function that is traced they are values, elsewhere the number is asked
-    # for; an estimate says so (`hint_of`, `by_example`)
+    # -- no formulas: traced functions have values, elsewhere the number is asked for (`by_example`)
 
     def _value(self) -> Any:
-        lift = lifting.get()
-        return int(self) if lift is None or _checking.get() else lift(self)
+        lift = None if checking.get() else lifting.get()
+        return int(self) if lift is None else lift(self)
+
+    def __rpow__(self, base: Any, modulo: Any = None) -> Any:
+        return base ** self._value()
 
     def __truediv__(self, other: Any) -> Any:
-        return self._value() / (other._value() if isinstance(other, Size) else other)
+        return self._value() / _of(other)
 
     def __rtruediv__(self, other: Any) -> Any:
         return other / self._value()
@@ -413,23 +395,30 @@ class Size(_Number):
     def __float__(self) -> float:
         return float(int(self))
 
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *given: Any, **options: Any) -> Any:
+        """NumPy's function of the value; of sizes and whole numbers alone it is a formula."""
+        formula = FORMULAS.get(ufunc)
+        if formula and method == "__call__" and not options and all(map(_is_number, given)):
+            return formula(*map(_plain, given))
+        return getattr(ufunc, method)(*map(_of, given), **options)
+
     # -- decisions
 
     def __gt__(self, other: Any) -> bool:
         if isinstance(other, float):
             return float(self) > other
-        return self.scope.decide(self - other, ">")
+        return self.scope.decide(self - other, ">") if _is_number(other) else NotImplemented
 
     def __lt__(self, other: Any) -> bool:
         if isinstance(other, float):
             return float(self) < other
-        return self.scope.decide(other - self, ">")
+        return self.scope.decide(other - self, ">") if _is_number(other) else NotImplemented
 
     def __ge__(self, other: Any) -> bool:
-        return not self < other
+        return _not(self.__lt__(other))
 
     def __le__(self, other: Any) -> bool:
-        return not self > other
+        return _not(self.__gt__(other))
 
     def __eq__(self, other: object) -> bool:
         if self is other:
@@ -441,7 +430,7 @@ class Size(_Number):
         return self.scope.decide(self - other, "==") if _is_number(other) else NotImplemented
 
     def __ne__(self, other: object) -> bool:
-        return not self == other
+        return _not(self.__eq__(other))
 
     def __bool__(self) -> bool:
         return self != 0
@@ -452,7 +441,7 @@ class Size(_Number):
     __int__ = __index__
 
     def __repr__(self) -> str:
-        return str(self.hint) if _in_numbers.get() else text_of(self.terms)
+        return str(self.hint) if as_numbers.get() else text_of(self.terms)
 
     def symbols(self) -> set[str]:
         """The symbols that it depends on."""
@@ -495,11 +484,24 @@ def _value(size: int | Size, known: Mapping[Atom, int]) -> int:
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, int | Size | Integral) or hasattr(value, "__array_interface__")
+    if isinstance(value, int | Size | Integral):
+        return True
+    return (
+        isinstance(value, np.ndarray | np.bool_) and value.ndim == 0 and value.dtype.kind in "biu"
+    )
+
+
+def _not(answer: bool) -> bool:
+    return answer if answer is NotImplemented else not answer
 
 
 def _plain(value: Any) -> Any:
     return value if isinstance(value, Size) else int(value)
+
+
+def _of(value: Any) -> Any:
+    """The value of a size; any other value is itself."""
+    return value._value() if isinstance(value, Size) else value
 
 
 def _terms(value: Any) -> Terms | None:
@@ -553,7 +555,7 @@ def least(*values: Any) -> Any:
 
 
 def _extreme(kind: str, values: tuple[Any, ...]) -> Any:
-    found = next((v.scope for v in values if isinstance(v, Size)), None)
+    found = scope_of(values)
     if found is None:
         return max(values) if kind == "max" else min(values)
     return found.extreme(kind, *values)

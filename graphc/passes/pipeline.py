@@ -27,7 +27,7 @@ from graphc.ir.channels import channels_paired, no_deadlock
 from graphc.ir.graph import Graph, Node, Program
 from graphc.ir.op import Op
 from graphc.ir.regions import map_inside
-from graphc.ir.sizes import by_example, in_numbers
+from graphc.ir.size_answers import by_example, in_numbers
 from graphc.passes.devices.compress import compress
 from graphc.passes.devices.merge_collectives import merge_collectives
 from graphc.passes.devices.partition import partition

@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from graphc.errors import GraphError, printable
-from graphc.ir.sizes import by_example, hint_of
+from graphc.ir.size_answers import by_example
+from graphc.ir.sizes import hint_of
 from graphc.runtime.files.files import write_atomically
 from graphc.viewer.story import Subject, story
 

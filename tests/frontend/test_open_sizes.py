@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import subprocess
 import sys
 from typing import Any
@@ -12,7 +13,8 @@ import pytest
 import graphc as gc
 from graphc.errors import FeedError, GraphError
 from graphc.frontend.compile.variant import Variant
-from graphc.ir.sizes import Scope, by_example, greatest, hint_of, least
+from graphc.ir.size_answers import by_example
+from graphc.ir.sizes import Scope, greatest, hint_of, least
 from graphc.ir.types import F32, MAX_ELEMENTS, tensor
 from graphc.loops.facts import index_range
 from graphc.loops.nest import Scalars
@@ -458,3 +460,59 @@ def test_writes_may_begin_where_an_open_size_says():
         x = np.arange(n) * 1.0
         np.testing.assert_array_equal(compiled(x), written(x))
     assert len(compiled.compiles) <= 6
+
+
+OPERANDS = [
+    np.linspace(0.5, 2, 4),
+    np.arange(1, 5, dtype=np.int16),
+    np.array(2.5),
+    np.float32(2.5),
+    np.float64(2.5),
+    np.int64(3),
+    np.array(3),
+    np.bool_(True),
+    2,
+    7.5,
+]
+
+
+@pytest.mark.filterwarnings("ignore::graphc.GraphHint")  # comparisons with floats fix the size
+@pytest.mark.parametrize(
+    "of",
+    [
+        *(operator.add, operator.sub, operator.mul, operator.truediv, operator.floordiv),
+        *(operator.mod, operator.pow, operator.lt, operator.le, operator.gt, operator.ge),
+        *(np.maximum, np.minimum, np.hypot),
+    ],
+    ids=lambda of: of.__name__,
+)
+def test_numpy_computes_with_sizes_as_with_numbers(of, tmp_path):
+    def both(x, operands):
+        n = x.shape[0]
+        return [part for a in operands for part in (of(a, n), of(n, a))]
+
+    def with_arrays(x):  # comparisons with numbers are conditions of a file
+        return both(x, OPERANDS[:2])
+
+    compiled = gc.compile(lambda x: both(x, OPERANDS), sizes={"x": ("n", 2)})
+    gc.compile(with_arrays).save(tmp_path / "m.gir", gc.spec(("n", 2), "f32"))
+    loaded: Any = gc.load(tmp_path / "m.gir")
+    for n in (5, 3, 9):
+        x = np.ones((n, 2), np.float32)
+        for found, wanted in ((compiled(x), both(x, OPERANDS)), (loaded(x), with_arrays(x))):
+            for got, want in zip(found, wanted, strict=True):
+                np.testing.assert_allclose(got, want, rtol=1e-6)
+
+
+@pytest.mark.filterwarnings("error::graphc.GraphHint")
+def test_products_with_a_size_leave_it_open():
+    @gc.compile(sizes={"x": ("n", 2)})
+    def made(x):
+        n = x.shape[0]
+        times = np.linspace(0, 1, 5) * n, n * np.float32(2.5), np.float64(2.5) * n
+        return *times, np.zeros(np.int64(2) * n), n - 0.5
+
+    for n in (5, 40):
+        first, second, third, zeros, less = made(np.ones((n, 2), np.float32))
+        np.testing.assert_allclose(first, np.linspace(0, 1, 5) * n)
+        assert (second, third, len(zeros), less) == (2.5 * n, 2.5 * n, 2 * n, n - 0.5)

@@ -18,7 +18,7 @@ from graphc.errors import GraphError
 from graphc.ir.graph import Node
 from graphc.ir.liveness import peak_bytes
 from graphc.ir.op import Contraction, Loops, Reduction, Scalar
-from graphc.ir.sizes import by_example
+from graphc.ir.size_answers import by_example
 from graphc.ops.record.structural import moves_of
 from graphc.runtime.cuda.interface import ALIGNMENT
 from graphc.runtime.load.table import ABSENT

@@ -23,7 +23,7 @@ from graphc.ir.liveness import memory
 from graphc.ir.op import Alias, Host
 from graphc.ir.place import Buffer, Region
 from graphc.ir.regions import scheduled_graphs
-from graphc.ir.sizes import by_example
+from graphc.ir.size_answers import by_example
 from graphc.ir.types import AnyType, Type, leaves
 from graphc.ir.verify import broken
 from graphc.runtime.load.program import HostCall, Origin, Slot

@@ -20,7 +20,8 @@ from graphc.ir.liveness import largest_live, last_reads, peak_bytes
 from graphc.ir.op import OPS
 from graphc.ir.place import device_of
 from graphc.ir.regions import scheduled_graphs
-from graphc.ir.sizes import by_example, hint_of
+from graphc.ir.size_answers import by_example
+from graphc.ir.sizes import hint_of
 from graphc.ir.types import Type
 from graphc.ir.verify import graphs_of, with_blocks
 from graphc.passes.devices.compress import U16

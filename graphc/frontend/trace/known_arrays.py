@@ -245,7 +245,7 @@ def _binary(name: str) -> Callable[[Any, Any], Any]:
     function = getattr(operator, name, None) or {"__divmod__": divmod}[name]
 
     def apply(self: KnownArray, other: Any) -> Any:
-        if self.known is None or any_unknown(other):
+        if self.known is None or any_unknown(other) or has_open_size(other):
             return _of_tracer(self, name)(other)
         return evaluate(function, (self, other), {})
 
@@ -257,7 +257,7 @@ def _reflected(name: str) -> Callable[[Any, Any], Any]:
     function = getattr(operator, plain_name, None) or {"__divmod__": divmod}[plain_name]
 
     def apply(self: KnownArray, other: Any) -> Any:
-        if self.known is None or any_unknown(other):
+        if self.known is None or any_unknown(other) or has_open_size(other):
             return _of_tracer(self, name)(other)
         return evaluate(function, (other, self), {})
 

@@ -21,7 +21,8 @@ import numpy as np
 from graphc.errors import TraceError
 from graphc.frontend.trace.masks import counted_elements, selected
 from graphc.frontend.trace.operands import is_basic, mapped, plain
-from graphc.ir.sizes import Size, alike, by_example, hint_of, is_open
+from graphc.ir.size_answers import by_example
+from graphc.ir.sizes import Size, alike, hint_of, is_open
 from graphc.ops.record.dims import row_major_strides
 from graphc.ops.record.value import METHODS, PUBLIC, Value, cast_value, current, tracing
 from graphc.record import record, replace

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 
 from graphc.ir.graph import Builder, Graph, Node, node_effect
 from graphc.ir.op import Effect, Scalar
-from graphc.ir.sizes import by_example
+from graphc.ir.size_answers import by_example
 from graphc.ir.types import AnyType, StackType, Type, leaves
 from graphc.ops.autodiff.vjp import Note, differentiate, zeros
 from graphc.ops.control.control import param_node

@@ -78,13 +78,14 @@ define(
     infer=lambda extent: tensor(I64, ()),
     reference=lambda extent: np.array(extent),  # an object where it is open
     lower=Compute(lambda b, node, read, index: b.integer(node.attrs["extent"])),
-    attrs=(Attr("extent", "dim", within=EXTENT),),
+    attrs=(Attr("extent", "dim", within=OFFSET),),
     dtypes=(),
     differentiable=False,
     samples=lambda: [
         Sample((), {"extent": 5}),
         Sample((), {"extent": 0}),
-        Sample((), {"extent": -1}, good=False),
+        Sample((), {"extent": -5}),
+        Sample((), {"extent": -(1 << 60)}, good=False),
     ],
     doc="A dimension as a number.",
 )

@@ -18,7 +18,8 @@ from graphc.config import Config
 from graphc.ir.graph import Builder, Graph, Node, Rewriter, rebuild
 from graphc.ir.op import OPS, Loops, Scalar
 from graphc.ir.rewrites import permitted
-from graphc.ir.sizes import by_example, hint_of, is_open
+from graphc.ir.size_answers import by_example
+from graphc.ir.sizes import hint_of, is_open
 from graphc.ir.types import Type
 from graphc.passes.reasons import record
 from graphc.passes.tiling.block import level_of

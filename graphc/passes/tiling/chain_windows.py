@@ -19,7 +19,7 @@ from graphc.codegen.lowering.evaluate import tensor_type
 from graphc.codegen.lowering.operands import axis_of, read_of
 from graphc.ir.graph import Builder, Graph, Node
 from graphc.ir.op import OPS, Contraction, Reduction, Scalar
-from graphc.ir.sizes import by_example
+from graphc.ir.size_answers import by_example
 from graphc.ir.types import Type, tensor
 from graphc.record import record
 
