@@ -34,13 +34,15 @@ def target_option(command: Any) -> Any:
 
 
 def parse_bindings(bindings: tuple[str, ...]) -> dict[str, int]:
-    """{"N": 32} from ("N=32",). Raises GraphError."""
+    """{"N": 32} from ("N=32",), by the names of a model's own file, too. Raises GraphError."""
+    from graphc.frontend.trace.trace import identifier
+
     made = {}
     for item in bindings:
-        name, _, value = item.partition("=")
-        if not name.isidentifier() or not value.isdigit() or len(value) > 15:
+        name, _, value = item.rpartition("=")
+        if not name or not value.isdigit() or len(value) > 15:
             raise GraphError(f"--bind {item} is not a binding", hint="write --bind N=32")
-        made[name] = int(value)
+        made[identifier(name)] = int(value)
     return made
 
 

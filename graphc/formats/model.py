@@ -34,7 +34,7 @@ from graphc.formats.encoded_values import (
     text_of,
 )
 from graphc.formats.kinds import Kind, type_of
-from graphc.formats.model_cache import ModelCache, Stamp, shapes_name
+from graphc.formats.model_cache import ModelCache, Stamp, kept_name, told_by
 from graphc.frontend.compile.engine import Built, build
 from graphc.frontend.compile.memory_check import check_memory
 from graphc.frontend.compile.open_sizes import (
@@ -179,18 +179,19 @@ class ImportedModel(LoadedGraph):
         """Run on one value per parameter; one per result."""
         key = tuple([(v.dtype, v.shape) if type(v) is np.ndarray else None for v in values])
         ready = self._ready.get(key)
+        while ready is not None and ready.outline is None:
+            ready = ready.answers.get(told_by(*self._execute(ready, values)))
         if ready is not None:
             made = self._execute(ready, values)
             return made if ready.plain else _together(ready.outline, made)
-        stage, arrays = self._staged(values)
+        first, stage, arrays = self._staged(values)
         own = all(a is v for a, v in zip(arrays, values)) and len(arrays) == len(values)
-        first = stage in self._stages.values() or stage in self._sized  # answers are not known
-        if own and first and not self._takes_strings:
-            self._ready[key] = stage
+        if own and not self._takes_strings:
+            self._ready[key] = first
         return _together(stage.outline, self._execute(stage, arrays))
 
-    def _staged(self, values: Sequence[Any]) -> tuple[Stage, list[Array]]:
-        """What runs these feeds, and the arrays it takes.
+    def _staged(self, values: Sequence[Any]) -> tuple[Stage, Stage, list[Array]]:
+        """What runs these feeds first, what runs them for its answers, and the arrays it takes.
 
         Strings go in as places among those that the file names, so that one compilation serves all;
         where that is not enough to know about them, as places among their own.
@@ -227,47 +228,50 @@ class ImportedModel(LoadedGraph):
     def prepared(self, args: tuple[Any, ...], feeds: dict[str, Any]) -> tuple[Built, list[Array]]:
         """The compilation for a call, and the arrays that its executable takes."""
         values = self.arrange(args, feeds)
-        stage, arrays = self._staged(values)
+        _, stage, arrays = self._staged(values)
         self._require_arrays(stage.outline)
         return stage.built, arrays
 
     # -------------------------------------------------------------------------------- compiling
 
-    def _stage(self, values: Sequence[Any]) -> tuple[Stage, list[Array]]:
-        """What runs these values, compiled as far as it is not yet, and the arrays it takes."""
+    def _stage(self, values: Sequence[Any]) -> tuple[Stage, Stage, list[Array]]:
+        """What runs these values, compiled as far as it is not yet: first and last."""
         if self.plain:
             self.bind([v.value.shape if isinstance(v, Carried) else v.shape for v in values])
         arrays: list[Array] = []
         outline = [_outline(v, arrays) for v in values]
         key = (_frozen(outline), *((a.dtype.str, a.shape) for a in arrays))
         with self._lock:
-            stage = self._stages.get(key) or self._sized.get(key)
-            if stage is None:
-                stage = self._serve(outline, arrays)
-                for gone in self._sized.add(key, stage, stage.built.image) if stage else ():
+            first = self._stages.get(key) or self._sized.get(key)
+            if first is None:
+                first = self._serve(outline, arrays)
+                for gone in self._sized.add(key, first, first.built.image) if first else ():
                     self._ready = {k: kept for k, kept in self._ready.items() if kept is not gone}
-            if stage is None:
-                stage = self._stages[key] = self._compile(outline, arrays, [])
-                self._keep(stage, outline, arrays)
-            answers: list[Array] = []
-            while stage.outline is None:
-                (answer,) = self._execute(stage, arrays)
-                answers.append(answer)
-                known = answer.dtype.str, answer.shape, answer.tobytes()
-                found = stage.answers.get(known)
-                if found is None:
-                    found = self._compile(outline, arrays, answers)
-                    stage.answers[known] = found
-                    while len(stage.answers) > MOST_ANSWERS:
-                        stage.answers.popitem(last=False)
-                stage = found
-        return stage, arrays
+            if first is None:
+                first = self._stages[key] = self._compile(outline, arrays, [])
+            return first, self._answered(first, outline, arrays), arrays
 
-    def _keep(self, stage: Stage, outline: list[Any], arrays: Sequence[Array]) -> None:
+    def _answered(self, stage: Stage, outline: list[Any], arrays: list[Array]) -> Stage:
+        """What runs these arrays after all queries, each of which is run."""
+        answers: list[Array] = []
+        while stage.outline is None:
+            (answer,) = self._execute(stage, arrays)
+            answers.append(answer)
+            found = stage.answers.get(told_by(answer))
+            if found is None:
+                found = stage.answers[told_by(answer)] = self._compile(outline, arrays, answers)
+                while len(stage.answers) > MOST_ANSWERS:
+                    stage.answers.popitem(last=False)
+            stage = found
+        return stage
+
+    def _keep(
+        self, stage: Stage, outline: list[Any], arrays: Sequence[Array], answers: Sequence[Array]
+    ) -> None:
         """Keep a program of arrays for other processes."""
-        plain = stage.outline is not None and stage.plain and _are_arrays(outline)
-        if self.cache is not None and plain:
-            self.cache.keep(shapes_name(arrays), stage.built.image)
+        query = stage.outline is None
+        if self.cache is not None and _are_arrays(outline) and (query or stage.plain):
+            self.cache.keep(kept_name(arrays, answers, query), stage.built.image)
 
     def _serve(self, outline: list[Any], arrays: Sequence[Array]) -> Stage | None:
         """What runs these arrays, of a compilation for many sizes: there is one from the second
@@ -307,9 +311,11 @@ class ImportedModel(LoadedGraph):
         kinds = [tensor(dtype(a.dtype), a.shape) for a in arrays]
         try:
             graph, shape = self._trace(names, kinds, outline, answers)
+            stage = Stage(self._compiled(graph), shape)
         except _Query as query:
-            return Stage(self._compiled(query.graph))
-        return Stage(self._compiled(graph), shape)
+            stage = Stage(self._compiled(query.graph))
+        self._keep(stage, outline, arrays, answers)
+        return stage
 
     def _may_open(self) -> bool:
         return can_be_open(self.config)

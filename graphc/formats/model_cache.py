@@ -1,7 +1,8 @@
 """Models whose compilations are kept: a file that has not changed is not read again.
 
     ROOT/models/<key>.json           what the file takes and returns, and the files beside it
-    ROOT/models/<key>-<shapes>.gcx   a program for arrays of these shapes; "open0" ... for many
+    ROOT/models/<key>-<shapes>.gcx   a program for arrays of these shapes; "open0" ... for many,
+                                     "asks..." one whose result tells which runs next
 
 ROOT is the folder of the object-code cache, with the same care: only the user writes to it, files
 appear whole, and a damaged one counts as absent.  A key is a digest of the file's content, of the
@@ -22,6 +23,7 @@ import stat
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import field
 from functools import cache
 from os import PathLike
 from pathlib import Path
@@ -48,6 +50,7 @@ FORMAT = 1
 VARIABLE = "GRAPHC_KEEP_MODELS"
 MOST_OPEN = 6  # programs for many sizes that are looked for
 Array = np.ndarray[Any, Any]
+Told = tuple[str, tuple[int, ...], bytes]
 Stamp = tuple[int, int, int]  # what tells that a file is another one now
 
 
@@ -103,10 +106,16 @@ def _digest(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def shapes_name(arrays: Sequence[Array]) -> str:
-    """What a program for arrays like these is called."""
-    told = repr([(a.dtype.str, a.shape) for a in arrays])
-    return hashlib.sha256(told.encode()).hexdigest()[:16]
+def kept_name(arrays: Sequence[Array], answers: Sequence[Array] = (), asks: bool = False) -> str:
+    """What a program for arrays like these is called, or what asks once these answers are given."""
+    shapes: list[Any] = [(a.dtype.str, a.shape) for a in arrays]
+    told = repr((*shapes, *map(told_by, answers)))
+    return "asks" * asks + hashlib.sha256(told.encode()).hexdigest()[:16]
+
+
+def told_by(answer: Array) -> Told:
+    """An answer as a key."""
+    return answer.dtype.str, answer.shape, answer.tobytes()
 
 
 # ------------------------------------------------------------------------------------ the cache
@@ -259,6 +268,14 @@ def _still_there(path: Path, beside: Mapping[str, str]) -> bool:
     return False
 
 
+@record(eq=False)
+class Query:
+    """A program whose result tells what runs next, where that is known."""
+
+    asks: Executable
+    answers: dict[Told, Executable | Query] = field(default_factory=dict)
+
+
 class CachedModel(Loaded):
     """A model of which programs are kept.  It runs those, and is the model itself for the rest."""
 
@@ -271,7 +288,7 @@ class CachedModel(Loaded):
         self._cache = models
         self._importer = importer
         self._imported: Any = None
-        self._ready: dict[tuple[Any, ...], Executable] = {}
+        self._ready: dict[tuple[Any, ...], Executable | Query] = {}
         self._open: list[OpenExecutable] | None = None
         self._lock = fork_safe_lock()
 
@@ -324,11 +341,36 @@ class CachedModel(Loaded):
                     if len(self._ready) >= tuned.kept_sizes:
                         self._ready.clear()
                     self._ready[key] = found
+        return self._answered(found, values) if isinstance(found, Query) else found
+
+    def _answered(self, query: Query, arrays: Sequence[Array]) -> Executable | None:
+        """What is kept for the answers of queries, each of which is run."""
+        answers: list[Array] = []
+        found: Executable | Query | None = query
+        while isinstance(found, Query):
+            (answer,) = _listed(found.asks, arrays)
+            answers.append(answer)
+            after = found.answers.get(told_by(answer))
+            if after is None:
+                after = self._exact(arrays, answers)
+                if after is not None and len(found.answers) < tuned.kept_sizes:
+                    found.answers[told_by(answer)] = after
+            found = after
         return found
 
-    def _kept(self, arrays: Sequence[Array]) -> Executable | None:
-        exact = self._cache.program(shapes_name(arrays))
+    def _exact(
+        self, arrays: Sequence[Array], answers: Sequence[Array]
+    ) -> Executable | Query | None:
+        """What is kept for these shapes and answers."""
+        exact = self._cache.program(kept_name(arrays, answers))
         if isinstance(exact, Executable):
+            return exact
+        asks = self._cache.program(kept_name(arrays, answers, asks=True))
+        return Query(asks) if isinstance(asks, Executable) else None
+
+    def _kept(self, arrays: Sequence[Array]) -> Executable | Query | None:
+        exact = self._exact(arrays, ())
+        if exact is not None:
             return exact
         if self._open is None:
             kept = (self._cache.program(f"open{k}") for k in range(MOST_OPEN))

@@ -75,6 +75,31 @@ def test_another_process_runs_it_without_a_compiler(models: Path, tmp_path: Path
     subprocess.run([sys.executable, "-c", SERVES, str(path)], check=True)
 
 
+REPEATS = """
+import sys, numpy as np, graphc as gc
+model = gc.load(sys.argv[1])
+for n in (2, 3, 2):
+    made = model(x=np.ones(3, np.float32), n=np.array([n]))["y"]
+    np.testing.assert_array_equal(made, np.ones(3 * n, np.float32))
+assert not {"onnx", "llvmlite", "graphc.ops", "graphc.frontend"} & sys.modules.keys()
+assert model(x=np.ones(3, np.float32), n=np.array([4]))["y"].shape == (12,)
+"""
+
+
+def test_answers_of_the_data_are_kept_too(models: Path, tmp_path: Path) -> None:
+    int64, path = onnx.TensorProto.INT64, tmp_path / "m.onnx"
+    x = helper.make_tensor_value_info("x", FLOAT, [3])
+    n = helper.make_tensor_value_info("n", int64, [1])
+    y = helper.make_tensor_value_info("y", FLOAT, [None])
+    graph = helper.make_graph([helper.make_node("Tile", ["x", "n"], ["y"])], "m", [x, n], [y])
+    opset = [helper.make_opsetid("", 18)]
+    path.write_bytes(helper.make_model(graph, opset_imports=opset).SerializeToString())
+    model = gc.load(path)
+    for count in (2, 3):
+        assert model(x=np.ones(3, np.float32), n=np.array([count]))["y"].size == 3 * count
+    subprocess.run([sys.executable, "-c", REPEATS, str(path)], check=True)
+
+
 def test_another_process_with_tuned_numbers_runs_it_without_a_compiler(
     models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -17,6 +17,7 @@ from project import ROOT
 
 import graphc as gc
 from graphc.cli import main
+from graphc.cli.compile import parse_bindings
 from graphc.limits import limit, set_limit
 
 onnx = pytest.importorskip("onnx", reason="the onnx package reads ONNX files")
@@ -178,6 +179,13 @@ def test_the_command_line(tmp_path: Path) -> None:
     np.testing.assert_allclose(np.load(tmp_path / "out.npz")["y"], [[0, 3], [0, 3]])
 
 
+def test_sizes_are_bound_by_the_names_of_the_file() -> None:
+    assert parse_bindings(("Dim.0=2", "p=3", "a=b=4")) == {"Dim_0": 2, "p": 3, "a_b": 4}
+    for wrong in ("=2", "n=", "n=x", "n"):
+        with pytest.raises(gc.GraphError, match="is not a binding"):
+            parse_bindings((wrong,))
+
+
 # ------------------------------------------------------------------------------ sizes of the data
 
 
@@ -227,6 +235,28 @@ def test_branches_of_different_shapes(tmp_path: Path) -> None:
     model, x = gc.load(path), np.ones((2, 2), np.float32)
     assert model(x=x, c=np.array(True))["y"].shape == (1, 4)
     np.testing.assert_array_equal(model(x=x, c=np.array(False))["y"], -x)
+
+
+def test_a_branch_that_has_no_result_at_these_sizes(tmp_path: Path) -> None:
+    w = {n: numpy_helper.from_array(np.full((n, 1), n, np.float32), "w") for n in (2, 3)}
+
+    def branch(n: int) -> Any:
+        node = helper.make_node("MatMul", ["x", "w"], [f"y{n}"])
+        return helper.make_graph([node], f"b{n}", [], [tensor(f"y{n}", None)], [w[n]])
+
+    node = helper.make_node("If", ["c"], ["y"], then_branch=branch(2), else_branch=branch(3))
+    path = save(
+        tmp_path / "m.onnx",
+        [node],
+        [tensor("x", [1, "n"]), tensor("c", [], BOOL)],
+        [tensor("y", None)],
+    )
+    model = gc.load(path)
+    for n in (2, 3, 2):
+        x = np.ones((1, n), np.float32)
+        np.testing.assert_array_equal(model(x=x, c=np.array(n == 2))["y"], [[n * n]])
+        with pytest.raises(gc.GraphError, match="MatMul-18"):
+            model(x=x, c=np.array(n != 2))
 
 
 # ------------------------------------------------------------------------------ refusals

@@ -30,10 +30,10 @@ def if_(condition: Any, *, then_branch: Subgraph, else_branch: Subgraph, call: A
                 lambda: tuple(call.run(then_branch)),
                 lambda: tuple(call.run(else_branch)),
             )
-        except (Refusal, LimitError):
+        except LimitError:
             raise
-        except GraphError:  # the branches differ in shape: only a run can tell which it is
-            pass
+        except GraphError:  # they differ in shape, or one has no results at these sizes:
+            pass  # only a run can tell which it is
     return tuple(call.run(then_branch if number(condition) else else_branch))
 
 
