@@ -115,6 +115,7 @@ class Graph:
 
     __slots__ = (
         "__weakref__",
+        "_nesting",
         "_ops",
         "device",
         "marks",
@@ -150,6 +151,7 @@ class Graph:
         self.device = device
         self.next_id = next_id or 1 + max((n.id for n in (*params, *nodes)), default=-1)
         self._ops: frozenset[Op] | None = None
+        self._nesting: frozenset[Op] | None = None
 
     def replace(self, **changes: Any) -> Graph:
         """A copy with some fields changed."""
@@ -183,6 +185,13 @@ class Graph:
                     found |= region.ops
             self._ops = frozenset(found)
         return self._ops
+
+    @property
+    def nesting(self) -> frozenset[Op]:
+        """The ops of its nodes that have regions."""
+        if self._nesting is None:
+            self._nesting = frozenset([node.op for node in self.nodes if node.regions])
+        return self._nesting
 
     @property
     def effect(self) -> Effect:

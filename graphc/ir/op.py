@@ -447,6 +447,8 @@ class Op:
         """The interned Attrs for these values, defaults filled in. Raises TypeRuleError."""
         if isinstance(given, Attrs):
             return given
+        if not given and self._plain:
+            return self._plain[0]
         values: dict[str, Any] = {}
         for attr in self.attrs:
             values[attr.name] = self._coerce_one(attr, given.get(attr.name, attr.default))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from graphc.ir.graph import Graph, Node, Rewriter, map_regions, node_effect, rebuild
-from graphc.ir.op import Effect
+from graphc.ir.op import Effect, Op
 
 
 def map_inside(graph: Graph, function: Callable[[Graph], Graph]) -> Graph:
@@ -18,12 +18,17 @@ def map_inside(graph: Graph, function: Callable[[Graph], Graph]) -> Graph:
         r.nodes.append(made)
         return made
 
-    return rebuild(graph, rewrite) if any(map(is_control_flow, graph.nodes)) else graph
+    return graph if all(map(runs_kernels, graph.nesting)) else rebuild(graph, rewrite)
+
+
+def runs_kernels(op: Op) -> bool:
+    """Is a node of the op one kernel, or some that run block by block?"""
+    return op.traits.kernel or op.traits.blocks
 
 
 def is_kernel(node: Node) -> bool:
     """Is the node one kernel, or some that run block by block?"""
-    return node.op.traits.kernel or node.op.traits.blocks
+    return runs_kernels(node.op)
 
 
 def is_control_flow(node: Node) -> bool:

@@ -300,7 +300,8 @@ class Type:
 
     @property
     def nbytes(self) -> int:
-        return self.size * self.dtype.itemsize
+        size = self._size
+        return (math.prod(self.dims) if size is None else size) * self.dtype.itemsize
 
     def symbols(self) -> set[str]:
         return {s for d in self.shape if isinstance(d, Dim) for s in d.symbols()}

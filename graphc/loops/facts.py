@@ -83,9 +83,14 @@ def index_range(expr: Expr, known: dict[Expr, Range | None]) -> Range | None:
 
     `known` holds the bounds of the loop variables and remembers what was found.
     """
-    if expr not in known:
-        for inner in postorder([expr], set(known)):
-            known[inner] = _bounds(inner, known)
+    pending = [] if expr in known else [expr]
+    while pending:
+        inner = pending[-1]
+        unknown = [a for a in inner.args if a not in known]
+        if unknown:
+            pending += unknown
+        else:
+            known[pending.pop()] = _bounds(inner, known)
     return known[expr]
 
 

@@ -10,11 +10,10 @@ the first by what they settle: `trace`, `state`, `gradient`.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import Enum
 from functools import cache
 from itertools import groupby
-from operator import attrgetter
 from typing import NamedTuple
 
 from graphc.codegen.table.check_contents import every_value_is_found
@@ -301,8 +300,20 @@ class Run:
             self.verify(given.name)
         self.sample = Sample(given.value, config) if config.verify >= 4 else None
 
-    def settle(self, stages: list[Stage]) -> None:
-        """Run a stage, or those of a cycle in turn until none changes anything.
+    def settle(self, stages: Sequence[Stage]) -> None:
+        """Run a stage, or those of a cycle, and hold it to what it ensures."""
+        if stages[0].cycle:
+            self.settle_cycle(stages)
+        else:
+            self.step(stages[0], again=False)
+        for stage in stages:
+            if stage.ensures:
+                with _judging(stage.name):
+                    self.check(stage.name, stage.ensures)
+                self.promises += stage.ensures
+
+    def settle_cycle(self, stages: Sequence[Stage]) -> None:
+        """Run stages in turn until none changes anything.
 
         In later rounds a stage is on record only if it changed something.
         """
@@ -314,16 +325,10 @@ class Run:
                     self.step(stage, again=number > 0)
                 if self.value is before:
                     left[k] = before
-            if not (stages and stages[0].cycle) or all(found is self.value for found in left):
-                break
-        else:
-            names = ", ".join(stage.name for stage in stages)
-            raise GraphError(f"{names} do not settle", hint="an expansion is recursive")
-        for stage in stages:
-            if stage.ensures:
-                with _judging(stage.name):
-                    self.check(stage.name, stage.ensures)
-                self.promises += stage.ensures
+            if all(found is self.value for found in left):
+                return
+        names = ", ".join(stage.name for stage in stages)
+        raise GraphError(f"{names} do not settle", hint="an expansion is recursive")
 
     def step(self, stage: Stage, again: bool) -> None:
         """Run one stage, write down what it did, and verify it."""
@@ -393,7 +398,7 @@ def step(stage: Stage, before: Stages, config: Config) -> Record:
     started = time.perf_counter()
     with collecting() as reasons:
         try:
-            value = apply(stage, before, config)
+            value = _applied(stage, before, config)
         except UNCOMPUTABLE as error:
             raise uncomputable(f"the stage {stage.name}", error) from error
     if value is before and not reasons.count and not reasons.summary:
@@ -405,9 +410,11 @@ def step(stage: Stage, before: Stages, config: Config) -> Record:
 
 
 def apply(stage: Stage, value: Stages, config: Config) -> Stages:
-    """Run a stage on what it is a function of."""
-    if not stage.concerns(value):
-        return value
+    """Run a stage on what it is a function of, if it concerns that."""
+    return _applied(stage, value, config) if stage.concerns(value) else value
+
+
+def _applied(stage: Stage, value: Stages, config: Config) -> Stages:
     if stage.over is Over.PROGRAM:
         return stage.run(value, config)
     if stage.over is Over.WHOLE:
@@ -417,11 +424,8 @@ def apply(stage: Stage, value: Stages, config: Config) -> Stages:
     return _on_graph(stage, value, config.for_device(value.device))
 
 
-_regions = attrgetter("regions")
-
-
 def _on_graph(stage: Stage, graph: Graph, config: Config) -> Graph:
-    if stage.over is Over.REGIONS and any(map(_regions, graph.nodes)):
+    if stage.over is Over.REGIONS and graph.nesting:
         graph = map_inside(graph, lambda region: _on_graph(stage, region, config))
     if stage.searches:
         return stage.run(graph, config, planned)  # type: ignore[return-value]

@@ -389,11 +389,17 @@ class KernelWriter(Statements[str], LoopWriter):
         The passes of LLVM that would do it are not run where no loop is left to it.
         """
         shared: dict[Expr, bool] = {}
-        seen: set[Expr] = set()
         parts: list[Expr] = []
         for root in (e for s in walk(statement.body) for e in expressions(s)):
-            for expr in postorder([root], seen):
+            pending = [] if root in shared else [root]
+            while pending:
+                expr = pending[-1]
                 args = expr.args
+                first = next((a for a in args if a not in shared), None)
+                if first is not None:
+                    pending.append(first)
+                    continue
+                pending.pop()
                 same = expr.op != "load" and bool(args) and all(map(shared.__getitem__, args))
                 shared[expr] = same or expr.op in _ALWAYS_KNOWN or expr in self.values
                 if not shared[expr]:

@@ -11,7 +11,7 @@ from graphc.codegen.llvm.interleave import Chunk, Shuffles, Strided
 from graphc.codegen.llvm.loops import mask_of
 from graphc.codegen.llvm.module import FunctionWriter, Slot, neutral, vector_suffix, widened
 from graphc.codegen.llvm.scalar import INSTRUCTIONS, MEMORY, TYPES, literal
-from graphc.codegen.llvm.vector_facts import Comb, Place, RowFacts, Shape, VectorFacts, split
+from graphc.codegen.llvm.vector_facts import Comb, Place, RowFacts, Shape, VectorFacts
 from graphc.ir.types import DType
 from graphc.loops.nest import Buffer, Expr, Register, Store
 
@@ -109,7 +109,7 @@ class VectorWriter(FunctionWriter):
         """
         k, index = self.kernel, load.args[0]
         buffer = k.kernel.buffers[load.data[0]]
-        terms, constant = split(index)
+        terms, constant = self.facts.terms(index)
         place = buffer.index, frozenset(terms.items())
         if place not in self.fixed_places:
             with self.ahead():
@@ -168,7 +168,7 @@ class VectorWriter(FunctionWriter):
     def pointer(self, buffer: Buffer, index: Expr) -> str:
         """Where the elements of this vector begin; accesses a constant apart share an address."""
         k, known, step = self.kernel, self.facts.known(index), self.facts.stride(index) or 1
-        terms, constant = split(index)
+        terms, constant = self.facts.terms(index)
         key = (buffer.index, frozenset(terms.items()))
         found = self.pointers.get(key)
         if found is None:
@@ -352,7 +352,7 @@ class VectorWriter(FunctionWriter):
 
     def chunk_at(self, index: Expr, strided: Strided) -> tuple[Chunk, int]:
         """The part of a row that an index lies in, and its constant."""
-        constant = split(index)[1]
+        constant = self.facts.terms(index)[1]
         chunks = strided.chunks(self.lanes)
         return next(c for c in chunks if c.first <= constant < c.first + c.count), constant
 
@@ -362,7 +362,7 @@ class VectorWriter(FunctionWriter):
         with self.ahead():
             base = self.kernel.address(buffer, self.first(index))
         base = self.offset(buffer, base, at)
-        away, constant = self.lanes if chunk.dense else stride, split(index)[1]
+        away, constant = self.lanes if chunk.dense else stride, self.facts.terms(index)[1]
         count = chunk.width if chunk.dense else self.lanes
         return [
             self.offset(buffer, base, str(chunk.first - constant + k * away)) for k in range(count)
@@ -373,7 +373,7 @@ class VectorWriter(FunctionWriter):
 
     def load_apart(self, buffer: Buffer, index: Expr, rows: dict[Place, Strided]) -> str:
         """An element of each row: all of its chunk is loaded and turned when it is first asked."""
-        place = buffer.index, frozenset(split(index)[0].items())
+        place = buffer.index, frozenset(self.facts.terms(index)[0].items())
         chunk, constant = self.chunk_at(index, rows[place])
         known = self.turned.setdefault(place, {})
         if constant not in known:
@@ -404,7 +404,7 @@ class VectorWriter(FunctionWriter):
         self, buffer: Buffer, index: Expr, value: str, rows: dict[Place, Strided]
     ) -> None:
         """An element of each row: its chunk is turned and stored when all of it has come."""
-        place = buffer.index, frozenset(split(index)[0].items())
+        place = buffer.index, frozenset(self.facts.terms(index)[0].items())
         chunk, constant = self.chunk_at(index, rows[place])
         waiting = self.turned.setdefault(place, {})
         literal = not value.startswith("%")  # of all lanes: shuffles take vectors

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Protocol
 
 import numpy as np
@@ -48,6 +49,7 @@ ROUNDING = {"sqrt": "sqrt", "floor": "floor", "ceil": "ceil", "trunc": "trunc", 
 _SMALL = 2**31  # below this an i64 division is done in 32 bits, which vectorises far better
 
 
+@lru_cache(maxsize=4096)  # a kernel has the same few over and over
 def literal(value: object, dtype: DType) -> str:
     """A constant as LLVM text. Floats arrive in hex form and are rounded to the type once."""
     if dtype is BOOL:

@@ -87,6 +87,7 @@ class VectorFacts:
         self._counting: dict[Expr, bool] = {}
         self._seen: set[Expr] = set()
         self._checked: set[Expr] = set()
+        self._terms: dict[Expr, tuple[dict[Term, int], int]] = {}
 
     # -- expressions
 
@@ -103,6 +104,13 @@ class VectorFacts:
     def fixed(self, expr: Expr) -> bool:
         """It can be computed ahead of the loop: not even i - (i - 1) counts with it."""
         return self.stride(expr) == 0 and self._known[expr] and not self._counting[expr]
+
+    def terms(self, index: Expr) -> tuple[dict[Term, int], int]:
+        """An index as `split` takes it apart, once."""
+        found = self._terms.get(index)
+        if found is None:
+            found = self._terms[index] = split(index)
+        return found
 
     def _look(self, root: Expr) -> None:
         if root in self._known:
@@ -161,10 +169,10 @@ class VectorFacts:
         if step is None or not 1 < step <= _MOST_APART or len(run) < step:
             return [first]  # type: ignore[list-item]
         assert isinstance(first, Store)
-        terms, constant = split(first.index)
+        terms, constant = self.terms(first.index)
         fits = all(
             s.buffer is first.buffer
-            and split(s.index) == (terms, constant + k)
+            and self.terms(s.index) == (terms, constant + k)
             and self.changes.writes(first).isdisjoint(self.changes.needs(s.value))
             for k, s in enumerate(run)
         )
@@ -197,7 +205,7 @@ class VectorFacts:
         return self._combs[load]
 
     def _row(self, load: Expr) -> object:
-        return load.data, frozenset(split(load.args[0])[0].items())
+        return load.data, frozenset(self.terms(load.args[0])[0].items())
 
     def _allowed(self, statement: Statement) -> bool:
         match statement:
@@ -263,7 +271,7 @@ class VectorFacts:
         if step is None or not 1 <= step <= _MOST_APART:
             return False
         if step > 1:
-            constant = split(expr.args[0])[1]
+            constant = self.terms(expr.args[0])[1]
             self._apart.setdefault(self._row(expr), []).append((constant, expr))
             self.widest = max(self.widest, step)
             self.weight += 2 * step  # loads, their masks and what shuffles them
@@ -301,7 +309,7 @@ class RowFacts(VectorFacts):
         stride = self.stride(index)
         if stride is None or stride < 2 or not self.known(index):
             return False
-        terms, constant = split(index)
+        terms, constant = self.terms(index)
         place = buffer, frozenset(terms.items())
         places = found[place].places if place in found else ()
         found[place] = Strided(stride, tuple(sorted({*places, constant})))

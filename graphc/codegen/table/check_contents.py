@@ -21,6 +21,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
 from typing import NamedTuple
 
 from graphc.codegen.table.carries import Carry, layout_of
@@ -31,7 +32,7 @@ from graphc.ir.liveness import peak_bytes
 from graphc.ir.op import Alias, Effect, Host, Op
 from graphc.ir.place import Buffer, Region
 from graphc.ir.regions import choosers, scheduled_graphs
-from graphc.ir.types import TupleType, leaves
+from graphc.ir.types import TupleType, Type, leaves
 from graphc.ir.verify import broken, graphs_of
 
 VERDICT = 8  # bytes at the beginning of a while's scratch memory that its test may write
@@ -102,7 +103,6 @@ class Stretches:
         return True
 
 
-Action = Callable[[Node], None]
 Contents = tuple[Content, ...]  # of one leaf, one after another
 
 
@@ -187,34 +187,6 @@ class _Run:
         self.sizes = {f"p{k}": nbytes_of(node) for k, node in enumerate(graph.params)}
         self.sizes |= {f"r{k}": nbytes_of(node) for k, node in enumerate(graph.results)}
         self.sizes |= {base: nbytes_of(node) for node, base in self.homes.items()}
-        self.actions: dict[Op, Action] = {}
-
-    def action(self, node: Node) -> Action:
-        """What a node of this op does to memory. Raises VerifyError for what does not run."""
-        known = self.actions.get(node.op)
-        if known is None:
-            traits, lower = node.op.traits, node.op.lower
-            choices: tuple[tuple[bool, Action], ...] = (
-                (isinstance(lower, Alias), self.alias),
-                (isinstance(lower, Host), self.host),
-                (traits.kernel, self.kernel),
-                (traits.blocks, self.blocks),
-                (traits.branch, self.branch),
-                (traits.loop, self.loop),
-                (traits.push or traits.pop, self.stack),
-                (traits.makes_stack or traits.recv, self.receive),
-                (traits.send, self.send),
-                (node.op.effect is Effect.WRITE, self.assign),
-                (traits.makes_tuple, self.gather),
-                (traits.item, self.pick),
-                (traits.workspace, self.nothing),
-                (traits.resident, self.known),
-            )
-            known = next((act for holds, act in choices if holds), None)
-            if known is None:
-                raise broken(self.graph, node, f"%{node.id} is nothing that runs")
-            self.actions[node.op] = known
-        return known
 
     def all(self) -> None:
         for k, param in enumerate(self.graph.params):
@@ -223,9 +195,11 @@ class _Run:
             if node.op.effect is Effect.READ:
                 self.begin_with(node, base)
         for node in self.graph.nodes:
-            act = self.action(node)
+            act = action(node.op)
+            if act is None:
+                raise broken(self.graph, node, f"%{node.id} is nothing that runs")
             self.now = node
-            act(node)
+            act(self, node)
         self.now = None
         self.leave()
 
@@ -256,8 +230,12 @@ class _Run:
         return found
 
     def _spans(self, node: Node) -> list[Span]:
-        regions, kinds = places_of(self.graph, node), leaves(node.type)
-        if [region.nbytes for region in regions] != [kind.nbytes for kind in kinds]:
+        regions, kind = places_of(self.graph, node), node.type
+        if isinstance(kind, Type):
+            fits = len(regions) == 1 and regions[0].nbytes == kind.nbytes
+        else:
+            fits = [region.nbytes for region in regions] == [k.nbytes for k in leaves(kind)]
+        if not fits:
             raise broken(self.graph, node, f"%{node.id} has memory of another size")
         return [self.span(node, region) for region in regions]
 
@@ -545,8 +523,32 @@ class _Run:
             self.write(span, (Content(None, 0, span.end - span.start),))
 
 
+@cache
+def action(op: Op) -> Callable[[_Run, Node], None] | None:
+    """What a node of an op does to memory; None for what does not run."""
+    traits, lower = op.traits, op.lower
+    choices = (
+        (isinstance(lower, Alias), _Run.alias),
+        (isinstance(lower, Host), _Run.host),
+        (traits.kernel, _Run.kernel),
+        (traits.blocks, _Run.blocks),
+        (traits.branch, _Run.branch),
+        (traits.loop, _Run.loop),
+        (traits.push or traits.pop, _Run.stack),
+        (traits.makes_stack or traits.recv, _Run.receive),
+        (traits.send, _Run.send),
+        (op.effect is Effect.WRITE, _Run.assign),
+        (traits.makes_tuple, _Run.gather),
+        (traits.item, _Run.pick),
+        (traits.workspace, _Run.nothing),
+        (traits.resident, _Run.known),
+    )
+    return next((act for holds, act in choices if holds), None)
+
+
 IN_ONE_PLACE = (Carry.STILL, Carry.IN_PLACE)
 
 
 def nbytes_of(node: Node) -> int:
-    return sum(kind.nbytes for kind in leaves(node.type))
+    kind = node.type
+    return kind.nbytes if isinstance(kind, Type) else sum([k.nbytes for k in leaves(kind)])

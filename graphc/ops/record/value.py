@@ -263,7 +263,9 @@ class Value:
     @property
     def element(self) -> DType:
         """The graphc dtype (`dtype` on a tracer is NumPy's, as code written for NumPy expects)."""
-        return self.type.dtype
+        kind = self.node.type
+        assert isinstance(kind, Type)
+        return kind.dtype
 
     @property
     def dtype(self) -> np.dtype[Any]:

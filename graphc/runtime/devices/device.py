@@ -60,6 +60,7 @@ def processors() -> int:
     return os.cpu_count() or 1
 
 
+@cache
 def needed_features(features: str, vector_bits: int, triple: str) -> tuple[str, ...]:
     """What code for a target needs, sorted.
 
