@@ -16,6 +16,7 @@ import time
 import weakref
 from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -39,8 +40,8 @@ from graphc.runtime.devices.device import default_threads
 
 PULSE = b"/pulse"
 _LOOK = 20  # milliseconds
-_BEATS_SECONDS = 0.9  # in which a worker is heard whose connection has not ended
-_AWAY_SECONDS = 0.2  # without a look: this process did something else
+_BEATS_SECONDS = 0.9  # from the end of a connection on, in which those of others are heard
+_AWAY_SECONDS = 0.2  # without a look, at most, in which others count as silent
 _LISTEN_SECONDS = 0.1  # between looks while no step runs
 _LAST_WORD_MILLISECONDS = 1000  # for what was sent before the end
 CLOCK_LOOKS = 7  # at the clock of a worker
@@ -64,9 +65,10 @@ class MessageRouter:
         self.heard: dict[int, float] = {}
         self.came: dict[int, deque[Message]] = defaultdict(deque)
         self.alarm = np.zeros(1, np.int64)  # set when a step has failed somewhere
-        self.listens_since = self.listened = 0.0
+        self.listened = time.monotonic()
+        self.clock = 0.0  # seconds in which somebody listened; all times here are by it
         self.monitor = self.connection.get_monitor_socket(self.sockets.zmq.EVENT_DISCONNECTED)
-        self.cut = 0.0  # when a connection has ended; whose is not told
+        self.cut = -inf  # when a connection has ended; whose is not told
 
     def post(self, name: bytes, kind: Kind, fields: dict[str, Any], payload: Any = ()) -> None:
         """Send to a process that has joined; what it is too late for is dropped. Raises GraphError
@@ -89,17 +91,17 @@ class MessageRouter:
                     self.sort(self.connection.recv_multipart())
 
     def listen(self) -> None:
-        """Sort what has come."""
+        """Sort what has come. While nobody listened, what others said may not have been read yet:
+        that time is not theirs."""
         now = time.monotonic()
         with self.lock:
-            if now - self.listened > _AWAY_SECONDS:
-                self.listens_since = now
+            self.clock += min(now - self.listened, _AWAY_SECONDS)
             self.listened = now
             while self.connection.poll(0):
                 self.sort(self.connection.recv_multipart())
             while self.monitor.poll(0):  # behind what a connection had still brought
                 self.monitor.recv_multipart()
-                self.cut = time.monotonic()
+                self.cut = self.clock
 
     def sort(self, parts: list[bytes]) -> None:
         """Note what has come; what an earlier process of a task says is dropped."""
@@ -112,7 +114,7 @@ class MessageRouter:
             self.came[task].clear()
         elif name.removesuffix(PULSE) != self.names.get(task):
             return
-        self.heard[task] = time.monotonic()
+        self.heard[task] = self.clock
         if message.kind != Kind.BEAT:
             self.came[task].append(message)
         if message.kind == Kind.DONE and message.fields.get("status"):
@@ -371,17 +373,13 @@ class RemoteCluster(LocalCluster):
 
     def miss_silent(self) -> None:
         """Lose who has said nothing for too long: who is asked may wait for what comes from there.
-        When a connection has ended, that is sooner.
-
-        Only while this process listened: what had come before may not have been read yet.
-        """
+        When a connection has ended since, that is sooner."""
+        now, cut = self.router.clock, self.router.cut
         for worker in self.workers:
-            heard = self.router.heard.get(worker.task, 0.0)
-            now, cut = time.monotonic(), self.router.cut
-            silent = now - max(heard, self.router.listens_since)
-            most = self.patience if heard > cut else min(_BEATS_SECONDS, self.patience)
-            if worker.joined and silent > most and now - cut > most:
-                worker.lose(f"nothing was heard of it for {silent:.2f} s")
+            heard = self.router.heard.get(worker.task, now)
+            is_cut = heard <= cut < now - _BEATS_SECONDS
+            if worker.joined and (now - heard > self.patience or is_cut):
+                worker.lose(f"nothing was heard of it for {now - heard:.2f} s")
 
     def restart(self) -> None:
         """Wait for workers that were lost to join again; who has started them does so again.

@@ -105,13 +105,11 @@ class TcpWorker(Worker):
             with suppress(zmq.Again):  # a connection that was refused is not tried again
                 self.pulse.send_multipart(framed(Kind.BEAT, {}), zmq.NOBLOCK)
 
-    def cancel(self, step: int) -> None:
-        """Stop this step, also where it waits for others."""
-        with self.lock:
-            program = int(self.words[BellWords.program])
-            if self.running is not None and self.words[BellWords.step] == step:
-                self.stop_program(program)
-                self.running.cancel()
+    def stop_if_given_up(self) -> None:
+        """As that of a worker of the client's machine, and all who wait here for others."""
+        if self.running is not None and self.words[BellWords.step] == self.given_up:
+            self.stop_program(int(self.words[BellWords.program]))
+            self.running.cancel()
 
     # -- messages
 

@@ -62,6 +62,7 @@ class Worker:
         self.links_of: dict[int, list[Row]] = {}  # by program
         self.running: ProgramPart | None = None
         self.lock = threading.Lock()  # of what runs
+        self.given_up = 0  # the latest step that was, which may not have begun yet
         self.trouble = ""  # why it cannot end
         self.reason = ""  # why the latest step failed that called a queue or reader
         self.carrier: Carrier | None = None  # where links do not lie in shared memory
@@ -90,10 +91,15 @@ class Worker:
                 self.running.cancel()
 
     def cancel(self, step: int) -> None:
-        """Stop this step; what runs after it goes on."""
+        """Stop this step, also if it begins only later; what runs after it goes on."""
         with self.lock:
-            if self.running is not None and self.words[BellWords.step] == step:
-                self.running.cancel()
+            self.given_up = step
+            self.stop_if_given_up()
+
+    def stop_if_given_up(self) -> None:
+        """Stop what runs if it is the step that was given up."""
+        if self.running is not None and self.words[BellWords.step] == self.given_up:
+            self.running.cancel()
 
     def stop_program(self, program: int) -> None:
         """Tell all processes of a program, by the word they share, that its step has failed."""
@@ -124,6 +130,7 @@ class Worker:
         with self.lock:
             share.ready()
             self.running = share
+            self.stop_if_given_up()
         status, row = share.step()
         with self.lock:
             self.running = None

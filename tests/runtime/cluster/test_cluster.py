@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import gc as collector
 import os
 import select
@@ -9,7 +10,9 @@ import signal
 import socket
 import subprocess
 import sys
+import termios
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -567,15 +570,37 @@ def endless(x: Any, trips: Any) -> Any:
     return gc.fori(0, trips, body, x)
 
 
-# Patience is long where nobody stands still: on a busy machine a worker may not run for a second.
-@pytest.mark.parametrize(("how", "patience"), [(signal.SIGKILL, 300.0), (signal.SIGSTOP, 5.0)])
-def test_a_lost_worker_ends_the_step_and_comes_back(how: signal.Signals, patience: float) -> None:
-    with gc.cluster.local(workers=2, patience=patience, job="lossy") as found:
+def in_a_step(found: gc.cluster.LocalCluster, act: Callable[[], None]) -> threading.Thread:
+    """Do something while the next step is running."""
+
+    def wait_and_act() -> None:
+        while found.in_flight is None:
+            time.sleep(1e-3)
+        act()
+
+    made = threading.Thread(target=wait_and_act)
+    made.start()
+    return made
+
+
+def lose(found: gc.cluster.LocalCluster, task: int, how: signal.Signals) -> None:
+    """Kill a worker, or have it stand still for as long as the cluster is patient: on a busy
+    machine any worker may not run for a second, so no test waits for that."""
+    worker = found.workers[task]
+    kill(worker.pid, how)
+    while not worker.lost:
+        worker.silent = found.patience
+        time.sleep(1e-3)
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_lost_worker_ends_the_step_and_comes_back(how: signal.Signals) -> None:
+    with gc.cluster.local(workers=2, patience=300.0, job="lossy") as found:
         run, other = (gc.compile(f, devices=found.devices) for f in (endless, endless))
         wanted = bits(run(X, np.int64(3)))
         assert bits(other(X, np.int64(3))) == wanted
         victim = found.pids[1]
-        threading.Timer(0.05, kill, (victim, how)).start()
+        in_a_step(found, lambda: lose(found, 1, how))
         with pytest.raises(RunError, match=rf"task:1 \(process {victim}\) was lost in step 3"):
             run(X, np.int64(1 << 60))
         with pytest.raises(RunError, match="was lost"):
@@ -619,10 +644,44 @@ def test_a_cancel_between_runs_stops_none(workers: gc.cluster.LocalCluster) -> N
 def test_a_run_is_cancelled(workers: gc.cluster.LocalCluster) -> None:
     run = gc.compile(endless, devices=workers.devices)
     wanted = bits(run(X, np.int64(2)))
-    threading.Timer(0.05, run.executable(X, np.int64(2)).cancel).start()
+    in_a_step(workers, run.executable(X, np.int64(2)).cancel)
     with pytest.raises(RunError, match="cancelled"):
         run(X, np.int64(1 << 60))
     assert bits(run(X, np.int64(2))) == wanted
+
+
+def test_a_worker_that_hears_of_a_cancel_before_its_step_begins_stops_it(
+    workers: gc.cluster.LocalCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may be late: the word comes by another way than the step. No other stops this loop."""
+
+    def far(x: Any, trips: Any) -> Any:
+        with on(1):
+            return gc.fori(0, trips, lambda k, h: np.sin(h), x)
+
+    run = gc.compile(far, devices=workers.devices)
+    wanted = bits(run(X, np.int64(2)))
+    worker = workers.workers[1]
+    ring = worker.ring
+
+    def ring_late(*what: Any) -> None:
+        run.executable(X, np.int64(2)).cancel()
+        while unread(worker.process.stdin.fileno()):
+            time.sleep(1e-3)
+        ring(*what)
+
+    with monkeypatch.context() as inside:
+        inside.setattr(worker, "ring", ring_late)
+        with pytest.raises(RunError, match="cancelled"):
+            run(X, np.int64(1 << 60))
+    assert bits(run(X, np.int64(2))) == wanted
+
+
+def unread(pipe: int) -> int:
+    """The bytes in a pipe."""
+    count = np.zeros(1, np.int32)
+    fcntl.ioctl(pipe, termios.FIONREAD, count)
+    return int(count[0])
 
 
 @pytest.mark.usefixtures("frozen")
