@@ -28,7 +28,8 @@ from graphc.errors import GraphError
 @click.option("--ops", is_flag=True, help="List the ops instead, and how each becomes code.")
 @json_option
 def passes_command(ops: bool, as_json: bool) -> None:
-    """List the stages of the compiler, in order, and what holds from each of them on."""
+    """List the stages of the compiler, in order, how the values of each are related to those that
+    they stand for, and what holds from there on."""
     from graphc.passes.pipeline import STAGES
 
     if ops:
@@ -46,6 +47,7 @@ def passes_command(ops: bool, as_json: bool) -> None:
                 "runs_on": stage.over.value,
                 "cycle": stage.cycle,
                 "optional": stage.optional,
+                "keeps": stage.keeps.value,
                 "ensures": ", ".join(ensures),
                 "summary": summary,
             }
@@ -60,11 +62,12 @@ def passes_command(ops: bool, as_json: bool) -> None:
                 f"{row['number']}{'*' * bool(row['cycle'])}",
                 row["name"],
                 row["summary"],
+                row["keeps"],
                 row["ensures"],
             )
             for row in stages
         ]
-        print_table("", ["#", "stage", "what it does", "from here on"], shown)
+        print_table("", ["#", "stage", "what it does", "values are", "from here on"], shown)
         click.echo()
     click.echo("* with its neighbours in turn, until none of them changes anything")
 

@@ -57,6 +57,20 @@ def distance(mine: Array, other: Array, tolerance: float = 0.0) -> tuple[float, 
     ) * scale
 
 
+def same_bits(one: Any, other: Any) -> bool:
+    """Whether two arrays, or tuples of them, have the same bits; any NaN is as good as another."""
+    if isinstance(one, tuple):
+        return all(map(same_bits, one, other))
+    if not isinstance(one, np.ndarray):
+        return True
+    if dtype(one.dtype).is_complex:
+        return same_bits(one.real, other.real) and same_bits(one.imag, other.imag)
+    if dtype(one.dtype).kind != "f":
+        return bool(np.array_equal(one, other))
+    same = (one == other) & (np.signbit(one) == np.signbit(other))
+    return bool(np.all(same | np.isnan(one) & np.isnan(other)))
+
+
 def difference(name: str, mine: Any, other: Any, tolerance: float = 0.0) -> Difference | None:
     """How an array differs from what it should be; None where it does not by more than rounding.
 

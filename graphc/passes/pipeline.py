@@ -78,7 +78,8 @@ from graphc.passes.tiling.block import block
 from graphc.passes.tiling.block_images import block_images
 from graphc.passes.tiling.stage_sums import stage_sums
 from graphc.passes.tiling.transpose_outputs import transpose_outputs
-from graphc.passes.validation import Sample, check_contract, contract_of
+from graphc.passes.validation import Sample, check_contract, check_expressions, contract_of
+from graphc.passes.value_numbers import ValueNumbers
 from graphc.record import record, replace
 
 Stages = Graph | Program
@@ -94,12 +95,22 @@ class Over(Enum):
     PROGRAM = "all devices at once"
 
 
+class Keeps(Enum):
+    """In what relation the values that a stage makes are to those that they stand for."""
+
+    EXPRESSIONS = "the same expressions"  # seen from structure (`value_numbers`)
+    BITS = "the same bits"
+    ROUNDING = "the same but for rounding"
+    PRECISION = "as precise as the configuration asks for"
+
+
 @record(frozen=True)
 class Stage:
     """One rewrite: a function of its own name, or of another if that stands twice in the table.
 
-    `ensures` holds from here on, or from the end of its cycle; what it `breaks` holds no more until
-    a later stage ensures it again.  Skipped at opt=0 if `optional`.
+    `keeps` says how values are related to those that they stand for.  `ensures` holds from here on,
+    or from the end of its cycle; what it `breaks` holds no more until a later stage ensures it
+    again.  Skipped at opt=0 if `optional`.
     Stages of one `cycle` run in turn until none of them changes anything.  A graph without an op
     that it is `about` is left as it is.  One that `searches` gets a function that tells what the
     rest of the pipeline would make of a graph.
@@ -108,6 +119,7 @@ class Stage:
     run: Callable[..., Stages]
     over: Over = Over.GRAPH
     about: Callable[[Op], bool] | None = None
+    keeps: Keeps = Keeps.ROUNDING
     ensures: tuple[Check, ...] = ()
     breaks: tuple[Check, ...] = ()
     optional: bool = False
@@ -141,36 +153,46 @@ def has(*traits: str) -> Callable[[Op], bool]:
 STAGES = (
     Stage(trace),
     Stage(expand_pipelines, Over.REGIONS, about=has("in_stages"), ensures=(verify.no_pipelines,)),
-    Stage(state, ensures=(state_is_threaded,)),
+    Stage(state, keeps=Keeps.BITS, ensures=(state_is_threaded,)),
     *cycle(
-        Stage(gradient, about=has("asks_gradient"), ensures=(verify.no_gradients,)),
+        Stage(
+            gradient, about=has("asks_gradient"), keeps=Keeps.BITS, ensures=(verify.no_gradients,)
+        ),
         Stage(vmap, about=has("lanes"), ensures=(verify.no_lanes,)),
-        Stage(flatten, about=has("once", "makes_tuple")),
+        Stage(flatten, about=has("once", "makes_tuple"), keeps=Keeps.BITS),
     ),
     Stage(choose_integers, Over.REGIONS, optional=True),
-    Stage(fold, Over.REGIONS, optional=True),
+    Stage(fold, Over.REGIONS, keeps=Keeps.BITS, optional=True),
     Stage(trim, Over.REGIONS, optional=True),
     Stage(choose_attention, Over.WHOLE, optional=True),
     *cycle(
         Stage(expand, ensures=(verify.no_composites,)),
         Stage(simplify, Over.REGIONS, optional=True),
-        Stage(write_through, Over.REGIONS, about=has("writes_slice"), optional=True),
-        Stage(sink, about=has("branch", "loop"), optional=True),
+        Stage(
+            write_through, Over.REGIONS, about=has("writes_slice"), keeps=Keeps.BITS, optional=True
+        ),
+        Stage(sink, about=has("branch", "loop"), keeps=Keeps.BITS, optional=True),
         Stage(accumulate_after_loop, Over.REGIONS, about=has("counted"), optional=True),
         Stage(choose_convolution, Over.REGIONS, optional=True),
         Stage(choose_pooling, Over.REGIONS, optional=True),
     ),
     *cycle(
-        Stage(dce, Over.REGIONS),
-        Stage(prune, Over.REGIONS, about=has("branch", "loop")),
-        Stage(cse, Over.REGIONS, ensures=(verify.no_duplicates,), optional=True),
+        Stage(dce, Over.REGIONS, keeps=Keeps.EXPRESSIONS),
+        Stage(prune, Over.REGIONS, about=has("branch", "loop"), keeps=Keeps.BITS),
+        Stage(
+            cse,
+            Over.REGIONS,
+            keeps=Keeps.EXPRESSIONS,
+            ensures=(verify.no_duplicates,),
+            optional=True,
+        ),
         Stage(merge_dots, Over.REGIONS, about=has("matrix_product"), optional=True),
         Stage(batch_scan_dots, Over.REGIONS, about=has("counted"), optional=True),
         Stage(hoist_transposes, Over.REGIONS, about=has("loop"), optional=True),
-        Stage(hoist, Over.REGIONS, about=has("loop"), optional=True),
+        Stage(hoist, Over.REGIONS, about=has("loop"), keeps=Keeps.BITS, optional=True),
     ),
     Stage(recognise_attention, Over.WHOLE, optional=True),
-    Stage(narrow_products, Over.WHOLE),
+    Stage(narrow_products, Over.WHOLE, keeps=Keeps.PRECISION),
     # It decides in which order numbers are added; a part of a bucket may be what there is already.
     Stage(merge_collectives, Over.REGIONS, about=has("collective"), breaks=(verify.no_duplicates,)),
     Stage(
@@ -180,24 +202,41 @@ STAGES = (
         ensures=(verify.no_collectives,),
         breaks=(verify.no_duplicates,),  # what is cut may have been cut before
     ),
-    Stage(remat, searches=True),
-    Stage(cluster, optional=True),
-    Stage(constrain, Over.WHOLE),
+    Stage(remat, keeps=Keeps.EXPRESSIONS, searches=True),
+    Stage(cluster, keeps=Keeps.EXPRESSIONS, optional=True),
+    Stage(constrain, Over.WHOLE, keeps=Keeps.EXPRESSIONS),
     Stage(
         place,
         Over.WHOLE,
+        keeps=Keeps.EXPRESSIONS,
         ensures=(verify.every_node_placed,),
         breaks=(verify.no_duplicates,),  # what had different constraints meets on one device
     ),
-    Stage(cse, Over.REGIONS, ensures=(verify.no_duplicates,), optional=True, name="cse_placed"),
     Stage(
-        partition, Over.WHOLE, ensures=(verify.one_device_per_graph, channels_paired, no_deadlock)
+        cse,
+        Over.REGIONS,
+        keeps=Keeps.EXPRESSIONS,
+        ensures=(verify.no_duplicates,),
+        optional=True,
+        name="cse_placed",
     ),
-    Stage(compress, Over.PROGRAM),
-    Stage(schedule, Over.PROGRAM),
-    Stage(dce, Over.REGIONS, name="dce_scheduled"),
-    Stage(advance_updates, Over.REGIONS, optional=True),
-    Stage(split_casts, Over.REGIONS, optional=True, breaks=(verify.no_duplicates,)),
+    Stage(
+        partition,
+        Over.WHOLE,
+        keeps=Keeps.EXPRESSIONS,
+        ensures=(verify.one_device_per_graph, channels_paired, no_deadlock),
+    ),
+    Stage(compress, Over.PROGRAM, keeps=Keeps.PRECISION),
+    Stage(schedule, Over.PROGRAM, keeps=Keeps.EXPRESSIONS),
+    Stage(dce, Over.REGIONS, keeps=Keeps.EXPRESSIONS, name="dce_scheduled"),
+    Stage(advance_updates, Over.REGIONS, keeps=Keeps.EXPRESSIONS, optional=True),
+    Stage(
+        split_casts,
+        Over.REGIONS,
+        keeps=Keeps.EXPRESSIONS,
+        optional=True,
+        breaks=(verify.no_duplicates,),
+    ),
     Stage(
         decompose_gemv,
         Over.REGIONS,
@@ -205,17 +244,25 @@ STAGES = (
         optional=True,
         breaks=(verify.no_duplicates,),
     ),
-    Stage(recompute, Over.REGIONS, optional=True, breaks=(verify.no_duplicates,)),
-    Stage(mark_prologues, Over.REGIONS),
-    Stage(fuse, Over.REGIONS, ensures=(verify.only_kernels,)),
-    Stage(share_kernels, optional=True),
+    Stage(
+        recompute,
+        Over.REGIONS,
+        keeps=Keeps.EXPRESSIONS,
+        optional=True,
+        breaks=(verify.no_duplicates,),
+    ),
+    Stage(mark_prologues, Over.REGIONS, keeps=Keeps.EXPRESSIONS),
+    Stage(fuse, Over.REGIONS, keeps=Keeps.EXPRESSIONS, ensures=(verify.only_kernels,)),
+    Stage(share_kernels, keeps=Keeps.EXPRESSIONS, optional=True),
     Stage(block, Over.REGIONS),
     Stage(block_images, Over.REGIONS),
     Stage(transpose_outputs, Over.REGIONS),
-    Stage(stage_sums, Over.REGIONS),
+    Stage(stage_sums, Over.REGIONS, keeps=Keeps.EXPRESSIONS),
     Stage(pack, Over.REGIONS, optional=True, breaks=(verify.no_duplicates,)),
-    Stage(add_workspace, Over.REGIONS),
-    Stage(plan, ensures=(verify.every_buffer_assigned, every_value_is_found)),
+    Stage(add_workspace, Over.REGIONS, keeps=Keeps.EXPRESSIONS),
+    Stage(
+        plan, keeps=Keeps.EXPRESSIONS, ensures=(verify.every_buffer_assigned, every_value_is_found)
+    ),
 )
 # What a graph says about memory is not believed: it is made anew from here.
 FIRST_OF_MEMORY = "add_workspace"
@@ -296,6 +343,7 @@ class Run:
         self.known: set[Node] = set()
         self.promises = [c for s in done for c in s.ensures if not skipped(s, config)]
         self.contract = contract_of(given.value)
+        self.numbers = ValueNumbers()
         with _judging(given.name):
             self.verify(given.name)
         self.sample = Sample(given.value, config) if config.verify >= 4 else None
@@ -337,11 +385,11 @@ class Run:
         if changed or not again:
             self.records.append(made)
         if changed:
-            self.value = made.value
+            before, self.value = self.value, made.value
             self.promises = [check for check in self.promises if check not in stage.breaks]
             with _judging(stage.name):
                 self.verify(stage.name)
-                self.validate(stage)
+                self.validate(stage, before)
 
     def verify(self, name: str) -> None:
         """Check the structure of what a stage made, and the promises of earlier ones if it made or
@@ -354,13 +402,20 @@ class Run:
         promises, self.known = () if seen == self.known else self.promises, seen
         self.check(name, promises)
 
-    def validate(self, stage: Stage) -> None:
-        """Check that the stage has kept what its graph does, as far as that is asked for."""
+    def validate(self, stage: Stage, before: Stages) -> None:
+        """Check that the stage has kept what it says, as far as that is asked for."""
         if self.config.verify >= 2:
-            before = self.contract if stage.run is not state else self.contract.ports_alone()
-            self.contract = check_contract(before, self.value)
+            contract = self.contract if stage.run is not state else self.contract.ports_alone()
+            self.contract = check_contract(contract, self.value)
+            self.prove(stage, before)
             if self.sample is not None:
-                self.sample.check(self.value)
+                exactly = stage.keeps in (Keeps.EXPRESSIONS, Keeps.BITS)
+                self.sample.check(self.value, before if exactly else None)
+
+    def prove(self, stage: Stage, before: Stages) -> None:
+        """Check without running anything that values are the expressions that they were."""
+        if stage.keeps is Keeps.EXPRESSIONS:
+            check_expressions(self.numbers, before, self.value)
 
     def check(self, name: str, promises: Iterable[Check]) -> None:
         """Check promises behind the stage of that name, if those are to be checked."""

@@ -2,14 +2,17 @@
 Pnueli, Siegel and Singerman (TACAS 1998).
 
 Always, from structure alone: parameters and results keep their names and types, every variable that
-was assigned is assigned, what calls Python still does.  On request every stage is also run by the
-reference interpreter, on arguments that are drawn, in f64, in several orders that its edges allow,
-beside the graph that was given.  A stage may round to the types that the graph has (what it folds
-is a constant of its type), so results differ by what the narrowest of these allows.
+was assigned is assigned, what calls Python still does; and behind a stage that says so, results and
+effects are the same expressions of the parameters (see `value_numbers`).  On request every stage is
+also run by the reference interpreter, on arguments that are drawn, in f64, in several orders that
+its edges allow, beside the graph that was given.  A stage may round to the types that the graph has
+(what it folds is a constant of its type), so results differ by what the narrowest of these allows.
+A stage that keeps bits is run in the types of the graph, too, beside the one before it.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
@@ -21,8 +24,9 @@ from graphc.ir.graph import Graph, Node, Program
 from graphc.ir.op import Effect
 from graphc.ir.types import Type, leaves
 from graphc.ir.verify import broken, graphs_of
-from graphc.passes.compare import TOLERANCE, first_difference
+from graphc.passes.compare import TOLERANCE, first_difference, same_bits
 from graphc.passes.trial import Trial, disagreement
+from graphc.passes.value_numbers import ValueNumbers
 from graphc.record import record, replace
 
 Stages = Graph | Program
@@ -69,6 +73,25 @@ def check_contract(before: Contract, value: Stages) -> Contract:
     return after
 
 
+def check_expressions(numbers: ValueNumbers, before: Stages, after: Stages) -> None:
+    """Raise VerifyError for a result or an effect that is another expression than it was.
+
+    What a branch or loop over several devices computes is not told from structure.
+    """
+    old = numbers.of(before)
+    new = numbers.of(after) if old is not None else None
+    if old is None or new is None or old == new:
+        return
+    pairs = [(a, b) for a, b in zip(old.results, new.results) if a != b]
+    lost, found = (Counter(x.effects) - Counter(y.effects) for x, y in ((old, new), (new, old)))
+    first = graphs_of(after)[0]
+    for a, b in (*pairs, *zip(lost.elements(), found.elements())):
+        was, made, reader = numbers.innermost(a, b)
+        told = f"{made!r} stands for {was!r}, and is another expression"
+        raise broken(first, made, f"{told}; {reader!r} reads it" if reader is not None else told)
+    raise broken(first, None, "it does not have the effects that it had")
+
+
 # ------------------------------------------------------------------------------------ by example
 
 
@@ -104,16 +127,28 @@ class Sample:
         self.trial = trial
         self.orders = 3 if disagreement(trial, value, self.wanted) is None else 1
 
-    def check(self, value: Stages) -> None:
-        """Raise VerifyError for a stage that computes something else."""
+    def check(self, value: Stages, before: Stages | None = None) -> None:
+        """Raise VerifyError for a stage that computes something else, or other bits than the one
+        `before`, if that is given."""
         if self.trial is None:
             return
         try:
-            found = disagreement(self.trial, value, self.wanted, self.orders)
+            found: object = disagreement(self.trial, value, self.wanted, self.orders)
+            if found is None and before is not None:
+                found = self._other_bits(before, value)
         except GraphError as error:
             raise VerifyError(f"the interpreter fails: {error.message}") from error
         if found is not None:
             raise VerifyError(f"the graph computes something else: {found}")
+
+    def _other_bits(self, before: Stages, after: Stages) -> str | None:
+        assert self.trial is not None
+        trial = replace(self.trial, wide=False)
+        wanted, made = trial.interpret(before), trial.interpret(after)
+        changed = [
+            name for name in wanted if name in made and not same_bits(wanted[name], made[name])
+        ]
+        return f"{changed[0]} has other bits than before" if changed else None
 
 
 def _widened(made: Any, as_is: Any) -> Any:

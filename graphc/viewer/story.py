@@ -112,13 +112,14 @@ def _stages(subject: Subject, rows: Rows) -> list[dict[str, Any]]:
     """Every stage; one that changed nothing has no graphs of its own."""
     from graphc.passes.pipeline import STAGES
 
-    folders = {stage.name: stage.folder for stage in STAGES}
+    known = {stage.name: stage for stage in STAGES}
     before: Graph | Program | None = None
     made = []
     for stage in subject.stages:
         found: dict[str, Any] = {
             "name": stage.name,
-            "about": folders.get(stage.name, ""),
+            "about": known[stage.name].folder if stage.name in known else "",
+            "keeps": known[stage.name].keeps.value if stage.name in known else "",
             "seconds": stage.seconds,
             "note": str(stage.note),
             "reasons": list(getattr(stage.note, "reasons", ()))[:MOST_REASONS],

@@ -129,7 +129,10 @@ def test_the_slowest_kernel_and_its_line_are_found_from_the_page_alone(tmp_path)
         return z.sum()
 
     with opened(gc.view(f, f32(4, 4), f32(4, 4)).html, tmp_path) as page:
-        page.click("#tab-kernels")
+        first = page.inner_text("#costliest .row")  # on the view that opens
+        assert re.search(r"\d+ %\s+matmul\s+test_browser.py:\d+", first)
+        page.click("#costliest .row")
+        assert page.inner_text("#kernels .item.at b") == "matmul"
         assert re.search(r"test_browser.py:\d+", page.inner_text("#kernels .item"))
 
 

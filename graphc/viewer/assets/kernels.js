@@ -24,6 +24,11 @@ class Kernels {
     this.body = el("div", {class: "body"});
     fill(box, this.listBox, this.body);
   }
+  // The costliest ones, with their share of all, as the first view lists them.
+  costliest(count) {
+    const called = this.listBox ? this.story.data.kernels.filter(kernel => kernel.calls.length) : [];
+    return called.slice(0, count).map(kernel => ({kernel, title: this.title(kernel), line: this.linesOf(kernel), share: Math.round(100 * this.cost(kernel) / this.total)}));
+  }
   open() { if (this.listBox && !this.chosen) this.choose(this.story.data.kernels[0]); }
   list() {
     const kernels = this.story.data.kernels, called = kernels.filter(kernel => kernel.calls.length);

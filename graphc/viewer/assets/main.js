@@ -12,7 +12,7 @@ class App {
     this.at = 0;
     this.picture = new Picture(byId("canvas"), story, item => this.show(item));
     const go = {node: (id, stage, device) => this.node(id, stage, device), stage: k => { this.picture.chosen = null; this.stage(k); },
-      kernel: kernel => { this.tab("kernels"); this.views.kernels.choose(kernel); }};
+      kernel: kernel => { this.tab("kernels"); this.views.kernels.choose(kernel); }, kernels: () => this.views.kernels};
     this.side = new Side(byId("side"), story, go);
     this.views = {kernels: new Kernels(byId("kernels"), story, go), memory: new Memory(byId("memory"), story, go), timeline: new Timeline(byId("timeline"), story, go)};
     this.header();

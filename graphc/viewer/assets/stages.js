@@ -19,9 +19,11 @@ class Side {
       el("h2", {text: found.name}),
       el("div", {class: "soft", text: `stage ${k + 1} of ${this.story.stages.length}, ${secondsText(found.seconds)}` + (found.about ? `, ${found.about}` : "")}),
       el("p", {text: clean(found.note)}),
+      k > 0 && found.keeps && el("p", {class: "soft", text: `Its values are ${found.keeps}.`}),
       el("div", {},
         badge("created", created.length, "new"), badge("changed", changed.length, "changed"), badge("merged", (acts.merged || []).length, "gone"),
         badge("taken into kernels", (acts.taken || []).length, ""), badge("removed", removed.length, "gone"), badge("moved", (acts.moved || []).length, "")),
+      k === 0 && this.costliest(),
       this.list("Why", found.reasons, ([id, text]) => this.row(graph, id, text)),
       this.list("Created", created, id => this.row(graph, id)),
       this.list("Merged", acts.merged, ([id, into]) => this.row(graph, into, `is ${this.name(old, id)} too`)),
@@ -29,6 +31,13 @@ class Side {
       this.list("Removed", removed, id => el("div", {class: "row"}, el("span", {class: "grow soft", text: this.name(old, id)}))),
       this.list("Issued elsewhere", acts.moved, id => this.row(graph, id)),
       this.list("Changed", changed, id => this.row(graph, id)));
+  }
+  // What a reader most often comes for, one click from the line to its machine code.
+  costliest() {
+    const kernels = this.go.kernels(), found = kernels.costliest(5);
+    if (!found.length) return null;
+    return el("div", {id: "costliest"}, el("h3", {text: `Costliest kernels, ${kernels.isMeasured ? "measured" : "by the cost model"}`}),
+      found.map(({kernel, title, line, share}) => link(() => this.go.kernel(kernel), el("span", {class: "mono", text: `${share} %`}), el("span", {class: "grow", text: title, title}), el("span", {class: "soft", text: line}))));
   }
   list(title, items, draw) {
     if (!items || !items.length) return null;
