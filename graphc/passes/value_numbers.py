@@ -16,9 +16,10 @@ Value numbering is of Alpern, Wegman and Zadeck, Detecting equality of variables
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 
 from graphc.ir.graph import Graph, Node, Program
-from graphc.ir.op import Effect
+from graphc.ir.op import Effect, Op
 from graphc.ir.place import device_of
 from graphc.ir.verify import graphs_of
 from graphc.ops.record.structural import moves_of
@@ -49,14 +50,17 @@ class ValueNumbers:
         self.first: list[Node] = []
         self.parts: dict[int, tuple[int, ...]] = {}
         self.known: dict[Node, int] = {}  # of the last graph
+        self.last: tuple[object, Numbered | None] = (None, None)
 
     def of(self, value: Graph | Program) -> Numbered | None:
         """Number all nodes; None where a branch or loop is on several devices, in parts that may be
         any share of it."""
-        try:
-            return self._of(value)
-        except _InParts:
-            return None
+        if self.last[0] is not value:
+            try:
+                self.last = (value, self._of(value))
+            except _InParts:
+                self.last = (value, None)
+        return self.last[1]
 
     def _of(self, value: Graph | Program) -> Numbered:
         sweep = _Sweep(self, self.known)
@@ -98,6 +102,16 @@ class ValueNumbers:
             one, other = apart
 
 
+@cache
+def is_plain(op: Op) -> bool:
+    """Is a node of this op no more than its op, attributes and operands?"""
+    traits = op.traits
+    passes_on = traits.idle and not traits.constant
+    return op.effect is Effect.PURE and not (
+        op.regions or passes_on or traits.opaque or traits.distinct
+    )
+
+
 class _InParts(Exception):
     """A branch or loop is on several devices."""
 
@@ -120,40 +134,41 @@ class _Sweep:
 
     def walk(self, nodes: Sequence[Node], start: int = 0) -> int:
         """Number nodes from a position on; where it ended, before a recv of what is not sent."""
+        found, known, number = self.found, self.known, self.numbers.number
         for k in range(start, len(nodes)):
             node = nodes[k]
-            if node.op.effect is not Effect.PURE or node.regions:
-                if node.op.traits.recv and node.attrs["channel"] not in self.sent:
+            op = node.op
+            if not is_plain(op):
+                if op.traits.recv and node.attrs["channel"] not in self.sent:
                     return k
-                self.found[node] = number = self.number_of(node)
-                if number != self.known.get(node, number):
-                    self.known = {}  # what reads a message or a region may be another value now
-                if node.op.effect in (Effect.WRITE, Effect.IO):
-                    self.effects.append(number)
+                found[node] = made = self.number_of(node)
+                if made != known.get(node, made):
+                    known = {}  # what reads a message or a region may be another value now
+                if op.effect in (Effect.WRITE, Effect.IO):
+                    self.effects.append(made)
+            elif node in known:
+                found[node] = known[node]
             else:
-                known = self.known.get(node)
-                self.found[node] = self.number_of(node) if known is None else known
+                inputs = tuple([found[n] for n in node.inputs])
+                if op.commutative:
+                    inputs = tuple(sorted(inputs))
+                found[node] = number((op, node.attrs, inputs), node)
         return len(nodes)
 
     def number_of(self, node: Node) -> int:
-        """The number of a node whose operands have theirs."""
-        traits, numbers = node.op.traits, self.numbers
-        found = self.found
-        inputs = tuple([found[n] for n in node.inputs])
-        if node.regions or traits.idle or traits.opaque or node.op.effect is Effect.COMM:
-            same = self._looked_through(node, inputs)
-            if same is not None:
-                return same
-        if node.op.commutative:
-            inputs = tuple(sorted(inputs))
+        """The number of a node that is not plain."""
+        inputs = tuple([self.found[n] for n in node.inputs])
+        same = self._looked_through(node, inputs)
+        if same is not None:
+            return same
         key: Key = (node.op, node.attrs, inputs)
-        if traits.distinct:
+        if node.op.traits.distinct:
             key = (*key, node.id)
         if node.regions:
             if len({device_of(n.place) for region in node.regions for n in region.nodes}) > 1:
                 raise _InParts
             key = (*key, *(self._region(g, self._kinds(g.params)) for g in node.regions))
-        return numbers.number(key, node)
+        return self.numbers.number(key, node)
 
     def _looked_through(self, node: Node, inputs: tuple[int, ...]) -> int | None:
         """The number of a value that the node only passes on."""
