@@ -33,9 +33,7 @@ REFUSED = (
     "irfft",
     "packed_matmul",
     "rfft",
-    "std",
     "tile_choose",
-    "var",
     "winograd_weight",
 )
 GUARDS: dict[str, tuple[int, int]] = {

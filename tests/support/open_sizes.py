@@ -66,6 +66,7 @@ class OpenSample:
 
     def __init__(self, op: Op, sample: Sample, opened: Iterable[int]) -> None:
         self.op, self.sample = op, sample
+        self.given = sample
         self.arrays = [np.asarray(o) for o in sample.operands]
         self.scope = Scope()
         self.symbols = {v: self.scope.symbol(f"s{v}", v) for v in sorted(opened)}

@@ -215,7 +215,7 @@ def _summed(x: Array, dims: tuple[int, ...]) -> Any:
     """Cotangents of an operand of these dims, which heads or batches may have shared."""
     lead = []
     for extent, whole in zip(dims[:-2], x.shape[:-2], strict=True):
-        lead += [extent, whole // extent]
+        lead += [extent, whole // max(extent, 1)]
     return x.reshape(*lead, *x.shape[-2:]).sum(tuple(range(1, len(lead), 2)))
 
 

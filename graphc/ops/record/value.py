@@ -299,6 +299,11 @@ class Value:
     def __getitem__(self, index: Any) -> Value:
         return METHODS["getitem"](self, index)  # type: ignore[no-any-return]
 
+    def __bool__(self) -> bool:
+        """Raises TraceError: `max(n, 0.0)` of a size, for one, is not decided by what every object
+        of Python is."""
+        raise TraceError("a choice by a value that only a run tells", hint="np.where chooses")
+
     def __repr__(self) -> str:
         return f"<{type(self).__name__} %{self.node.id}: {self.node.type}>"
 

@@ -105,8 +105,9 @@ def _spread_gradient(
 ) -> list[Any]:
     """2 (x - mean) / (count - correction), halved and over the root for std."""
     f, (y, element) = functions, in_compute_type(x)
-    count = max(math.prod(x.type.dims[a] for a in axes) - correction, 0.0)
-    scale = f.divide(f.multiply(ct, 2 / count if count else math.inf), root)
+    count = _degrees(math.prod(x.type.dims[a] for a in axes), correction)
+    factor = f.divide(2, count) if isinstance(count, Value) else 2 / count if count else math.inf
+    scale = f.divide(f.multiply(ct, factor), root)
     scale = f.astype(unreduced(scale, axes, keepdims), element.compute.real)
     centred = f.subtract(y, f.mean(y, axes, keepdims=True))
     return [f.astype(f.multiply(scale, centred), element)]
