@@ -26,14 +26,13 @@ import numpy as np
 from graphc.errors import GraphError
 from graphc.ir.once import KEYS, once
 from graphc.ir.size_answers import FORMULAS, as_numbers, checking
+from graphc.ir.size_bounds import bounds_by_rests, polynomial_bounds
 from graphc.ir.unknowns import Atom, Guard, Monomial, Terms, number_of, order_of, text_of
 from graphc.ir.user_lines import asking
 from graphc.size_arithmetic import KINDS, even_parts
 
 LONGEST = 60  # characters of a formula in a text; others are shown by a number
 FAR = 1024  # a size for which all pays that pays for large ones
-FEWEST = 2  # what kernels that are written for any size assume of one; they hold for fewer, too
-EXTENTS = ("symbol", "extent")  # the kinds of which they assume it
 
 # What makes an operand of a size, while something is traced: there it is a value, as in x / len(x).
 lifting: ContextVar[Callable[[Size], Any] | None] = ContextVar("lifting", default=None)
@@ -187,38 +186,17 @@ class Scope:
     # -- what is known
 
     def bounds(self, size: Size, generic: bool) -> tuple[int | None, int | None]:
-        """What a size is never below and never above, None where that is open.
-
-        With every unknown written as its least value and something more, a polynomial without
-        negative coefficients is least where all of them are.
+        """What a size is never below and never above, None where that is open; where it is
+        `generic`, for extents that kernels are written for.
         """
         key = (size, generic)
         found = self._signs.get(key)
         if found is None:
-            found = self._signs[key] = self._bounds(size, generic)
+            found = polynomial_bounds(size, generic)
+            if None in found:
+                found = bounds_by_rests(size, generic, *found)
+            self._signs[key] = found
         return found
-
-    def _bounds(self, size: Size, generic: bool) -> tuple[int | None, int | None]:
-        if any(atom.low is None for monomial, _ in size.terms for atom in monomial):
-            return None, None
-        shifted: dict[tuple[int, ...], int] = {}
-        for monomial, coefficient in size.terms:
-            parts: dict[tuple[int, ...], int] = {(): coefficient}
-            for atom in monomial:
-                low = atom.low or 0
-                low = max(low, FEWEST) if generic and atom.kind in EXTENTS else low
-                grown: dict[tuple[int, ...], int] = {}
-                for known, value in parts.items():
-                    more = tuple(sorted((*known, atom.number)))
-                    grown[more] = grown.get(more, 0) + value
-                    grown[known] = grown.get(known, 0) + value * low
-                parts = grown
-            for key, value in parts.items():
-                shifted[key] = shifted.get(key, 0) + value
-        constant = shifted.pop((), 0)
-        rises = all(value >= 0 for value in shifted.values())
-        falls = all(value <= 0 for value in shifted.values())
-        return constant if rises else None, constant if falls else None
 
     def decide(self, difference: int | Size, relation: str) -> bool:
         """Whether the difference is positive or zero; what depends on the sizes becomes a guard."""
@@ -248,6 +226,10 @@ class Scope:
         plain = self.made({m: c // common for m, c in difference.terms})
         assert isinstance(plain, Size)
         found = self.guards.get((plain, relation))
+        if found is None and relation == ">":  # d > 0 is the opposite of 1 - d > 0
+            opposite = self.guards.get((1 - plain, relation))
+            if opposite is not None:
+                return not opposite.holds
         if found is None:
             holds = plain.hint > 0 if relation == ">" else plain.hint == 0
             found = Guard(plain, relation, holds, asking(self.typing))

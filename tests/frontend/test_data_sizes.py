@@ -167,6 +167,32 @@ def test_what_is_computed_before_is_not_computed_again():
     assert len({node.id for node in products}) == len(products)
 
 
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: gc.fori(0, len(x[x > 0]), lambda k, sum: sum + x[k], 0.0),
+        lambda x: (u := x[x > 0]) is None or gc.fori(0, len(u), lambda k, sum: sum * u[k], 1.0),
+        lambda x: (u := x[x > 0]) is None or gc.scan(lambda c, v: (c + u * v, v), u, x)[0],
+        lambda x: (u := x[x > 0]) is None or gc.cond(x.sum() > 1, lambda: u[::-1], lambda: u * 2),
+        lambda x: (u := x[x > 0]) is None or gc.vmap(lambda a: (a * u).sum())(u),
+    ],
+)
+def test_bodies_use_what_was_found_around_them(function):
+    compiled = gc.compile(function)
+    for n in (9, 5, 30, 8, 17):
+        x = np.random.default_rng(n).standard_normal(n)
+        x[0] = 1
+        np.testing.assert_allclose(compiled(x), function(x))
+    assert len(compiled.compiles) == 2
+
+
+def test_nothing_is_computed_for_a_count_that_python_took_for_another():
+    """The places are of the count of the trace, 32, which x does not have."""
+    compiled = gc.compile(lambda x: x[np.arange(len(x[x > 0]))])
+    for x in (np.array([1.0, -1, 2]), np.array([1.0, 2, 3])):
+        np.testing.assert_array_equal(compiled(x), x[: (x > 0).sum()])
+
+
 def test_the_body_of_a_loop_needs_the_size():
     with pytest.raises(GraphError, match=r"not counted while tracing|depends on data"):
         gc.compile(lambda x: gc.scan(lambda c, r: (c, r[r > 0]), 0.0, x)[1])(X.reshape(50, 4))

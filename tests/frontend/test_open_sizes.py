@@ -69,7 +69,83 @@ PROGRAMS = {
     "median": (lambda x: np.median(x, axis=0), lambda n: (f32(n, 3),)),
     "least": (lambda x: gc.grad(lambda x: np.sort(x, axis=0)[0].mean())(x), lambda n: (f32(n, 3),)),
     "sum over": (lambda x: x.sum(0) / x.shape[0] ** 0.5, lambda n: (f32(n, 3),)),
+    "slope of the variance": (
+        lambda x: gc.grad(lambda x: (x.var(0, ddof=0.5) + 2 * x.std(0) ** 3).sum())(x),
+        lambda n: (f32(n, 3),),
+    ),
+    "counted loop": (
+        lambda x: gc.fori(0, len(x), lambda k, sums: sums * 0.5 + x[k], np.zeros(3, np.float32)),
+        lambda n: (f32(n, 3),),
+    ),
+    "loop from the middle": (
+        lambda x: gc.fori(len(x) // 2, len(x), lambda k, sum: sum + x[k], np.float32(0)),
+        lambda n: (f32(n),),
+    ),
+    "scan of nothing": (
+        lambda x: gc.scan(lambda c, _: (c / 2, c + x[0]), np.float32(1), length=len(x))[1],
+        lambda n: (f32(n),),
+    ),
+    "quantiles": (lambda x: np.quantile(x, [0.1, 0.7], axis=0), lambda n: (f32(n, 3),)),
+    "greatest half": (lambda x: gc.topk(x, (len(x) + 1) // 2)[0], lambda n: (f32(n),)),
+    "middle row": (lambda x: x[len(x) // 2] + x[len(x) - 1], lambda n: (f32(n, 3),)),
+    "windows": (
+        lambda x: np.lib.stride_tricks.sliding_window_view(np.pad(x, 2), 3).max(-1),
+        lambda n: (f32(n),),
+    ),
+    "half windows": (
+        lambda x: np.lib.stride_tricks.sliding_window_view(x, (len(x) + 1) // 2).sum(-1),
+        lambda n: (f32(n),),
+    ),
+    "covariance": (lambda x: np.cov(x.T, ddof=0), lambda n: (f32(n, 3),)),
+    "pairs": (lambda x: np.einsum("ik,jk->ij", x, x), lambda n: (f32(n, 3),)),
+    "blocks": (lambda x: np.pad(x, (0, -len(x) % 8)).reshape(-1, 8).sum(1), lambda n: (f32(n),)),
+    "mirrored": (lambda x: np.pad(x, 3, mode="symmetric"), lambda n: (f32(n),)),
+    "reflected": (lambda x: np.pad(x, 4, mode="reflect"), lambda n: (f32(n),)),
+    "wrapped": (lambda x: np.pad(x, (5, 2), mode="wrap"), lambda n: (f32(n),)),
+    "repeated ends": (lambda x: np.pad(x, 2, mode="edge"), lambda n: (f32(n),)),
+    "frequencies": (
+        lambda x: x * np.fft.fftfreq(len(x), 0.5) + np.fft.rfftfreq(2 * len(x))[1:],
+        lambda n: (f32(n),),
+    ),
+    "countdown": (lambda x: x * np.arange(len(x), 0, -1), lambda n: (f32(n),)),
+    "grid": (lambda x: x + np.linspace(-1, 1, len(x)), lambda n: (f32(n),)),
+    "gradient per row": (
+        lambda x, w: gc.vmap(gc.grad(lambda w, r: (r @ w) ** 2), in_axes=(None, 0))(w, x),
+        lambda n: (f32(n, 3), f32(3)),
+    ),
 }
+
+
+def test_slopes_along_open_axes_and_lines_through_points_take_two_compilations():
+    differences = gc.compile(np.gradient)
+    line = gc.compile(lambda x, y: np.polyfit(x, y, 1))
+    for n in (5, 9, 40, 2, 100):
+        x, y = np.linspace(0, 1, n) + 0.1, rng.standard_normal(n)
+        np.testing.assert_allclose(differences(y), np.gradient(y), atol=1e-12)
+        if n > 2:
+            np.testing.assert_allclose(line(x, y), np.polyfit(x, y, 1), rtol=1e-8, atol=1e-8)
+    assert len(differences.compiles) == len(line.compiles) == 2
+
+
+def test_a_row_in_the_middle_is_written():
+    def marked(x):
+        made = x.copy()
+        made[len(x) // 2] = 9
+        made[-1, 1] += 2
+        return made
+
+    compiled = gc.compile(marked)
+    for n in (5, 9, 40, 2, 100):
+        x = f32(n, 3)
+        np.testing.assert_array_equal(compiled(x), marked(x))
+    assert len(compiled.compiles) == 2
+
+
+def test_what_is_left_of_a_division_is_known_to_be_small():
+    n = Scope().symbol("n", 9)
+    assert n.scope.bounds(n % 8, False) == (0, 7)
+    assert n.scope.bounds(-n % 8 + 1, False) == (1, 8)
+    assert n.scope.bounds(3 - 2 * (n % 5), False) == (-5, 3)
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

@@ -13,7 +13,7 @@ counts the function is traced again.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -131,12 +131,7 @@ def numbers_of(
     """These sizes of arguments, and what a run counts, by the reference interpreter."""
     graph, made = whole_of(flat(traced, config)), dict(sizes)
     for name, count in zip(traced.counts, graph.results[len(traced.graph.results) :], strict=True):
-        seen, pending = set[Node](), [count]
-        while pending:
-            node = pending.pop()
-            if node not in seen:
-                seen.add(node)
-                pending += node.inputs
+        seen = ancestors([count])
         nodes = [node for node in graph.nodes if node in seen]
         part = graph.replace(nodes=nodes, results=(count,), result_names=(), names={}, marks={})
         (found,) = interpret(specialise(part, made), arrays, state=dict(state))
@@ -286,10 +281,8 @@ class _Phases:
         self.given = graph.results[: len(traced.graph.results)]
         self.names = traced.graph.result_names
         self.counts = dict(zip(traced.counts, graph.results[len(self.given) :], strict=True))
-        self.level: dict[Node, int] = dict.fromkeys(graph.params, 0)
         for node in graph.nodes:
             self._check(node)
-            self.level[node] = self._level_of(node)
         effects = [node for node in graph.nodes if node_effect(node) > Effect.READ]
         self.effects = effects if has_effects else []
         guards = self.scope.guards.values()
@@ -297,6 +290,7 @@ class _Phases:
         asked = [self.counts[name] for name in decided if name in self.counts]
         if not has_effects:
             asked = list(self.counts.values())
+        self.level = self._levels(asked)
         self.last = max((self.level[n] for n in (*self.given, *self.effects, *asked)), default=0)
         self.level |= {n: self.last for n in self.effects if n.op.effect is Effect.WRITE}
         self.asked = asked
@@ -314,6 +308,18 @@ class _Phases:
                 location=node.loc,
                 hint="give the sizes (size=), or keep messages between devices outside of it",
             )
+
+    def _levels(self, asked: Sequence[Node]) -> dict[Node, int]:
+        """The phase of each node: what does not help to count waits until it is known that all that
+        Python decided by what is `asked` for holds; for other counts it may be an error."""
+        level = self.level = dict.fromkeys(self.graph.params, 0)
+        for node in self.graph.nodes:
+            level[node] = self._level_of(node)
+        known = max((level[node] + 1 for node in asked), default=0)
+        counting = ancestors(asked)
+        for node in self.graph.nodes if known else ():
+            level[node] = max(self._level_of(node), 0 if node in counting else known)
+        return level
 
     def _level_of(self, node: Node) -> int:
         names = {name for size in sizes_of(node) for name in size.symbols()}
@@ -400,14 +406,20 @@ class _Phases:
 
     def _nodes_behind(self, results: list[Node]) -> list[Node]:
         """What computes the results from what is known."""
-        seen: set[Node] = set()
-        pending = list(results)
-        while pending:
-            node = pending.pop()
-            if node not in seen and node not in self.numbers:
-                seen.add(node)
-                pending += node.inputs
+        seen = ancestors(results, self.numbers)
         return [node for node in self.graph.nodes if node in seen]
+
+
+def ancestors(results: Sequence[Node], known: Container[Node] = ()) -> set[Node]:
+    """Nodes, and what they are computed from but for what is known."""
+    seen: set[Node] = set()
+    pending = list(results)
+    while pending:
+        node = pending.pop()
+        if node not in seen and node not in known:
+            seen.add(node)
+            pending += node.inputs
+    return seen
 
 
 def slot_of(name: str, node: Node) -> Slot:

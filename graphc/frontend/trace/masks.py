@@ -30,6 +30,7 @@ from graphc.ops.record.value import (
     as_value,
     cast_value,
     current,
+    tracing,
 )
 
 _REDUCTIONS = {
@@ -91,12 +92,25 @@ class SelectedElements(Stateful):
         return made
 
     def counted(self) -> Any:
-        """The elements as an array, whose length the run decides. Raises TraceError in the body of
-        a loop or a choice."""
-        if not _can_count():
+        """The elements as an array, whose length the run decides. Raises TraceError for those of
+        the body of a loop or a choice."""
+        if not self._can_count():
             raise self._refused("their number")
-        places = PUBLIC["flatnonzero"](self.mask)
-        return PUBLIC["take"](PUBLIC["reshape"](self.whole, (-1, *self._rest)), places, axis=0)
+        with tracing(self._home):
+            places = PUBLIC["flatnonzero"](self.mask)
+            return PUBLIC["take"](PUBLIC["reshape"](self.whole, (-1, *self._rest)), places, axis=0)
+
+    @property
+    def _home(self) -> Trace:
+        """The trace that they are made in: a body that uses what the function around it has found
+        is given the elements."""
+        here, home = current(), self.mask.owner
+        assert here is not None
+        return home if self.whole.owner is home and not home.closed else here
+
+    def _can_count(self) -> bool:
+        """Whether the run may decide sizes there: not in a loop or a branch."""
+        return current() is not None and self._home.counts_sizes
 
     def _refused(self, what: str) -> TraceError:
         trace = self.mask.owner
@@ -111,7 +125,7 @@ class SelectedElements(Stateful):
         return f"<elements of {self.whole!r} at {self.mask!r}>"
 
     def __len__(self) -> int:
-        if _can_count():
+        if self._can_count():
             return len(self.counted())
         raise self._refused("their number")
 
@@ -144,7 +158,7 @@ class SelectedElements(Stateful):
         return alike and is_same(self.mask.node, index.mask.node)
 
     def __iter__(self) -> Any:
-        if _can_count():
+        if self._can_count():
             return iter(self.counted())
         raise self._refused("their number")
 
@@ -177,10 +191,13 @@ class SelectedElements(Stateful):
 
     def _apply(self, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         args, kwargs = plain((args, kwargs))
+        if self._home is not current() and self._can_count():  # the body makes nothing of the rest
+            args, kwargs = mapped((args, kwargs), counted_elements)
+            return function(*args, **kwargs)
         try:
             args, kwargs = mapped((args, kwargs), self._whole_of)
         except TraceError:  # it stands beside the elements alone
-            if not _can_count():
+            if not self._can_count():
                 raise
             args, kwargs = mapped((args, kwargs), counted_elements)
             return function(*args, **kwargs)
@@ -242,12 +259,6 @@ class SelectedElements(Stateful):
         squares = PUBLIC["real"](away * PUBLIC["conj"](away))
         total = PUBLIC["sum"](squares, axes, keepdims=keepdims, where=wide)
         return total / (PUBLIC["sum"](wide, axes, keepdims=keepdims) - ddof).astype(total.dtype)
-
-
-def _can_count() -> bool:
-    """Whether the run may decide sizes here: not in a loop or a branch."""
-    trace = current()
-    return trace is not None and trace.counts_sizes
 
 
 def counted_elements(operand: Any) -> Any:

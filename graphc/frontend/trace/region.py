@@ -24,6 +24,7 @@ from graphc.ir.types import DType, Type
 from graphc.ir.user_lines import location_of
 from graphc.ops.control.control import param_node
 from graphc.ops.record.value import (
+    Stateful,
     Trace,
     Value,
     cast_value,
@@ -145,7 +146,7 @@ def adapts(weak: DType, target: DType) -> bool:
 
 def as_result(leaf: Any, trace: Trace, number: int) -> Value:
     """A result of a region as a value of its trace."""
-    if isinstance(leaf, Value | np.ndarray | np.generic) or is_python_number(leaf):
+    if isinstance(leaf, Value | Stateful | np.ndarray | np.generic) or is_python_number(leaf):
         return lift(leaf, trace)
     if hasattr(leaf, "__array__"):
         return lift(np.asarray(leaf), trace)

@@ -27,6 +27,7 @@ from graphc.frontend.trace.region import (
 from graphc.frontend.trace.trace import Parameter
 from graphc.frontend.trace.tree import TreeDef, flatten, leaf_names, unflatten
 from graphc.ir.promotion import promote
+from graphc.ir.sizes import Size, greatest
 from graphc.ir.types import DType, Type, tensor
 from graphc.ops.control.control import FLAG
 from graphc.ops.record.value import Stateful, Value, cast_value, current, emit, functions, lift
@@ -265,8 +266,8 @@ def fori(start: Any, stop: Any, body: Callable[[Any, Any], Any], init: Any) -> A
 
 
 def _for_range(start: int, stop: int, body: Callable[[Any, Any], Any], init: Any) -> Any:
-    """A loop of a known number of steps, over stored counts unless they are many."""
-    count = max(stop - start, 0)
+    """A loop whose number of steps is known or a size, over stored counts unless they are many."""
+    count = greatest(stop - start, 0)
     if count > MOST_STORED:
         step, first = np.int64(1), np.int64(start)
         counted = _traced_scan(
@@ -279,7 +280,7 @@ def _for_range(start: int, stop: int, body: Callable[[Any, Any], Any], init: Any
         )
         return counted[0][1]
     numbers = emit("iota", extent=count, dtype="i64")
-    numbers = numbers + np.int64(start) if start else numbers
+    numbers = numbers + lift(start, enclosing()) if isinstance(start, Size) or start else numbers
     return _traced_scan("fori", lambda s, i: (seen(body)(i, s), ()), init, numbers, count, False)[0]
 
 
@@ -289,6 +290,9 @@ def _read(number: Any) -> Any:
 
 
 def _integer(bound: Any, what: str = "the bounds of fori must be integers") -> int:
+    """The number, or the size that is left open."""
+    if isinstance(bound, Size):
+        return bound
     try:
         return operator.index(bound)
     except TypeError:

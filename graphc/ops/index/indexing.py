@@ -144,7 +144,7 @@ def expand_index(index: Any, rank: int) -> list[Any]:
 def _is_mask(part: Any) -> bool:
     if isinstance(part, Value):
         return part.element is BOOL
-    if part is None or part is Ellipsis or isinstance(part, slice | int | np.integer):
+    if part is None or part is Ellipsis or isinstance(part, slice | int | np.integer | Size):
         return isinstance(part, bool)
     return np.asarray(part).dtype == np.bool_
 
@@ -175,9 +175,11 @@ class _Mask:
 
 
 def _as_int(part: Any) -> int | None:
-    """The value of an int index known while tracing."""
+    """The value of an int index known while tracing, or the size that it is."""
     if isinstance(part, Value | slice | _Mask) or part is None or part is Ellipsis:
         return None
+    if isinstance(part, Size):
+        return part
     try:
         return operator.index(part)
     except TypeError:
@@ -204,7 +206,7 @@ def _int_start(position: int, extent: Dimension, axis: int) -> Dimension:
         return position if position >= 0 else extent + position
     if not -extent <= position < extent:
         raise TraceError(f"index {position} is out of range for axis {axis} of extent {extent}")
-    return position % extent
+    return position + extent if position < 0 else position
 
 
 def slice_bounds(part: slice, extent: Dimension) -> tuple[Dimension, Dimension, int]:

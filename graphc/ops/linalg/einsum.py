@@ -18,6 +18,7 @@ import numpy as np
 
 from graphc.errors import TypeRuleError
 from graphc.ir.op import Attr, Contraction, Op
+from graphc.ir.sizes import is_open
 from graphc.ir.traits import Traits
 from graphc.ir.types import BOOL, AnyType, Dimension, Type, definitely_different, tensor
 from graphc.ops.linalg.matmul import (
@@ -119,7 +120,7 @@ def _batch_einsum(op: Op, lanes: Lanes, *values: Value, equation: str) -> Any:
     )
     terms = [Term(values[0], tuple(first)), Term(values[1], tuple(second))]
     extents = _extents(terms)
-    units = {label for label, extent in extents.items() if extent == 1} - {free[0]}
+    units = {k for k, d in extents.items() if not is_open((d,)) and d == 1} - {free[0]}
     a, b = (_without(term, units) for term in terms)
     made = _product(a, b, [label for label in result if label not in units])
     return reshape(made.value, tuple(extents[label] for label in result))
@@ -237,7 +238,7 @@ def _without_repeats(term: Term) -> Term:
 def _without_units(term: Term, extents: dict[Label, Dimension]) -> Term:
     """Axes of extent 1 that broadcast against a longer one are dropped."""
     pairs = zip(term.labels, shape_of(term.value))
-    units = {k for k, extent in pairs if extent == 1 and extents[k] != 1}
+    units = {k for k, d in pairs if d is not extents[k] and d == 1 and extents[k] != 1}
     return _without(term, units) if units else term
 
 
@@ -309,7 +310,9 @@ def _extents(terms: list[Term]) -> dict[Label, Dimension]:
     known: dict[Label, Dimension] = {}
     for term in terms:
         for label, extent in zip(term.labels, shape_of(term.value)):
-            before = known.get(label, 1)
+            before = known.setdefault(label, extent)
+            if before is extent:
+                continue
             if before != 1 and extent != 1 and definitely_different(before, extent):
                 shown = "an axis of the ellipsis" if isinstance(label, int) else repr(label)
                 raise TypeRuleError(f"einsum: {shown} is {before} here and {extent} there")

@@ -20,7 +20,8 @@ from typing import Any
 
 import numpy as np
 
-from graphc.ir.types import C64, C128, F32, DType
+from graphc.ir.sizes import is_open
+from graphc.ir.types import C64, C128, F32, F64, DType
 from graphc.ops.linalg.fourier_ops import (
     extent_of,
     is_block,
@@ -303,12 +304,19 @@ def ifftshift(x: ArrayLike, axes: Axes = None) -> Any:
 @public(np.fft.fftfreq, name="fft.fftfreq")
 def fftfreq(n: int, d: ArrayLike = 1.0, *, dtype: DTypeLike | None = None) -> Any:
     """The frequencies of fft for samples d apart: 0, 1, ... -2, -1 over n d."""
-    made = functions.divide(np.fft.fftfreq(operator.index(n), 1.0), d)
+    if is_open((n,)):
+        f, places = functions, functions.arange(n, dtype=F64)
+        made = f.divide(f.divide(f.where(f.less(places, (n + 1) // 2), places, places - n), n), d)
+    else:
+        made = functions.divide(np.fft.fftfreq(operator.index(n), 1.0), d)
     return made if dtype is None else functions.astype(made, dtype)
 
 
 @public(np.fft.rfftfreq, name="fft.rfftfreq")
 def rfftfreq(n: int, d: ArrayLike = 1.0, *, dtype: DTypeLike | None = None) -> Any:
     """The frequencies of rfft for samples d apart: 0, 1, ... n // 2 over n d."""
-    made = functions.divide(np.fft.rfftfreq(operator.index(n), 1.0), d)
+    if is_open((n,)):
+        made = functions.divide(functions.divide(functions.arange(n // 2 + 1, dtype=F64), n), d)
+    else:
+        made = functions.divide(np.fft.rfftfreq(operator.index(n), 1.0), d)
     return made if dtype is None else functions.astype(made, dtype)

@@ -8,6 +8,7 @@ import numpy as np
 
 from graphc.errors import TypeRuleError
 from graphc.ir.op import NOT_NEGATIVE, Attr, Composite, Sample
+from graphc.ir.sizes import greatest
 from graphc.ir.traits import Traits
 from graphc.ir.types import F64, I64, AnyType, Dim, Type, definitely_different, tensor
 from graphc.ops.linalg.decomposition_gradients import adjoint, inverse_or_zero
@@ -177,12 +178,13 @@ pinv_op = define(
 )
 
 
-def _epsilon(x: Tensor) -> float:
-    """What rounding may do to a singular value, in units of the largest."""
+def _epsilon(x: Tensor) -> Any:
+    """What rounding may do to a singular value, in units of the largest: a traced value where sizes
+    are open."""
     m, n = shape_of(x)[-2:]
     if isinstance(m, Dim) or isinstance(n, Dim):
         raise TypeRuleError(f"singular values of a matrix of {m} by {n}")
-    return max(m, n) * float(np.finfo(element_of(x)[0].real.numpy).eps)
+    return greatest(m, n) * float(np.finfo(element_of(x)[0].real.numpy).eps)
 
 
 _UNSAID = object()
@@ -215,7 +217,7 @@ def _infer_least_squares(a: AnyType, b: AnyType, *, rcond: float) -> Type:
     return tensor(b.dtype, (*made.shape[:-1], b.shape[-1]))
 
 
-def _expand_least_squares(a: Value, b: Value, *, rcond: float) -> Any:
+def _expand_least_squares(a: Value, b: Value, *, rcond: ArrayLike) -> Any:
     f = functions
     u, s, vh = _inverted(a, rcond)
     return f.matmul(adjoint(vh), f.multiply(s[..., None], f.matmul(adjoint(u), b)))
@@ -270,8 +272,12 @@ def lstsq(a: ArrayLike, b: ArrayLike, rcond: Any = None) -> tuple[Any, Any, Any,
     x, right = computed(a, b), computed(b, a)
     right = reshape(right, -1, 1) if vector else right
     m, n = shape_of(x)
-    rcond = _epsilon(x) if rcond is None or rcond == -1 else float(rcond)
-    made = emit("least_squares", x, right, rcond=rcond)
+    if rcond is None or (not isinstance(rcond, Value) and rcond == -1):
+        rcond = _epsilon(x)
+    if isinstance(rcond, Value):
+        made = _expand_least_squares(as_value(x), as_value(right), rcond=rcond)
+    else:
+        made = emit("least_squares", x, right, rcond=float(rcond))
     values = svdvals(x)
     rank = _counted(values, rcond)
     left = f.square(f.absolute(f.subtract(right, f.matmul(x, made))))

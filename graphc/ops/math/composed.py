@@ -12,6 +12,7 @@ import numpy as np
 
 from graphc.errors import TypeRuleError
 from graphc.ir.op import Library, Sample
+from graphc.ir.sizes import greatest
 from graphc.ir.types import BF16, DTYPES, F32, F64, AnyType, Type
 from graphc.limits import check_within
 from graphc.ops.record.arguments import Array, ArrayLike, Axes, DTypeLike, Tensor
@@ -380,10 +381,10 @@ def cov(
     if x.shape[0] == 0:
         return f.zeros((0, 0), "f64")
     delta = ddof if ddof is not None else int(not bias)
-    count: Any = int(x.shape[1])
+    count: Any = x.shape[1]
     if fweights is None and aweights is None:
         centred, weighted = f.subtract(x, f.mean(x, 1, keepdims=True)), None
-        left: Any = max(count - delta, 0)
+        left: Any = greatest(count - delta, 0)
     else:
         weights = [w for w in (fweights, aweights) if w is not None]
         joint = f.astype(functools.reduce(f.multiply, weights), element_of(x)[0])

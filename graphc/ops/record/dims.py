@@ -10,7 +10,7 @@ import numpy as np
 
 from graphc.errors import TypeRuleError
 from graphc.ir.op import Sample
-from graphc.ir.sizes import Size
+from graphc.ir.sizes import Size, at_most
 from graphc.ir.types import I64, U64, AnyType, Dim, Dimension, DType, Type, definitely_equal
 from graphc.loops.nest import Expr, Scalars
 from graphc.loops.scalars import Pair, maximum, minimum
@@ -129,8 +129,8 @@ def _parts(b: Scalars, value: Any, element: DType) -> tuple[Any, ...]:
 
 def inside(index: Expr, begin: int, end: int, extent: int) -> Any:
     """begin <= index < end for an index in 0..extent-1; None where that always holds."""
-    after = index >= begin if begin > 0 else None
-    before = index < end if end < extent else None
+    after = None if at_most(begin, 0) else index >= begin
+    before = None if at_most(extent, end) else index < end
     return both(after, before)
 
 

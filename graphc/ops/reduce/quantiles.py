@@ -10,7 +10,8 @@ import numpy as np
 
 from graphc.errors import TypeRuleError
 from graphc.ir.promotion import promote, weak_promote
-from graphc.ir.types import F64, I64, Dim, Dimension, DType
+from graphc.ir.sizes import is_open
+from graphc.ir.types import F64, I64, Dim, DType
 from graphc.ops.record.arguments import ArrayLike, Axes, Tensor
 from graphc.ops.record.dims import rank_of, shape_of
 from graphc.ops.record.families import normalise_axis, require, require_options
@@ -77,10 +78,9 @@ def _reading(take: Callable[..., Any], q: Any) -> tuple[Callable[[Any, Any], Any
     return lambda rows, places: take(rows, functions.astype(places, I64), -1, mode=mode), is_traced
 
 
-def _checked_places(places: Any, q: Any, extent: Dimension) -> Any:
-    """The places, or behind the last element, where reading stops the run, of a q beyond 0..1."""
+def _checked_places(places: Any, q: Any, behind: Any) -> Any:
+    """The places, or the one behind the last, where reading stops the run, of a q beyond 0..1."""
     legal = functions.logical_and(functions.greater_equal(q, 0), functions.less_equal(q, 1))
-    behind = _NOWHERE if isinstance(extent, Dim) else float(extent)
     return functions.where(legal, places, behind)
 
 
@@ -119,8 +119,9 @@ def quantile(
     if isinstance(extent, Dim) or extent == 0:
         raise TypeRuleError(f"quantile over {extent} elements")
     ordered = sort(rows)
-    place = _place(functions.astype(q, np.float64), float(extent), method)
-    place = _checked_places(place, q, extent) if is_traced else place
+    count = functions.astype(as_value(extent), F64) if is_open((extent,)) else float(extent)
+    place = _place(functions.astype(q, np.float64), count, method)
+    place = _checked_places(place, q, count) if is_traced else place
     made = _interpolated(ordered, place, method, element, read)
     rank = rank_of(rows) - 1
     greatest = slice_axis(ordered, rank, extent - 1, extent)
@@ -160,7 +161,7 @@ def nanquantile(
     count = functions.astype(functions.sum(valid, -1, keepdims=True), np.float64)
     flat = functions.astype(reshape(q, -1), np.float64)
     place = _place(flat, functions.maximum(count, 1), method)
-    place = _checked_places(place, flat, shape_of(rows)[-1]) if is_traced else place
+    place = _checked_places(place, flat, _NOWHERE) if is_traced else place
     made = _interpolated(sort(rows), place, method, element, read)
     made = reshape(made, (*shape_of(rows)[:-1], *shape_of(q)))
     return _with_q_first(made, q, kept if keepdims else None)

@@ -127,8 +127,9 @@ def arange(start: Any, stop: Any = None, step: Any = 1, dtype: Any = None, **opt
     if isinstance(start, Dim):
         raise TypeRuleError(f"arange: a symbolic start {start}", hint="start at 0 and add")
     work = F64 if element.is_float else element
-    first = as_number(start, work)
-    spacing = as_number(start + step, work) - first if element.is_float else step
+    spacing = step
+    if element.is_float:
+        spacing = as_number(start + step, work) - as_number(start, work)
     made = functions.add(functions.multiply(iota(count, work), spacing), start)
     return functions.astype(made, element)
 
@@ -176,8 +177,8 @@ def linspace(
     places = reshape(iota(count), (count,) + (1,) * rank)
     places = functions.astype(places, work)
     made = places * step + start if work.is_complex else emit("progression", places, step, start)
-    if endpoint and count > 1:
-        made = functions.where(functions.equal(places, count - 1), stop, made)
+    if endpoint and (not known or count > 1):  # of one value the last place is no one's
+        made = functions.where(functions.equal(places, gaps), stop, made)
     if dtype is not None:
         made = functions.floor(made) if as_dtype(dtype).is_integer else made
         made = functions.astype(made, as_dtype(dtype))

@@ -10,6 +10,7 @@ import numpy as np
 
 from graphc.errors import TraceError, TypeRuleError
 from graphc.ir.promotion import promote
+from graphc.ir.sizes import is_open
 from graphc.ir.types import BOOL, I64, Dim
 from graphc.ops.index.update import index_update
 from graphc.ops.record.arguments import ArrayLike, Axes, Tensor
@@ -215,11 +216,12 @@ def gradient(x: Any, *spacing: ArrayLike, axis: Axes = None, edge_order: int = 1
 def _difference(x: Value, axis: int, step: ArrayLike) -> Any:
     extent = _axis_extent(x, axis, "gradient")
     require(extent >= 2, f"gradient: axis {axis} has {extent} element(s), fewer than 2")
-    ahead = functions.take(x, np.minimum(np.arange(extent) + 1, extent - 1), axis=axis)
-    behind = functions.take(x, np.maximum(np.arange(extent) - 1, 0), axis=axis)
-    width = np.full(extent, 2.0)
-    width[[0, -1]] = 1
-    width = np.reshape(width, [-1 if k == axis else 1 for k in range(rank_of(x))])
+    f: Any = functions if is_open((extent,)) else np
+    places = f.arange(extent)
+    ahead = functions.take(x, f.minimum(places + 1, extent - 1), axis=axis)
+    behind = functions.take(x, f.maximum(places - 1, 0), axis=axis)
+    width = f.where((places == 0) | (places == extent - 1), 1.0, 2.0)
+    width = f.reshape(width, [-1 if k == axis else 1 for k in range(rank_of(x))])
     return (ahead - behind) / (functions.astype(width, common_element(x)[0]) * step)
 
 
@@ -238,12 +240,14 @@ def sliding_window_view(
     given = tuple(range(rank_of(x))) if axis is None else axis
     given = given if isinstance(given, tuple | list) else (given,)
     require(len(given) == len(extents), f"{name}: {len(extents)} windows on {len(given)} axes")
-    for place, extent in zip(given, map(operator.index, extents)):
+    for place, extent in zip(given, extents):
         place = normalise_axis(place, rank_of(x), name)
-        have = shape_of(x)[place]
-        require(isinstance(have, int), f"{name} needs a known extent, got {have}")
-        require(0 <= extent <= have, f"{name}: a window of {extent} in {have} elements")  # type: ignore[operator]
-        rows = np.arange(have - extent + 1)[:, None] + np.arange(extent)  # type: ignore[arg-type]
+        have, extent = shape_of(x)[place], extent if is_open((extent,)) else operator.index(extent)
+        if isinstance(have, Dim):
+            raise TypeRuleError(f"{name} needs a known extent, got {have}")
+        require(0 <= extent <= have, f"{name}: a window of {extent} in {have} elements")
+        f: Any = functions if is_open((have, extent)) else np
+        rows = f.arange(have - extent + 1)[:, None] + f.arange(extent)
         x = moveaxis(functions.take(x, rows, axis=place), place + 1, -1)
     return x
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from graphc.errors import TypeRuleError
 from graphc.ir.op import EXTENT, Attr, Compute, Op
-from graphc.ir.sizes import is_open
+from graphc.ir.sizes import greatest, is_open
 from graphc.ir.traits import Traits
 from graphc.ir.types import AnyType, Dim, Dimension, Type, tensor
 from graphc.loops.nest import Scalars
@@ -216,15 +216,32 @@ def _pad_by_index(x: Value, pairs: Pairs, mode: str) -> Any:
             continue
         if isinstance(extent, Dim):
             raise TypeRuleError(f"pad: mode {mode!r} cannot extend an axis of extent {extent}")
-        places = np.pad(np.arange(extent), pair, mode)  # type: ignore[call-overload]
-        low, high = (
-            functions.take(x, part, axis=axis, mode="clip")
-            for part in (places[: pair[0]], places[pair[0] + extent :])
-        )
+        if is_open((extent,)):
+            beyond = _repeated_places(extent, pair, mode)
+        else:
+            places = np.pad(np.arange(extent), pair, mode)  # type: ignore[call-overload]
+            beyond = places[: pair[0]], places[pair[0] + extent :]
+        low, high = (functions.take(x, part, axis=axis, mode="clip") for part in beyond)
         x = concatenate(
             [part for part, count in ((low, pair[0]), (x, 1), (high, pair[1])) if count], axis
         )
     return x
+
+
+def _repeated_places(extent: int, pair: tuple[int, int], mode: str) -> tuple[Any, Any]:
+    """Which elements of an axis of open extent stand before it and behind it."""
+    f = functions
+    before, behind = f.arange(pair[0]) - pair[0], f.arange(pair[1]) + extent
+
+    def repeated(places: Any) -> Any:
+        if mode in ("edge", "wrap"):
+            return f.remainder(places, extent) if mode == "wrap" else places  # a take clips them
+        shared = int(mode == "reflect")  # whether a turn has the last element once, or twice
+        period = greatest(2 * (extent - shared), 1)
+        turn = f.remainder(places, period)
+        return f.minimum(turn, period - 1 + shared - turn)
+
+    return repeated(before), repeated(behind)
 
 
 def _edges(x: Value, axis: int) -> tuple[Any, Any]:

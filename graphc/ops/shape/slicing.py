@@ -9,7 +9,7 @@ import numpy as np
 
 from graphc.errors import TypeRuleError
 from graphc.ir.op import AXIS, OFFSET, Attr, Compute, Op
-from graphc.ir.sizes import Size, alike
+from graphc.ir.sizes import Size, alike, at_most
 from graphc.ir.traits import Traits
 from graphc.ir.types import AnyType, Dimension, Type, definitely_different, tensor
 from graphc.loops.nest import Scalars
@@ -170,7 +170,7 @@ def _concat(b: Scalars, node: Applied, read: Read, index: tuple[Any, ...]) -> An
             condition = condition & (index[axis] >= begin)
         if end - begin == node.type.dims[axis]:  # this piece is the whole result
             return read(k, place)
-        if begin < end:
+        if not at_most(end, begin):  # nothing of it, whatever the sizes
             cases.append((condition, partial(read, k, place)))
         begin = end
     return guarded(b, node.type.dtype, None, cases) if cases else read(0, index)

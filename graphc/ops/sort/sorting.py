@@ -391,6 +391,10 @@ def argsort(
 @public(name="topk")
 def topk(x: Any, k: int, axis: int = -1, largest: bool = True) -> tuple[Any, Any]:
     """(values, positions) of the k greatest or smallest elements along an axis, in order."""
+    if isinstance(k, Size):  # which the op would need the number of
+        x, axis = (reshape(as_value(x), -1), 0) if axis is None else (as_value(x), axis)
+        places = slice_axis(argsort(x, axis, descending=largest), axis, 0, k)
+        return functions.take_along_axis(x, places, axis, mode="clip"), places
     (values, places), axis = _along("topk", x, axis, k=int(k), largest=largest)
     values = functions.astype(values, common_element(x)[0])
     return moveaxis(values, -1, axis), moveaxis(places, -1, axis)

@@ -1,0 +1,58 @@
+"""What a size is never below and never above, whatever its symbols are."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from graphc.ir.sizes import Size
+
+Bounds = tuple[int | None, int | None]  # None where it is open
+
+FEWEST = 2  # what kernels that are written for any size assume of one; they hold for fewer, too
+EXTENTS = ("symbol", "extent")  # the kinds of which they assume it
+
+
+def polynomial_bounds(size: Size, generic: bool) -> Bounds:
+    """With every unknown written as its least value and something more, a polynomial without
+    negative coefficients is least where all of them are."""
+    if any(atom.low is None for monomial, _ in size.terms for atom in monomial):
+        return None, None
+    shifted: dict[tuple[int, ...], int] = {}
+    for monomial, coefficient in size.terms:
+        parts: dict[tuple[int, ...], int] = {(): coefficient}
+        for atom in monomial:
+            low = atom.low or 0
+            low = max(low, FEWEST) if generic and atom.kind in EXTENTS else low
+            grown: dict[tuple[int, ...], int] = {}
+            for known, value in parts.items():
+                more = tuple(sorted((*known, atom.number)))
+                grown[more] = grown.get(more, 0) + value
+                grown[known] = grown.get(known, 0) + value * low
+            parts = grown
+        for key, value in parts.items():
+            shifted[key] = shifted.get(key, 0) + value
+    constant = shifted.pop((), 0)
+    rises = all(value >= 0 for value in shifted.values())
+    falls = all(value <= 0 for value in shifted.values())
+    return constant if rises else None, constant if falls else None
+
+
+def bounds_by_rests(size: Size, generic: bool, low: int | None, high: int | None) -> Bounds:
+    """The bounds where a floor stands for what it is made of: by * (over // by) is over less a rest
+    of 0 to by - 1."""
+    scope = size.scope
+    for monomial, times in size.terms:
+        if len(monomial) != 1 or monomial[0].kind != "floor":
+            continue
+        over, by = monomial[0].args
+        if type(by) is not int or by <= 0:
+            continue
+        whole = (size - scope.made({monomial: times})) * by + over * times
+        ends = (whole, whole) if type(whole) is int else scope.bounds(whole, generic)
+        rests = sorted((0, times * (by - 1)))
+        if low is None and ends[0] is not None:
+            low = -((rests[1] - ends[0]) // by)
+        if high is None and ends[1] is not None:
+            high = (ends[1] - rests[0]) // by
+    return low, high
