@@ -8,8 +8,8 @@
                                                          rows that are left, finish, store
 
 What follows the parts is a kernel of its own, which runs when all of them are there.  How many
-there are depends on the shape alone, and so does the order of sums; a fold of all elements is one
-column.
+there are depends on the shape alone, and so does the order of sums.  A fold of all elements is one
+column, of which each part is read in a row and folded in registers: nothing is fetched as fast.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from graphc.codegen.lowering.evaluate import (
     store_element,
     tensor_type,
 )
-from graphc.codegen.lowering.folds import prepared, reduction_of
+from graphc.codegen.lowering.folds import initial, prepared, reduction_of
 from graphc.codegen.lowering.nest import unique
 from graphc.codegen.lowering.rows import levels_of
 from graphc.codegen.lowering.space import Axes, Space
@@ -51,8 +51,6 @@ def is_tall(region: Graph, space: Space, strict: bool) -> bool:
     if space.loops[-1].reduced and (len(space.loops) > 1 or not is_one_level(region, space)):
         return False
     shape = Shape(region, space)
-    if space.loops[-1].reduced:  # one row is as fast, but for its threads
-        return shape.rows > 1 and shape.parts > 1
     return shape.rows > 1 or shape.parts > 1
 
 
@@ -70,12 +68,12 @@ class Shape:
     def __init__(self, region: Graph, space: Space) -> None:
         kept = [loop for loop in space.loops if not loop.reduced]
         (self.tall,) = (loop for loop in space.loops if loop.reduced)
-        whole = Axes(0, 0, 1, -1, False)
-        self.line = kept.pop() if kept else whole
+        self.is_whole = not kept
+        self.line = kept.pop() if kept else Axes(0, 0, 1, -1, False)
         self.kept = kept
         width = self.line.extent
         self.blocks = -(-width // tuned.fold_columns)
-        beside = self.line is whole or space.loops[-2:] == (self.tall, self.line)
+        beside = space.loops[-2:] == (self.tall, self.line)
         few = (
             not isinstance(width, Size)
             and self.blocks == 1
@@ -134,7 +132,7 @@ class Tall(Columns):
         self.declare()
         self.shape = shape = Shape(self.region, self.space)
         self.lanes = least(tuned.fold_columns, shape.line.extent) * shape.rows
-        self.count = self.rows_at_once(self.lanes)
+        self.count = 1 if shape.is_whole else self.rows_at_once(self.lanes)
         self.groups = shape.tall.extent // (self.count * shape.rows)
         self.each = greatest(1, -(-self.groups // shape.parts))
         parts = shape.parts
@@ -204,13 +202,16 @@ class Tall(Columns):
         b, shape = self.b, self.shape
         values, (start, stop) = self.place(column)
         self.begin(unit)
+        low = part * self.each
+        high = minimum(low + self.each, self.groups)
+        bounds = (low, high) if parts > 1 else (b.integer(0), b.integer(self.groups))
+        if shape.is_whole:
+            self.fold_in_a_row(*bounds)
+            return
         lanes = b.integer(self.lanes) if shape.rows > 1 else stop - start
         self.start_columns((b.integer(0), lanes), self.work)
         if shape.rows > 1:
             self.spread(values)
-        low = part * self.each
-        high = minimum(low + self.each, self.groups)
-        bounds = (low, high) if parts > 1 else (b.integer(0), b.integer(self.groups))
         with b.loop(bounds[1], "serial", bounds[0]) as group:
             first = group * self.count
             if shape.rows == 1:
@@ -218,6 +219,26 @@ class Tall(Columns):
                 self.fold_rows(rows, shape.line, (start, stop), self.work)
             else:
                 self.fold_lanes(values, first)
+
+    def fold_in_a_row(self, start: Expr, stop: Expr) -> None:
+        """Fold elements from one to another in registers, and keep what they come to."""
+        b, registers = self.b, {}
+        full = [r for r in unique(self.region.results) if self.space.is_full(r)]
+        for node in self.reductions():
+            (first,) = initial(b, reduction_of(node), tensor_type(node.inputs[0]).dtype)
+            registers[node.id] = b.register(first)
+        with b.loop(stop, "vector", start) as i:
+            at = {self.shape.tall.place: i}
+            index = self.space.index(b, at, self.space.full)
+            for node in self.reductions():
+                lower, source = reduction_of(node), node.inputs[0]
+                element = tensor_type(source).dtype
+                value = prepared(b, lower, self.elements.at(source, index), element)
+                b.update(registers[node.id], lower.combine, value)
+            self.store_full(at, full)
+        for node in self.reductions():
+            (buffer,) = self.work[node.id]
+            b.store(buffer, self.first, b.read(registers[node.id]).cast(buffer.dtype))
 
     def spread(self, values: dict[int, Expr]) -> None:
         """Have what columns read once for every lane, and operands read by lanes."""
