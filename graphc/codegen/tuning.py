@@ -45,6 +45,8 @@ class CodegenTuning(Tuning):
         "panels of one cache line packed early: none fetches its neighbour")
     long_sum = number(128, 0, 1 << 20, "steps of k", "narrow",
         "the same: sums that are long enough")
+    crowded_tiles = number(2, 0, 1 << 20, "row tiles", "narrow",
+        "the same where the rows of a panel evict each other from the first level")
     late_share = number(2.0, 0.0, 1e6, "second-level caches", "gemm-1024",
         "how much of B is packed at once by the unit that reads it")
     read_again = number(4, 1, 1 << 20, "times", "gemm-1024",

@@ -67,7 +67,7 @@ def route(
     these end with a row has to hold for all sizes.
     """
     n, k = groups.n, groups.k
-    columns, steps = common(total(n), kind.columns), common(total(k), kind.together)
+    columns, steps = common(total(n), kind.lanes), common(total(k), kind.together)
     step_a, step_b = step_of(k, "a"), step_of(k, "b")
     plain_n = not n or step_of(n, "b") == 1
     flags = made
@@ -79,8 +79,8 @@ def route(
         kind.converts
         or step_b is None
         or not plain_n
-        or _worth_b(kind, hardware, sizes)
-        or (not hardware.masked and columns < kind.columns)
+        or _worth_b(kind, hardware, sizes, step_b)
+        or (not hardware.masked and columns < kind.lanes)
     ):
         flags |= Flag.PACK_B
         flags |= Flag.COPIES if step_b and n and plain_n and not kind.converts else 0
@@ -99,7 +99,7 @@ def together(words: list[int], kind: Kind) -> int:
     return 1 if words[Word.FLAGS] & Flag.VECTOR else kind.together
 
 
-def _worth_b(kind: Kind, hardware: Hardware, sizes: Sizes) -> bool:
+def _worth_b(kind: Kind, hardware: Hardware, sizes: Sizes, step: int) -> bool:
     """Whether B is read often enough, from badly enough, for a packed copy to pay.
 
     Tiles fetch the next panel while they use one, so a small B is read in place; the copy itself
@@ -107,8 +107,20 @@ def _worth_b(kind: Kind, hardware: Hardware, sizes: Sizes) -> bool:
     """
     tiles, extent = -(-sizes.m // kind.rows), sizes.k * sizes.n * kind.bytes
     if kind.columns * kind.bytes <= LINE:
+        if tiles > tuned.crowded_tiles and _crowded(kind, hardware, sizes, step):
+            return True
         return tiles > tuned.some_tiles and sizes.k >= tuned.long_sum
     return tiles > tuned.few_tiles and extent > hardware.l2 // 2
+
+
+def _crowded(kind: Kind, hardware: Hardware, sizes: Sizes, step: int) -> bool:
+    """Whether the rows of a panel of B evict each other from the first level.
+
+    Those do of which the lines lie in few sets: a large power of two apart.
+    """
+    sets = min(PAGE // gcd(hint_of(step) * kind.bytes, PAGE), PAGE // LINE)
+    depth, _ = _blocks(kind, hardware, sizes)
+    return hint_of(depth) > sets * (hardware.l1 // PAGE)
 
 
 def _worth_a(kind: Kind, hardware: Hardware, groups: Groups, sizes: Sizes) -> bool:

@@ -1,7 +1,7 @@
 """Vector building blocks of the contraction core: partial access, multiply-add, conversions.
 
 A "part" is the first `count` lanes of a vector: memory behind it is never touched. AVX-512 masks
-do that for free; elsewhere a small out-of-line function goes through the stack.
+do that for free; elsewhere a small out-of-line function takes it apart in powers of two.
 """
 
 from collections.abc import Callable
@@ -265,26 +265,51 @@ def width(element: str) -> int:
 
 
 def load_helper(name: str, lanes: int, element: str) -> Body:
-    """`<lanes x element> name(ptr, count)`: element by element through the stack."""
+    """`<lanes x element> name(ptr, count)`: powers of two of elements, the last ones first.
+
+    count 7:    6  ->  6 . .    4 5  ->  4 5 6 .    0 1 2 3  ->  0 1 2 3 4 5 6 .
+    """
     kind = f"<{lanes} x {element}>"
     body = Body(name, [("ptr", "source"), ("i64", "count")], kind)
-    buffer = body.slot(kind)
-    body.store(kind, "zeroinitializer", buffer, 16)
-    with body.loop(0, body.least("%count", lanes)) as lane:
-        value = body.load(element, body.at("%source", lane, element), width(element))
-        body.store(element, value, body.at(buffer, lane, element), width(element))
-    body.do(f"ret {kind} {body.load(kind, buffer, 16)}")
+    count, found = body.least("%count", lanes), body.local(kind, "zeroinitializer")
+    for few in powers(lanes):
+        with body.when(body.test("ne", body.new(f"and i64 {count}, {few}"), 0)):
+            start = body.new(f"and i64 {count}, {-2 * few}")
+            place = body.at("%source", start, element)
+            loaded = body.load(f"<{few} x {element}>", place, width(element))
+            first = order([*range(few), *[-1] * (lanes - few)])
+            wide = f"<{few} x {element}>"
+            loaded = body.new(f"shufflevector {wide} {loaded}, {wide} poison, {first}")
+            joined = order([*range(few), *range(lanes, 2 * lanes - few)])
+            found.set(body.new(f"shufflevector {kind} {loaded}, {kind} {found.get()}, {joined}"))
+    body.do(f"ret {kind} {found.get()}")
     return body
 
 
 def store_helper(name: str, lanes: int, element: str) -> Body:
-    """`name(<lanes x element>, ptr, count)`: element by element through the stack."""
+    """`name(<lanes x element>, ptr, count)`: powers of two of elements, the first ones first."""
     kind = f"<{lanes} x {element}>"
     body = Body(name, [(kind, "value"), ("ptr", "target"), ("i64", "count")])
-    buffer = body.slot(kind)
-    body.store(kind, "%value", buffer, 16)
-    with body.loop(0, body.least("%count", lanes)) as lane:
-        value = body.load(element, body.at(buffer, lane, element), width(element))
-        body.store(element, value, body.at("%target", lane, element), width(element))
+    count, left = body.least("%count", lanes), body.local(kind, "%value")
+    for few in reversed(powers(lanes)):
+        with body.when(body.test("ne", body.new(f"and i64 {count}, {few}"), 0)):
+            start = body.new(f"and i64 {count}, {-2 * few}")
+            place, value = body.at("%target", start, element), left.get()
+            first = order(list(range(few)))
+            part = body.new(f"shufflevector {kind} {value}, {kind} poison, {first}")
+            body.store(f"<{few} x {element}>", part, place, width(element))
+            rest = order([*range(few, lanes), *[-1] * few])
+            left.set(body.new(f"shufflevector {kind} {value}, {kind} poison, {rest}"))
     body.do("ret void")
     return body
+
+
+def powers(lanes: int) -> list[int]:
+    """The powers of two up to a number that is one."""
+    return [1 << bit for bit in range(lanes.bit_length())]
+
+
+def order(places: list[int]) -> str:
+    """The mask of a shuffle; any element will do where a place is negative."""
+    lanes = ", ".join(f"i32 {place if place >= 0 else 'poison'}" for place in places)
+    return f"<{len(places)} x i32> <{lanes}>"

@@ -418,7 +418,8 @@ def test_nothing_is_read_behind_the_operands(dtype: str) -> None:
         everything = np.frombuffer(area, np.uint8, pages * page)
         return everything[pages * page - count * size :].view(NUMPY[dtype])
 
-    for m, n, k in [(1, 1, 1), (5, 33, 7), (17, 3, 20), (1, 37, 29), (3, 19, 50), (40, 40, 40)]:
+    shapes = [(1, 1, 1), (5, 33, 7), (17, 3, 20), (1, 37, 29), (3, 19, 50), (40, 40, 40)]
+    for m, n, k in [*shapes, (8, 8, 8), (9, 24, 5), (30, 4, 64)]:  # whole vectors in place
         for layout in ("nn", "nt", "tn", "tt"):
             problem = matrix(dtype, m, n, k, layout)
             for name, count in (("a", m * k), ("b", k * n), ("c", m * n)):

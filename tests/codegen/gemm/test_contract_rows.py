@@ -61,3 +61,21 @@ def test_bits_do_not_depend_on_the_height_of_tiles(m: int, threads: int) -> None
         problem.check(problem.data["c"].copy())
         found.append(problem.result())
     np.testing.assert_array_equal(found[0], found[1])
+
+
+@pytest.mark.parametrize(
+    ("m", "k", "apart", "packs"),
+    [
+        (200, 64, 256, True),  # 1 KB apart: 4 sets of 8 ways hold 32 of the 64 rows of a panel
+        (200, 64, 256 + 16, False),
+        (12, 64, 256, False),  # two tiles
+        (200, 32, 256, False),
+    ],
+)
+def test_a_panel_of_b_is_copied_if_its_rows_evict_each_other(
+    m: int, k: int, apart: int, packs: bool
+) -> None:
+    dims = (Dim(m, k, 0, 256),), (Dim(256, 0, 1, 1),), (Dim(k, 1, apart, 0),)
+    narrow = MACHINE._replace(vector=32, registers=16, masked=False, l1=32 << 10)
+    words = contract.plan(Contraction("f32", (), *dims), narrow).params
+    assert bool(words[Word.FLAGS] & (Flag.PACK_B | Flag.LATE)) == packs
