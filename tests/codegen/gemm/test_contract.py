@@ -122,7 +122,9 @@ def test_packed_ahead() -> None:
         ({"b": [2], "m": [20], "n": [4, 9], "k": [3, 5]}, False),
         ({"b": [], "m": [1], "n": [65], "k": [40]}, True),
     ]
-    dtypes = ["f32", "f64", "bf16"]
+    dtypes = ["f32", "f64"]
+    if contract.host_target().brain:  # elsewhere a copy would be as long as what is read
+        dtypes.append("bf16")
     if contract.host_target().quads:
         dtypes += ["i8_i32", "u8_i32", "i8u8_i32", "u8i8_i32"]
     for dtype in dtypes:
