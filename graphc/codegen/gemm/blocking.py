@@ -120,7 +120,7 @@ def _crowded(kind: Kind, hardware: Hardware, sizes: Sizes, step: int) -> bool:
     """
     sets = min(PAGE // gcd(hint_of(step) * kind.bytes, PAGE), PAGE // LINE)
     depth, _ = _blocks(kind, hardware, sizes)
-    return hint_of(depth) > sets * (hardware.l1 // PAGE)
+    return bool(hint_of(depth) > sets * (hardware.l1 // PAGE))
 
 
 def _worth_a(kind: Kind, hardware: Hardware, groups: Groups, sizes: Sizes) -> bool:

@@ -399,17 +399,34 @@ def _copy_panel(
 
 
 def spread_run(core: Core, body: Body, line: str, column: str, width: str) -> str:
-    """How many columns from one on lie two elements apart, as those of a convolution of stride 2;
-    1 where masked access is slow.
+    """How many columns from one on lie two elements apart, as those of a convolution of stride 2,
+    of no more than a panel has.
     """
-    if not core.hardware.masked:
-        return body.add(1, 0)
     lanes, step = core.kind.columns, 2 * core.kind.memory_bytes
-    kind, bits = f"<{lanes} x i64>", f"i{lanes}"
-    place = body.at("%line", body.add(line, column), "i64")
-    there = core.mask(body, lanes, body.sub(width, column))
-    found = core.load_masked(body, lanes, place, there, "i64")
-    first = core.splat(body, lanes, body.load("i64", place, 8), "i64")
+    place, left = body.add(line, column), body.sub(width, column)
+    if core.hardware.masked:
+        return _spread_lanes(core, body, (place, left), lanes, step)
+    most, first = body.least(left, lanes), body.word("%line", place)
+    length = body.local("i64", 1)
+
+    def goes_on() -> str:
+        here = length.get()
+        last = body.least(here, body.sub(most, 1))
+        apart = body.sub(body.word("%line", body.add(place, last)), first)
+        regular = body.test("eq", apart, body.mul(here, step))
+        return body.both(body.test("slt", here, most), regular)
+
+    with body.during(goes_on):
+        length.set(body.add(length.get(), 1))
+    return length.get()
+
+
+def _spread_lanes(core: Core, body: Body, span: tuple[str, str], lanes: int, step: int) -> str:
+    """The same for all columns at once."""
+    kind, bits, table = f"<{lanes} x i64>", f"i{lanes}", body.at("%line", span[0], "i64")
+    there = core.mask(body, lanes, span[1])
+    found = core.load_masked(body, lanes, table, there, "i64")
+    first = core.splat(body, lanes, body.load("i64", table, 8), "i64")
     apart = body.new(f"sub {kind} {found}, {first}")
     wanted = ", ".join(f"i64 {lane * step}" for lane in range(lanes))
     regular = body.new(f"icmp eq {kind} {apart}, <{wanted}>")
