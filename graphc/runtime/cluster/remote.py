@@ -33,8 +33,8 @@ from graphc.runtime.cluster.wire import (
     Message,
     check_version,
     framed,
+    message_of,
     require_good,
-    unframed,
 )
 from graphc.runtime.devices.device import default_threads
 
@@ -44,6 +44,7 @@ _BEATS_SECONDS = 0.9  # from the end of a connection on, in which those of other
 _AWAY_SECONDS = 0.2  # without a look, at most, in which others count as silent
 _LISTEN_SECONDS = 0.1  # between looks while no step runs
 _LAST_WORD_MILLISECONDS = 1000  # for what was sent before the end
+MOST_DIGITS = 9  # of the number of a task
 CLOCK_LOOKS = 7  # at the clock of a worker
 
 
@@ -104,11 +105,14 @@ class MessageRouter:
                 self.cut = self.clock
 
     def sort(self, parts: list[bytes]) -> None:
-        """Note what has come; what an earlier process of a task says is dropped."""
+        """Note what has come; what is no message, or an earlier process of a task says, is
+        dropped."""
         name, text = parts[0], parts[0].split(b"/")[0]
-        if not text.isdigit():
+        if not (text.isdigit() and len(text) < MOST_DIGITS):
             return
-        task, message = int(text), unframed(parts[1:])
+        task, message = int(text), message_of(parts[1:])
+        if message is None:
+            return
         if message.kind == Kind.HELLO:
             self.names[task] = name
             self.came[task].clear()

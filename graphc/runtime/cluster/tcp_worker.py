@@ -18,7 +18,7 @@ from graphc.runtime.cluster.link_table import BELL_BYTES
 from graphc.runtime.cluster.memory import Block, file_of, new_block
 from graphc.runtime.cluster.program_part import carried
 from graphc.runtime.cluster.remote import PULSE, host_of
-from graphc.runtime.cluster.wire import Kind, Message, framed, hello, unframed
+from graphc.runtime.cluster.wire import Kind, Message, framed, hello, message_of, unframed
 from graphc.runtime.cluster.worker import (
     BEAT_SECONDS,
     LOST_STATUS,
@@ -65,11 +65,12 @@ class TcpWorker(Worker):
         self.dealer.send_multipart(framed(Kind.HELLO, hello(host=socket.gethostname())))
         threading.Thread(target=self.watch, daemon=True).start()
         while True:
-            message = unframed(self.dealer.recv_multipart())
-            if message.kind == Kind.CLOSE:
-                self.closing.set()
-                return
+            parts = self.dealer.recv_multipart()
             try:
+                message = unframed(parts)
+                if message.kind == Kind.CLOSE:
+                    self.closing.set()
+                    return
                 fields, payload = _DOES[message.kind](self, message)
             except REFUSED as error:
                 self.dealer.send_multipart(framed(Kind.ERROR, told(error)))
@@ -97,13 +98,18 @@ class TcpWorker(Worker):
             if not is_connected and time.monotonic() - begin > SILENCE:
                 os._exit(LOST_STATUS)
             if self.pulse in ready:
-                message = unframed(self.pulse.recv_multipart())
-                if message.kind == Kind.CANCEL:
-                    self.cancel(message.get("step", int))
-                elif message.kind == Kind.CLOSE:  # it was given up, and another takes its place
-                    os._exit(LOST_STATUS)
+                self.hear(message_of(self.pulse.recv_multipart()))
             with suppress(zmq.Again):  # a connection that was refused is not tried again
                 self.pulse.send_multipart(framed(Kind.BEAT, {}), zmq.NOBLOCK)
+
+    def hear(self, message: Message | None) -> None:
+        """Do what the client says beside the steps, if it is anything."""
+        if message is None:
+            return
+        if message.kind == Kind.CANCEL:
+            self.cancel(message.get("step", int))
+        elif message.kind == Kind.CLOSE:  # it was given up, and another takes its place
+            os._exit(LOST_STATUS)
 
     def stop_if_given_up(self) -> None:
         """As that of a worker of the client's machine, and all who wait here for others."""

@@ -159,6 +159,14 @@ def unframed(parts: Sequence[bytes]) -> Message:
     return Message(Kind(parts[0][0]), _fields(parts[0][0], parts[1]), (), tuple(parts[2:]))
 
 
+def message_of(parts: Sequence[bytes]) -> Message | None:
+    """As `unframed`; None for what is none: threads that listen to all others go on listening."""
+    try:
+        return unframed(parts)
+    except GraphError:
+        return None
+
+
 def _exactly(connection: socket.socket, count: int) -> bytes:
     found = bytearray()
     while len(found) < count:

@@ -20,7 +20,7 @@ import pytest
 import graphc as gc
 from graphc.errors import GraphError, RunError
 from graphc.runtime.cluster.carrier import CurveSockets
-from graphc.runtime.cluster.remote import RemoteCluster, host_of
+from graphc.runtime.cluster.remote import PULSE, RemoteCluster, host_of
 
 pytest.importorskip("zmq")
 pytestmark = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="workers need Linux")
@@ -203,6 +203,26 @@ def test_readers_read_where_they_run(workers: RemoteCluster, tmp_path: Path) -> 
     with pytest.raises(RunError, match="No such file"):
         fails()
     assert float(step()) == 30
+
+
+def test_what_is_no_message_leaves_client_and_workers_as_they_were(workers: RemoteCluster) -> None:
+    """From one who knows the token, too: a process of another version, say."""
+    run = gc.compile(lambda x: loop(x)[0], devices=workers.devices)
+    wanted = run(X)
+    router = workers.router
+    stranger = router.sockets.socket(router.sockets.zmq.DEALER)
+    stranger.identity = b"0/" + b"9" * 16
+    stranger.connect(router.address)
+    heads = [b"", b"\xff"], [b"\x00", b"["], [b"\x04", b"{}"], [b"\x04" * 99]
+    for parts in heads:
+        stranger.send_multipart(parts)
+        with router.lock:
+            for name in list(router.names.values()):
+                router.connection.send_multipart([name + PULSE, *parts])
+                router.sort([name, *parts[:1]])
+                router.sort([b"9" * 5000 + b"/x", *parts])
+    np.testing.assert_array_equal(run(X), wanted)
+    stranger.close()
 
 
 def test_a_lost_worker_is_seen_and_its_successor_goes_on() -> None:
