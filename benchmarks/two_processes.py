@@ -1,6 +1,8 @@
 """Two processes beside one, and beside Gloo, in turns: python -m benchmarks.two_processes
 
     data parallel   steps of training on two workers of one thread each, over those on one worker
+    nothing shared  two processes train, each alone and with half of the rows, over one that has
+                    all: what cores and memory allow, were there no exchange
     all-reduce      100 MB of each of two workers, over `torch.distributed` with Gloo
 
 Both sides of a pair run one right after the other, in changing order; what is told is the median
@@ -16,7 +18,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import click
@@ -44,6 +46,53 @@ for _ in sys.stdin:
     print((time.perf_counter() - begin) / rounds, flush=True)
 """
 
+ALONE = """
+import sys
+from benchmarks.two_processes import training
+step = training(["cpu:0"], int(sys.argv[1]))
+for _ in sys.stdin:
+    print(step(), flush=True)
+"""
+
+
+class Ranks:
+    """Processes that do something, and say how long it took, when they are told to."""
+
+    def __init__(self, commands: Sequence[Sequence[str]], clean: bool = False) -> None:
+        pipe, said = subprocess.PIPE, dict(os.environ)
+        if clean:
+            said.pop("PYTHONPATH", None)
+        self.ranks = [
+            subprocess.Popen(each, stdin=pipe, stdout=pipe, stderr=pipe, text=True, env=said)
+            for each in commands
+        ]
+
+    def seconds(self) -> float:
+        """Of the slowest. Raises FileNotFoundError where they have ended."""
+        for rank in self.ranks:
+            rank.stdin.write("go\n")  # type: ignore[union-attr]
+            rank.stdin.flush()  # type: ignore[union-attr]
+        told = [rank.stdout.readline() for rank in self.ranks]  # type: ignore[union-attr]
+        if not all(told):
+            raise FileNotFoundError(self.ranks[0].args)
+        return max(map(float, told))
+
+    def __enter__(self) -> Ranks:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        for rank in self.ranks:
+            rank.communicate()
+
+
+def gloo(python: str) -> Ranks:
+    """Two processes that sum. `seconds` raises FileNotFoundError without PyTorch."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    words = [[python, "-c", GLOO, *map(str, (k, NBYTES, ROUNDS, port))] for k in range(2)]
+    return Ranks(words, clean=True)
+
 
 def ratios(ours: Callable[[], float], other: Callable[[], float], pairs: int) -> dict[str, float]:
     """The median of `other` over `ours`, and the ends of its interval of 95 %."""
@@ -60,11 +109,11 @@ def ratios(ours: Callable[[], float], other: Callable[[], float], pairs: int) ->
 # ------------------------------------------------------------------------------- data parallel
 
 
-def training(devices: list[str]) -> Callable[[], float]:
+def training(devices: list[str], rows: int = ROWS) -> Callable[[], float]:
     """Seconds of a step of an MLP: the rows are shared by the devices."""
     net = nn.Sequential(*(nn.Dense(WIDTH, WIDTH) for _ in range(4)))
     rng = np.random.default_rng(0)
-    batch = tuple(rng.standard_normal((ROWS, WIDTH)).astype("f4") for _ in range(2))
+    batch = tuple(rng.standard_normal((rows, WIDTH)).astype("f4") for _ in range(2))
     start = net.init(gc.random.key(0))
 
     def loss(params: Any, batch: Any) -> Any:
@@ -90,53 +139,28 @@ def data_parallel(pairs: int) -> dict[str, float]:
         return ratios(training(two.devices), training(one.devices), pairs)
 
 
+def nothing_shared(pairs: int) -> dict[str, float]:
+    with (
+        Ranks([[sys.executable, "-c", ALONE, str(ROWS // 2)] for _ in range(2)]) as halves,
+        Ranks([[sys.executable, "-c", ALONE, str(ROWS)]]) as whole,
+    ):
+        return ratios(halves.seconds, whole.seconds, pairs)
+
+
 # ------------------------------------------------------------------------------- all-reduce
 
 
-class Gloo:
-    """Two processes that sum when they are told to."""
-
-    def __init__(self, python: str) -> None:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
-        words = [[python, "-c", GLOO, *map(str, (k, NBYTES, ROUNDS, port))] for k in range(2)]
-        pipe, clean = subprocess.PIPE, {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
-        self.ranks = [
-            subprocess.Popen(each, stdin=pipe, stdout=pipe, stderr=pipe, text=True, env=clean)
-            for each in words
-        ]
-
-    def seconds(self) -> float:
-        """Of one sum. Raises FileNotFoundError without PyTorch."""
-        for rank in self.ranks:
-            rank.stdin.write("go\n")  # type: ignore[union-attr]
-            rank.stdin.flush()  # type: ignore[union-attr]
-        told = [rank.stdout.readline() for rank in self.ranks]  # type: ignore[union-attr]
-        if not all(told):
-            raise FileNotFoundError("torch.distributed")
-        return max(map(float, told))
-
-    def close(self) -> None:
-        for rank in self.ranks:
-            rank.communicate()
-
-
 def all_reduce(pairs: int, python: str) -> dict[str, float]:
-    gloo = Gloo(python)
-    try:
-        with gc.cluster.local(workers=2, threads=1) as cluster:
-            step = summing(cluster, NBYTES, ROUNDS)
+    with gloo(python) as other, gc.cluster.local(workers=2, threads=1) as cluster:
+        step = summing(cluster, NBYTES, ROUNDS)
 
-            def seconds() -> float:
-                begin = time.perf_counter()
-                step(np.float32(1))
-                return (time.perf_counter() - begin) / ROUNDS
+        def seconds() -> float:
+            begin = time.perf_counter()
+            step(np.float32(1))
+            return (time.perf_counter() - begin) / ROUNDS
 
-            seconds()
-            return ratios(seconds, gloo.seconds, pairs)
-    finally:
-        gloo.close()
+        seconds()
+        return ratios(seconds, other.seconds, pairs)
 
 
 @click.command()
@@ -145,7 +169,7 @@ def all_reduce(pairs: int, python: str) -> dict[str, float]:
 @click.option("--json", "as_json", is_flag=True)
 def main(pairs: int, python: str, as_json: bool) -> None:
     """Print how many times as fast two processes are as one, and as Gloo."""
-    found = {"data parallel": data_parallel(pairs)}
+    found = {"data parallel": data_parallel(pairs), "nothing shared": nothing_shared(pairs)}
     try:
         found["all-reduce of 100 MB"] = all_reduce(pairs, python)
     except (BrokenPipeError, FileNotFoundError):
@@ -153,10 +177,10 @@ def main(pairs: int, python: str, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(found))
         return
-    others = {"data parallel": "one process", "all-reduce of 100 MB": "Gloo"}
     for title, row in found.items():
         span = f"{row['low']:.2f} to {row['high']:.2f}"
-        click.echo(f"{title:22} {row['ratio']:.2f} times as fast as {others[title]} ({span})")
+        other = "Gloo" if "reduce" in title else "one process"
+        click.echo(f"{title:22} {row['ratio']:.2f} times as fast as {other} ({span})")
     load = os.getloadavg()[0]
     click.echo(f"load {load:.1f} on {os.cpu_count()} processors")
 

@@ -45,7 +45,7 @@ _COMPARE: dict[str, Callable[[int, int], bool]] = {
     "sgt": operator.gt,
     "sge": operator.ge,
 }
-_TOKEN = re.compile(r"[%@][\w.]+|-?\d+|[a-z_]\w*|[\[\]{}()=,]")
+_TOKEN = re.compile(r"<.*?>|[%@][\w.]+|-?\d+|[a-z_]\w*|[\[\]{}()=,]")
 
 
 def signed(value: int, bits: int) -> int:
@@ -542,6 +542,7 @@ _SHARED: dict[str, Callable[..., Any]] = {
     "@pthread_cond_signal": _nothing,  # see `Machine._woken`
     "@llvm.memcpy.p0.p0.i64": _copy,
     "@llvm.memset.p0.i64": _clear,
+    "@graphc_stream": lambda run, target, source, lines: _copy(run, target, source, 64 * lines, 0),
 }
 _OWN: dict[str, Callable[..., Any]] = {
     "@sched_yield": _nothing,

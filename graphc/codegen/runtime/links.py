@@ -39,7 +39,7 @@ from graphc.codegen.llvm.writer import (
     native,
 )
 from graphc.codegen.runtime.spinning import spun_enough
-from graphc.codegen.runtime.system import FUTEX_WAIT, FUTEX_WAKE, core, futex, now, pause
+from graphc.codegen.runtime.system import FUTEX_WAIT, FUTEX_WAKE, core, futex, now, pause, stream
 from graphc.codegen.runtime.tracing import arrived
 from graphc.codegen.runtime.tuning import tuned
 from graphc.runtime.call.failure import CANCELLED
@@ -161,7 +161,12 @@ def send_far(
     room = channel.link + LinkWords.nbytes
 
     def copy(at: Value, count: Value) -> None:
-        copy_bytes(f, room + at, value + at, count)
+        streamed = f.local(0)
+        with f.when(row[2] >= tuned.link_stream):
+            streamed.set(count & ~63)
+            stream(f, room + at, value + at, count >> 6)
+        rest = at + streamed
+        copy_bytes(f, room + rest, value + rest, count - streamed)
 
     by_pieces(f, frame, channel, row, ("taken", "sent"), lambda whole: whole, copy)
 

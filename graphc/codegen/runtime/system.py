@@ -2,8 +2,20 @@
 
 from __future__ import annotations
 
-from graphc.codegen.llvm.writer import I32, I64, PTR, VOID, Extern, Value, Writer, native
+from graphc.codegen.llvm.writer import (
+    I32,
+    I64,
+    PTR,
+    VOID,
+    Extern,
+    Number,
+    Pointer,
+    Value,
+    Writer,
+    native,
+)
 
+LINE = "<8 x i64>"  # of a cache
 MASK = 128  # bytes of a set of cores
 _SIGNAL_SET = 128  # bytes
 
@@ -41,6 +53,17 @@ def pause(f: Writer) -> None:
         _pause_x86(f)
     elif machine in ("aarch64", "arm64"):
         _pause_arm(f, 15)
+
+
+@native()
+def stream(f: Writer, target: Pointer, source: Pointer, lines: Number) -> None:
+    """Copy lines of 64 bytes past the caches of this core, to where a line begins: for who reads
+    them on another core. A locked instruction has to come before that is told."""
+    with f.loop(0, lines) as line:
+        place = line << 3  # in words
+        line_of_source = f.new(LINE, f"load {LINE}, ptr {source.at(place).text}, align 1")
+        past_caches = f"ptr {target.at(place).text}, align 64, !nontemporal !{{i32 1}}"
+        f.do(f"store {LINE} {line_of_source.text}, {past_caches}")
 
 
 @native(I64)

@@ -49,6 +49,8 @@ class NativeTuning(Tuning):
         "messages at once against looks at the clock")
     link_piece = number(1 << 17, 64, 1 << 30, "bytes", "devices",
         "both processes copying at once against telling one another")
+    link_stream = number(1 << 20, 64, 1 << 60, "bytes", "devices",
+        "a message that lies in no core's cache against one that its sender's has to give up")
     link_nap = number(10_000_000, 1000, 999_999_999, "nanoseconds", "devices",
         "seeing that another process has ended against a core that is woken")
     turn_looks = number(1024, 1, 1 << 20, "turns", "devices",

@@ -22,6 +22,7 @@ import numpy as np
 import pytest
 
 import graphc as gc
+from graphc.codegen.runtime.tuning import tuned
 from graphc.errors import GraphError, RunError
 from graphc.runtime.cluster import wire
 from graphc.runtime.cluster.program import ClusterExecutable
@@ -66,6 +67,24 @@ def same(function: Callable[..., Any], found: gc.cluster.LocalCluster, *argument
     assert not isinstance(near.executable(*arguments), ClusterExecutable)
     assert bits(results) == bits(near(*arguments)) == bits(far(*arguments))
     return results
+
+
+@pytest.mark.parametrize("more", [0, 1, 63, 64, 65])
+def test_long_messages_arrive_whole(workers: gc.cluster.LocalCluster, more: int) -> None:
+    """Those that go past the caches, too, from places that are aligned to nothing."""
+    count = tuned.link_stream + more
+
+    def there_and_back(x: Any) -> Any:
+        with on(1):
+            y = x ^ np.uint8(255)
+        with gc.device("cpu:0"):
+            return y + np.uint8(1)
+
+    whole = np.random.default_rng(more).integers(0, 256, count + 3, np.uint8)
+    for start in (0, 3):
+        x = whole[start : start + count]
+        run = gc.compile(there_and_back, devices=["cpu:0", *workers.devices])
+        assert np.array_equal(run(x), -x)
 
 
 UNUSUAL = """
