@@ -391,11 +391,39 @@ def _copy_panel(
                 target = body.at(panel, body.mul(k, lanes), element)
                 body.store(core.vector(lanes), core.widen(body, lanes, value), target, core.size)
             partial = body.both(condition, body.negate(whole))
+            if load is load_near and not core.hardware.masked:
+                first = body.test("eq", column, 0)
+                with body.when(body.both(partial, first)):
+                    _copy_first_part(core, body, (panel, source), count, span)
+                partial = body.both(partial, body.negate(first))
             with body.when(partial), body.loop(span[0], span[1]) as k:
                 value = load(core, body, lanes, body.at(source, body.word("%k", k)), count)
                 target = body.at(panel, body.add(body.mul(k, lanes), column), element)
                 core.store_part(body, lanes, core.widen(body, lanes, value), target, count, element)
         position.set(body.add(column, body.choose(apart, "i64", spread, part)))
+
+
+def _copy_first_part(
+    core: Core, body: Body, place: tuple[str, str], count: Operand, span: tuple[str, str]
+) -> None:
+    """The first columns of a panel as whole vectors, where the last row says that B goes on for as
+    long. What lies behind them in the panel is overwritten, or belongs to no column.
+    """
+    (panel, source), lanes, size = place, core.kind.columns, core.kind.memory_bytes
+    vector = core.vector(lanes, core.kind.memory)
+    value = body.local(vector, "zeroinitializer")
+    last = body.word("%k", body.sub(span[1], 1))
+    missing = body.mul(body.sub(lanes, count), size)
+    with body.loop(span[0], span[1]) as k:
+        here = body.word("%k", k)
+        row, fits = body.at(source, here), body.test("sge", body.sub(last, here), missing)
+        with body.when(fits):
+            value.set(body.load(vector, row, size))
+        with body.when(body.negate(fits)):
+            value.set(core.load_part(body, lanes, row, count, core.kind.memory))
+        target = body.at(panel, body.mul(k, lanes), core.kind.element)
+        wide = core.widen(body, lanes, value.get())
+        body.store(core.vector(lanes), wide, target, core.size)
 
 
 def spread_run(core: Core, body: Body, line: str, column: str, width: str) -> str:
