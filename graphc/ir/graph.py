@@ -20,6 +20,7 @@ from graphc.ir.op import Attrs, Effect, Op
 from graphc.ir.rewrites import stoppable
 from graphc.ir.sizes import hint_of
 from graphc.ir.types import AnyType, Type
+from graphc.refusing import refusing
 
 Location = tuple[str, int]
 
@@ -128,6 +129,7 @@ class Graph:
         "results",
     )
 
+    @refusing
     def __init__(
         self,
         name: str,
@@ -217,6 +219,7 @@ class Program:
 
     __slots__ = ("graphs", "name")
 
+    @refusing
     def __init__(self, name: str, graphs: tuple[Graph, ...]) -> None:
         self.name = name
         self.graphs = graphs

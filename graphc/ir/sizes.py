@@ -16,16 +16,24 @@ is the guard n = 20.  What follows for all sizes needs no guard.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from contextvars import ContextVar
-from numbers import Integral
-from typing import TYPE_CHECKING, Any
+from collections.abc import Container, Iterable, Mapping, Sequence
+from numbers import Integral, Number
+from typing import Any
 
 import numpy as np
 
 from graphc.errors import GraphError
 from graphc.ir.once import KEYS, once
-from graphc.ir.size_answers import FORMULAS, as_numbers, checking
+from graphc.ir.size_answers import (
+    FORMULAS,
+    AsNumber,
+    any_size,
+    as_numbers,
+    checking,
+    lifting,
+    value_of,
+    whole_of,
+)
 from graphc.ir.size_bounds import bounds_by_rests, polynomial_bounds
 from graphc.ir.unknowns import Atom, Guard, Monomial, Terms, number_of, order_of, text_of
 from graphc.ir.user_lines import asking
@@ -33,9 +41,6 @@ from graphc.size_arithmetic import KINDS, even_parts
 
 LONGEST = 60  # characters of a formula in a text; others are shown by a number
 FAR = 1024  # a size for which all pays that pays for large ones
-
-# What makes an operand of a size, while something is traced: there it is a value, as in x / len(x).
-lifting: ContextVar[Callable[[Size], Any] | None] = ContextVar("lifting", default=None)
 
 
 class Scope:
@@ -48,6 +53,7 @@ class Scope:
 
     def __init__(self, examples: Mapping[str, int] | None = None) -> None:
         self.typing = True
+        self.for_any = False  # what asks for a number is refused
         self.examples = dict(examples or {})  # of symbols that are not made yet
         self.symbols: dict[str, Size] = {}
         self.guards: dict[tuple[Size, str], Guard] = {}
@@ -256,18 +262,13 @@ class Scope:
         """The number itself, from now on the only one that the program is for."""
         difference = size - size.hint
         if isinstance(difference, Size) and not checking.get():
+            if self.for_any:
+                raise any_size(size)
             self._guarded(difference, "==")
         return size.hint
 
 
-# Type checkers see a kind of int; it is none for Python, so that nothing reads the number unasked.
-if TYPE_CHECKING:
-    _Number = int
-else:
-    _Number = object
-
-
-class Size(_Number):
+class Size(AsNumber):
     """An extent that depends on symbols; immutable, and equal ones are one object."""
 
     __slots__ = ("__weakref__", "hint", "scope", "terms")
@@ -277,7 +278,7 @@ class Size(_Number):
         self.terms = terms
         self.hint = sum(c * math.prod(a.hint for a in m) for m, c in terms)
 
-    __hash__ = object.__hash__
+    __hash__ = AsNumber.__hash__
 
     # -- arithmetic
 
@@ -354,46 +355,25 @@ class Size(_Number):
 
     def __pow__(self, power: Any, modulo: Any = None) -> Any:
         whole = isinstance(power, int | np.integer) and power >= 0
-        return math.prod([self] * int(power)) if whole else self._value() ** _of(power)
-
-    def __lshift__(self, count: Any) -> Any:
-        return self * (1 << count)
-
-    # -- no formulas: traced functions have values, elsewhere the number is asked for (`by_example`)
-
-    def _value(self) -> Any:
-        lift = None if checking.get() else lifting.get()
-        return int(self) if lift is None else lift(self)
-
-    def __rpow__(self, base: Any, modulo: Any = None) -> Any:
-        return base ** self._value()
-
-    def __truediv__(self, other: Any) -> Any:
-        return self._value() / _of(other)
-
-    def __rtruediv__(self, other: Any) -> Any:
-        return other / self._value()
-
-    def __float__(self) -> float:
-        return float(int(self))
+        return math.prod([self] * int(power)) if whole else self._value() ** value_of(power)
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *given: Any, **options: Any) -> Any:
         """NumPy's function of the value; of sizes and whole numbers alone it is a formula."""
         formula = FORMULAS.get(ufunc)
         if formula and method == "__call__" and not options and all(map(_is_number, given)):
             return formula(*map(_plain, given))
-        return getattr(ufunc, method)(*map(_of, given), **options)
+        return getattr(ufunc, method)(*map(value_of, given), **options)
 
     # -- decisions
 
     def __gt__(self, other: Any) -> bool:
         if isinstance(other, float):
-            return float(self) > other
+            return self > math.floor(other) if math.isfinite(other) else self.hint > other
         return self.scope.decide(self - other, ">") if _is_number(other) else NotImplemented
 
     def __lt__(self, other: Any) -> bool:
         if isinstance(other, float):
-            return float(self) < other
+            return self < math.ceil(other) if math.isfinite(other) else self.hint < other
         return self.scope.decide(other - self, ">") if _is_number(other) else NotImplemented
 
     def __ge__(self, other: Any) -> bool:
@@ -407,8 +387,9 @@ class Size(_Number):
             return True
         if isinstance(other, Size) and other.scope is not self.scope:
             return False  # of another compilation
-        if isinstance(other, float):
-            return float(self) == other
+        if isinstance(other, Number) and not isinstance(other, Integral):
+            whole = whole_of(other)
+            return whole is not None and self == whole
         return self.scope.decide(self - other, "==") if _is_number(other) else NotImplemented
 
     def __ne__(self, other: object) -> bool:
@@ -479,11 +460,6 @@ def _not(answer: bool) -> bool:
 
 def _plain(value: Any) -> Any:
     return value if isinstance(value, Size) else int(value)
-
-
-def _of(value: Any) -> Any:
-    """The value of a size; any other value is itself."""
-    return value._value() if isinstance(value, Size) else value
 
 
 def _terms(value: Any) -> Terms | None:

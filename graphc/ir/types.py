@@ -10,7 +10,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
-from typing import Any, TypeVar
+from numbers import Number
+from typing import Any, NoReturn, TypeVar
 from weakref import WeakValueDictionary
 
 import ml_dtypes
@@ -18,6 +19,7 @@ import numpy as np
 
 from graphc.errors import GraphError, LimitError, TypeRuleError
 from graphc.forks import fork_safe_lock
+from graphc.ir.size_answers import any_size, read_by_user
 from graphc.ir.sizes import Size
 from graphc.limits import check_within
 
@@ -158,12 +160,16 @@ class Dim:
     terms: tuple[tuple[Monomial, int], ...]
 
     def __add__(self, other: Dimension) -> Dimension:
+        if not isinstance(other, _EXTENTS):
+            return NotImplemented
         merged = dict(self.terms)
         for monomial, coefficient in _terms(other):
             merged[monomial] = merged.get(monomial, 0) + coefficient
         return _normal(merged)
 
     def __mul__(self, other: Dimension) -> Dimension:
+        if not isinstance(other, _EXTENTS):
+            return NotImplemented
         product: dict[Monomial, int] = {}
         for left, a in self.terms:
             for right, b in _terms(other):
@@ -203,6 +209,27 @@ class Dim:
             total += coefficient
         return total
 
+    # What the user's code asks while it is traced has no answer here: sizes have guards for it.
+
+    def __eq__(self, other: object) -> bool:
+        if self is other or not isinstance(other, Dim | Number) or not read_by_user():
+            return self is other
+        if isinstance(other, Dim | int) and definitely_different(self, other):
+            return False
+        raise any_size(repr(self))
+
+    def __hash__(self) -> int:
+        return object.__hash__(self) if not read_by_user() else _unanswered(self)
+
+    def __bool__(self) -> bool:
+        return True if not read_by_user() else _unanswered(self)
+
+    def __str__(self) -> str:
+        return repr(self) if not read_by_user() else _unanswered(self)
+
+    def __format__(self, spec: str) -> str:
+        return format(repr(self), spec) if not read_by_user() else _unanswered(self)
+
     def __repr__(self) -> str:
         parts = []
         for monomial, coefficient in self.terms:
@@ -218,7 +245,12 @@ class Dim:
         return _normal, (dict(self.terms),)
 
 
+def _unanswered(dim: Dim) -> NoReturn:
+    raise any_size(repr(dim))
+
+
 Dimension = int | Dim
+_EXTENTS = (int, np.integer, Dim)
 _DIMS: WeakValueDictionary[tuple[tuple[Monomial, int], ...], Dim] = WeakValueDictionary()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sysconfig
 import types
 from collections.abc import Callable
 from pathlib import Path
@@ -13,14 +14,22 @@ import numpy as np
 from graphc.ir.unknowns import Location
 from graphc.seams.cpython import frame_above
 
-_OURS, _NUMPY = Path(__file__).parents[1], Path(np.__file__).parent
-# Frames of these files are never what the user wrote; a folder may be reached through a link.
+
+def _folders(*homes: Path) -> tuple[str, ...]:
+    """As they begin the names of files; a folder may be reached through a link."""
+    return tuple(str(p) + os.sep for home in homes for p in {home, home.resolve()})
+
+
+# Frames of these files are never what the user wrote.
 _INTERNAL = (
-    *(str(p) + os.sep for home in (_OURS, _NUMPY) for p in {home, home.resolve()}),
+    *_folders(Path(__file__).parents[1], Path(np.__file__).parent),
     "<__array_function__",
     "<frozen",
 )
 _FILES: dict[types.CodeType, str | None] = {}
+_LIBRARY = _folders(Path(sysconfig.get_path("stdlib")))
+_INSTALLED = _folders(*(Path(path) / "site-packages" for path in _LIBRARY))
+_ASKS: dict[types.CodeType, bool | None] = {}
 
 
 def user_file(code: types.CodeType) -> str | None:
@@ -79,3 +88,27 @@ def asking(tracing: bool) -> Location | None:
             return loc
         frame = frame.f_back
     return None
+
+
+def user_asks(start: int = 1) -> bool:
+    """Whether the user's code asks for something, itself or through Python's library or NumPy, and
+    not graphc; modules of graphc with `CALLS_FOR_USERS` do so for others."""
+    frame = frame_above(start + 1)
+    while frame is not None:
+        try:
+            asks = _ASKS[frame.f_code]
+        except KeyError:
+            asks = _ASKS[frame.f_code] = _asks(frame)
+        if asks is not None:
+            return asks
+        frame = frame.f_back
+    return False
+
+
+def _asks(frame: types.FrameType) -> bool | None:
+    """Whether a frame is the user's; None for one that works for another."""
+    name, module = frame.f_code.co_filename, frame.f_globals
+    if str(module.get("__name__")).startswith("graphc.") and not module.get("CALLS_FOR_USERS"):
+        return False
+    is_library = name.startswith(_LIBRARY) and not name.startswith(_INSTALLED)
+    return None if is_library or user_file(frame.f_code) is None else True

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import graphc as gc
-from graphc.errors import FeedError, GraphError
+from graphc.errors import FeedError, GraphError, TraceError
 
 rng = np.random.default_rng(11)
 
@@ -120,6 +120,97 @@ def test_what_python_decided_is_a_condition_of_the_file(tmp_path):
         np.testing.assert_array_equal(model(np.ones(9)), np.ones(9))
         with pytest.raises(GraphError, match=r"count0 > 3"):
             model(np.ones(2))
+
+
+QUESTIONS = {  # of an array with n rows of two and one with m
+    "equal": lambda x, y: len(x) == 3,
+    "unequal": lambda x, y: x.shape[0] != 3,
+    "one of": lambda x, y: x.shape[0] in (3, 4),
+    "even": lambda x, y: len(x) % 2 == 0,
+    "not below": lambda x, y: max(len(x), 3) == len(x),
+    "shape": lambda x, y: x.shape == (3, 2),
+    "elements": lambda x, y: x.size == 6,
+    "rows alike": lambda x, y: x.shape[0] == y.shape[0],
+    "shapes alike": lambda x, y: x.shape == y.shape,
+    "as a number of another kind": lambda x, y: len(x) == 3.0 or len(x) == np.int64(4),
+    "truth": lambda x, y: bool(x.shape[0] - 3),
+    "pattern": lambda x, y: [2.0, 3.0][matched(x.shape)],
+    "place in a list": lambda x, y: [3, 4, 5].count(len(x)),
+    "of found": lambda x, y: len(x[x[:, 0] > 2]) == 2,
+    "kind": lambda x, y: isinstance(x.shape[0], int),
+}
+VALUES = {
+    "elementwise": lambda x, y: (np.arange(5) == len(x)) * 1.0,
+    "half": lambda x, y: len(x) * 0.5 - (len(y) - np.float32(2.5)),
+    "over": lambda x, y: x.shape[0] / 4 + (0.5 + y.shape[0]),
+    "array": lambda x, y: len(x) * np.array([1.5, 2.5]),
+}
+NUMBERS = {
+    "looked up": lambda x, y: {3: 10.0}.get(len(x), 1.0),
+    "in a set": lambda x, y: len(x) in {3, 4},
+    "in a text": lambda x, y: {"w3": 10.0}.get(f"w{len(x)}", 1.0),
+    "of a loop": lambda x, y: sum(i * 1.0 for i in range(len(x))),
+    "float": lambda x, y: float(x.shape[0]),
+    "index": lambda x, y: [1.0, 2.0, 3.0, 4.0][len(x) % 4],
+}
+
+
+def matched(shape):
+    match shape:
+        case (3, 2):
+            return True
+    return False
+
+
+def asking(question):
+    return lambda x, y: x.sum() * 2.0 + question(x, y)
+
+
+@pytest.mark.parametrize("name", [*QUESTIONS, *VALUES])
+def test_what_is_asked_of_a_size_is_answered_right_or_refused(name, tmp_path):
+    function = asking((QUESTIONS | VALUES)[name])
+    specs = gc.spec(("n", 2), "f64"), gc.spec(("m", 2), "f64")
+    gc.compile(function).save(tmp_path / "m.gir", *specs)
+    text = gc.load(tmp_path / "m.gir")
+    text.build().save(tmp_path / "m.gcx", (tmp_path / "m.gir").read_text())
+    held = set()
+    for model in (text, gc.load(tmp_path / "m.gcx")):
+        for n, m in ((32, 33), (3, 4), (3, 3), (4, 3), (5, 5), (6, 2), (2, 6), (1, 1), (33, 32)):
+            x, y = np.arange(1, 2 * n + 1.0).reshape(n, 2), np.ones((m, 2))
+            made, refused = result_or_refusal(model, x, y)
+            if not refused:
+                np.testing.assert_allclose(made, function(x, y), rtol=1e-12)
+                held.add((n, m))
+            else:
+                assert name in QUESTIONS and "test_marked_sizes.py" in refused
+    assert held
+
+
+def result_or_refusal(model, *arrays):
+    try:
+        return model.run(list(arrays))[0], ""
+    except GraphError as error:
+        return None, str(error)
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_what_only_a_number_answers_is_refused_for_any_size(name, tmp_path):
+    function = gc.compile(asking(NUMBERS[name]))
+    specs = gc.spec(("n", 2), "f64"), gc.spec((3, 2), "f64")
+    with pytest.raises(TraceError, match=r"n.* stands for any size") as raised:
+        function.save(tmp_path / "m.gir", *specs)
+    assert raised.value.location[0].endswith("test_marked_sizes.py")
+    x = np.ones((3, 2))
+    assert function(x, x) == asking(NUMBERS[name])(x, x)
+
+
+def test_a_graph_of_any_size_has_no_answer_by_the_number():
+    function = gc.compile(lambda x: x * 2 if x.shape[0] == 3 else x)
+    with pytest.raises(TraceError, match="n stands for any size"):
+        function.graph(gc.spec(("n",), "f64"))
+    same = gc.compile(lambda x, y: x if x.shape == y.shape else -x)
+    n = gc.spec(("n",), "f64")
+    assert not same.graph(n, n).nodes
 
 
 def test_arguments_of_a_compiled_file_are_checked(tmp_path):

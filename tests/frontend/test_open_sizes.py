@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import operator
 import subprocess
 import sys
+from collections import Counter
+from decimal import Decimal
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -278,15 +282,7 @@ def test_a_size_that_may_be_negative_is_not_taken_for_one_that_is_not():
 
 
 @pytest.mark.parametrize(
-    "compute",
-    [
-        float,
-        lambda n: n * 0.5,
-        lambda n: 3 / n,
-        lambda n: n**0.5,
-        lambda n: n < 2.5,
-        lambda n: 0.5 + n,
-    ],
+    "compute", [float, lambda n: n * 0.5, lambda n: 3 / n, lambda n: n**0.5, lambda n: 0.5 + n]
 )
 def test_numbers_of_floating_point_made_of_a_size_hold_for_it_alone(compute):
     scope = Scope()
@@ -297,6 +293,53 @@ def test_numbers_of_floating_point_made_of_a_size_hold_for_it_alone(compute):
     assert compute(hint_of(n)) == compute(9) and not scope.guards
     assert compute(n) == compute(9)
     assert [repr(guard) for guard in scope.guards.values()] == ["n = 9"]
+
+
+@pytest.mark.parametrize(
+    ("ask", "guard"),
+    [
+        (lambda n: n < 2.5, "3 <= n"),
+        (lambda n: n >= 2.5, "3 <= n"),
+        (lambda n: n > 9.0, "n <= 9"),
+        (lambda n: n == 4.0, "n != 4"),
+        (lambda n: n == Fraction(8, 2), "n != 4"),
+        (lambda n: n == 4 + 0j, "n != 4"),
+        (lambda n: n == 4.5, ""),
+        (lambda n: n == Decimal("NaN"), ""),
+        (lambda n: n < float("inf"), ""),
+        (lambda n: n == float("nan"), ""),
+        (lambda n: n >> 1 == 4, "((n)//2) = 4"),
+        (lambda n: n & (n - 1) == 0, "n = 9"),
+        (lambda n: n.bit_length() == 4, "n = 9"),
+        (lambda n: round(n) == math.floor(n) == math.ceil(n) == n, ""),
+    ],
+)
+def test_a_size_answers_as_a_number_does_under_the_least_guard(ask, guard):
+    scope = Scope()
+    n = scope.symbol("n", 9)
+    assert ask(n) is ask(9)
+    assert ", ".join(map(repr, scope.guards.values())) == guard
+
+
+TABLE = {3: 10.0, 4: 20.0}
+READS = {
+    "get": lambda n: TABLE.get(n, 1.0),
+    "set": lambda n: n in {3, 4},
+    "of shapes": lambda n: {(3, 2): 5.0}.get((n, 2), 1.0),
+    "counter": lambda n: Counter([n, 3])[3],
+    "text": lambda n: {"w3": 2.0}.get(f"w{n}", 1.0),
+    "str": lambda n: {"3": 2.0}.get(str(n), 1.0),
+    "kind": lambda n: isinstance(n, int) and type(n) is int,
+    "bits": lambda n: n.bit_length(),
+}
+
+
+@pytest.mark.parametrize("name", READS)
+def test_what_users_look_up_by_a_size_is_that_of_its_number(name):
+    function = gc.compile(lambda x: x * READS[name](x.shape[0]))
+    for n in (7, 8, 3, 4, 5, 1, 2):
+        x = np.ones((n, 2))
+        np.testing.assert_array_equal(function(x), x * READS[name](n))
 
 
 def test_a_choice_by_size_is_a_guard():

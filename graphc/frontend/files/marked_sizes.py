@@ -93,11 +93,13 @@ def text_graph(
         variant = function._traced(args, kwargs)
         if not variant.traced.counts:
             return variant.graph
-    except NEEDS_NUMBERS:
+    except (*NEEDS_NUMBERS, AttributeError):  # it asks what only a number has
         if not names:
             raise
     with function._lock, collector_paused():
-        opened = function._trace(signature, "", scope_of(dict.fromkeys(names, USUAL)))
+        scope = scope_of(dict.fromkeys(names, USUAL))
+        scope.for_any = True
+        opened = function._trace(signature, "", scope)
         return with_marks(opened.traced)
 
 

@@ -35,6 +35,7 @@ from graphc.ir.sizes import Size
 from graphc.ir.types import Dim
 from graphc.ops.record.value import _ACTIVE, NUMPY, PUBLIC, Stateful, Value, as_value, current
 
+CALLS_FOR_USERS = True  # what it calls is asked for by the function with the hooks
 _Dispatcher: Any = type(np.sum)
 _OWN_FOLDER = str(Path(__file__).resolve().parents[2]) + os.sep
 _INSTALLED = tuple(
@@ -176,6 +177,8 @@ def _others(function: Any) -> Any:
         return _is_instance
     if function is len:
         return _length
+    if function is type:
+        return _type
     if package == "numpy":
         return functools.partial(_numpy, function)
     if package == "graphc":
@@ -193,6 +196,11 @@ def _length(x: Any, /) -> Any:
     """len(x); of a traced array whose length is open that size, which is no int."""
     extent = x.shape[0] if isinstance(x, Value | SelectedElements) and x.ndim else None
     return extent if isinstance(extent, Size) else len(x)
+
+
+def _type(*given: Any) -> Any:
+    """type(x); open sizes are numbers."""
+    return int if len(given) == 1 and isinstance(given[0], Dim | Size) else type(*given)
 
 
 def _calling(function: Any, /, *args: Any, **kwargs: Any) -> Any:
@@ -249,9 +257,12 @@ def _construct(kind: Any, /, *args: Any, **kwargs: Any) -> Any:
 
 
 def _is_instance(instance: Any, kinds: Any, /) -> bool:
-    """isinstance, for which traced arrays are NumPy's arrays, and its scalars NumPy's scalars."""
+    """isinstance, for which traced arrays are NumPy's arrays, its scalars NumPy's scalars, and
+    open sizes numbers."""
     if isinstance(instance, kinds):
         return True
+    if isinstance(instance, Dim | Size):
+        return isinstance(1, kinds)
     if not isinstance(instance, Tracer):
         return False
     stands_for = (
