@@ -12,6 +12,7 @@ import numpy as np
 
 from graphc.errors import GraphError, TraceError
 from graphc.frontend.trace import views
+from graphc.frontend.trace.folds import FOLDS, accumulate, fold
 from graphc.frontend.trace.numpy_errors import as_numpy_raises, as_raised
 from graphc.frontend.trace.operands import leaves, plain, plain_arguments
 from graphc.frontend.trace.spelling import spelled
@@ -202,6 +203,9 @@ def _method(ufunc: Any, method: str) -> Callable[[tuple[Any, ...], dict[str, Any
     title = tables.get(method, {}).get(ufunc, "")
     if title in PUBLIC:
         return lambda inputs, kwargs: _along(f"np.{name}.{method}", title, inputs, kwargs)
+    if method in ("reduce", "accumulate") and ufunc in FOLDS:
+        along = fold if method == "reduce" else accumulate
+        return lambda inputs, kwargs: along(ufunc, *inputs, **kwargs)
     if method == "outer" and ufunc in NUMPY:
         return lambda inputs, kwargs: _outer(NUMPY[ufunc], inputs)
     if method == "reduceat" and ufunc in _REDUCE:

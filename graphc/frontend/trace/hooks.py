@@ -26,6 +26,7 @@ from typing import Any
 import numpy as np
 
 from graphc.frontend.trace import dispatch, replaced_names, rewrite
+from graphc.frontend.trace.index_tricks import CONCATENATORS, Concatenator
 from graphc.frontend.trace.known_arrays import KnownArray, evaluate, is_element
 from graphc.frontend.trace.masks import SelectedElements
 from graphc.frontend.trace.operands import any_unknown, leaves, mapped, plain
@@ -71,9 +72,11 @@ _CALLERS: frozenset[Any] = frozenset(
 
 
 def array(operand: Any) -> Any:
-    """A NumPy array as one that takes part in the trace; anything else as it is."""
+    """A NumPy array as one that takes part in the trace, and np.r_ so that it takes those; anything
+    else as it is."""
     if type(operand) is not np.ndarray:
-        return operand
+        is_trick = _ACTIVE.stack and type(operand) in CONCATENATORS
+        return Concatenator(operand) if is_trick else operand
     trace = current()
     if trace is None or not is_element(operand.dtype):
         return operand

@@ -6,17 +6,17 @@ function that is traced gives them traced values, these are called: the table `S
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
-from graphc.errors import TraceError
-from graphc.frontend.trace.operands import leaves, plain
+from graphc.frontend.trace.operands import plain
 from graphc.frontend.trace.tracer import Tracer
 from graphc.frontend.trace.views import has_order
+from graphc.ops.record import value
 from graphc.ops.record.families import as_dtype
-from graphc.ops.record.value import Stateful, Value, current, element_of, functions, lift
+from graphc.ops.record.value import current, functions, lift
 
 STANDINS: dict[Any, Callable[..., Any]] = {}
 
@@ -36,40 +36,12 @@ def stacked(given: Any, dtype: Any = None) -> Any:
 
     Raises TraceError for lists of different shapes.
     """
-    given = plain(given)
-    element = as_dtype(dtype) if dtype is not None else _common(given)
-    made = _nested(given)
-    return functions.astype(made, element)
-
-
-def _common(given: Any) -> Any:
-    """The dtype that NumPy gives an array of these leaves: Python numbers count as f64, i64."""
-    kinds = [element_of(leaf)[0].numpy for leaf in leaves(given)]
-    return as_dtype(np.result_type(*kinds)) if kinds else as_dtype(np.float64)
-
-
-def _nested(given: Any) -> Any:
-    if isinstance(given, Stateful):
-        return lift(given, _trace())
-    if not isinstance(given, list | tuple):
-        return given if isinstance(given, Value) else lift(np.asarray(given), _trace())
-    if not given:
-        return lift(np.zeros(0), _trace())
-    parts = [_nested(item) for item in given]
-    shapes = {part.shape for part in parts}
-    if len(shapes) > 1:
-        raise TraceError(
-            "an array of a list takes items of one shape, got "
-            + ", ".join(str(list(shape)) for shape in shapes),
-            hint="use np.concatenate for pieces of different lengths",
-        )
-    return functions.stack(parts)
-
-
-def _trace() -> Any:
     trace = current()
     assert trace is not None
-    return trace
+    element = as_dtype(dtype) if dtype is not None else None
+    given = plain(given)
+    listed = value.stacked(given, trace) if isinstance(given, list | tuple) else lift(given, trace)
+    return functions.astype(listed, element or listed.element)
 
 
 def _fresh(made: Any) -> Any:
@@ -125,6 +97,13 @@ def require(a: Any, dtype: Any = None, requirements: Any = None, *, like: Any = 
     """np.require: a copy where NumPy makes one."""
     wanted = {str(r)[0].upper() for r in requirements or ()}
     return asarray(a, dtype, next((r for r in "CF" if r in wanted), None), copy="O" in wanted)
+
+
+@stands_in_for(np.ndenumerate)
+def ndenumerate(arr: Any) -> Iterator[tuple[tuple[int, ...], Any]]:
+    """np.ndenumerate of traced values."""
+    made = stacked(arr)
+    return ((index, made[index]) for index in np.ndindex(*made.shape))
 
 
 @stands_in_for(np.full)

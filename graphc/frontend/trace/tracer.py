@@ -239,7 +239,7 @@ class Tracer(Value):
     def _write(self, index: Any, value: Any) -> None:
         if isinstance(value, Tracer) and views.is_own_view(self, index, value):
             return  # the second half of `x[i] += v`: the view has written through already
-        index = mapped(plain(index), counted_elements)
+        index = mapped(views.with_arrays(plain(index)), counted_elements)
         if isinstance(index, bool | np.bool_):
             if not index:
                 return
@@ -248,9 +248,7 @@ class Tracer(Value):
             self.assign(put_back(self, index, value))
             return
         if not isinstance(value, Value):
-            value = lift(
-                np.asarray(value) if isinstance(value, list | tuple) else value, self.owner
-            )
+            value = lift(value, self.owner)
         require_real("x[...] = y", value, self)
         self.assign(METHODS["setitem"](self, index, cast_value(value, self.element)))
 

@@ -11,6 +11,7 @@ derives its node again when it is next read.
 from __future__ import annotations
 
 import contextlib
+import operator
 from collections.abc import Callable, Iterator
 from itertools import accumulate
 from operator import mul
@@ -24,7 +25,16 @@ from graphc.frontend.trace.operands import is_basic, mapped, plain
 from graphc.ir.size_answers import by_example
 from graphc.ir.sizes import Size, alike, hint_of, is_open
 from graphc.ops.record.dims import row_major_strides
-from graphc.ops.record.value import METHODS, PUBLIC, Value, cast_value, current, tracing
+from graphc.ops.record.value import (
+    METHODS,
+    PUBLIC,
+    Value,
+    as_value,
+    cast_value,
+    current,
+    holds_values,
+    tracing,
+)
 from graphc.record import record, replace
 
 if TYPE_CHECKING:
@@ -173,12 +183,20 @@ def getitem(tracer: Tracer, index: Any) -> Any:
     chosen = selected(tracer, index)
     if chosen is not None:
         return chosen
-    made = METHODS["getitem"](tracer, mapped(index, counted_elements))
+    made = METHODS["getitem"](tracer, mapped(with_arrays(index), counted_elements))
     if not isinstance(made, Value) or not is_basic(index):
         return made
     if made.ndim == 0 and index is not Ellipsis and not _has_ellipsis(index):
         return made if made is not tracer else tracer.copy()
     return _attach(made, link_at(tracer, index, given))
+
+
+def with_arrays(index: Any) -> Any:
+    """An index with arrays in the place of lists that hold traced numbers."""
+    if not isinstance(index, tuple):
+        return as_value(index) if holds_values(index) else index
+    parts = tuple(as_value(part) if holds_values(part) else part for part in index)
+    return parts if any(map(operator.is_not, parts, index)) else index
 
 
 def link_at(parent: Tracer, index: Any, given: Any) -> Link:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,8 @@ from graphc.ir.graph import Builder, Location, Node
 from graphc.ir.literal import literal
 from graphc.ir.op import OPS, Effect, Op
 from graphc.ir.promotion import promote, weak_promote
-from graphc.ir.sizes import Size, lifting
+from graphc.ir.size_answers import lifting
+from graphc.ir.sizes import Size
 from graphc.ir.types import (
     BOOL,
     C128,
@@ -405,8 +407,46 @@ def lift(operand: object, trace: Trace, element: DType | None = None) -> Value:
         made = trace.constant(operand, number_dtype(operand))
         made.weak = not isinstance(operand, bool)
         return made
-    made = trace.constant(_array(operand))
+    made = stacked(operand, trace) if holds_values(operand) else trace.constant(_array(operand))
     return made if element is None else cast_value(made, element)
+
+
+def holds_values(operand: object) -> bool:
+    """Whether it is a nesting of lists with traced values in it."""
+    if not isinstance(operand, list | tuple):
+        return False
+    return any(isinstance(o, Value | Stateful) or holds_values(o) for o in operand)
+
+
+def stacked(operand: Any, trace: Trace) -> Value:
+    """The array of nested lists that hold traced values, as NumPy makes it.
+
+    Raises TraceError for lists of different shapes.
+    """
+    return cast_value(_nested(operand, trace), element_of(operand)[0])
+
+
+def _nested(operand: Any, trace: Trace) -> Value:
+    if not isinstance(operand, list | tuple):
+        return lift(operand, trace)
+    if not operand:
+        return trace.constant(np.zeros(0))
+    parts = [_nested(item, trace) for item in operand]
+    shapes = {part.shape for part in parts}
+    if len(shapes) > 1:
+        raise TraceError(
+            "an array of a list takes items of one shape, got "
+            + ", ".join(str(list(shape)) for shape in shapes),
+            hint="use np.concatenate for pieces of different lengths",
+        )
+    return functions.stack(parts)  # type: ignore[no-any-return]
+
+
+def _list_element(operand: Any) -> DType:
+    """The dtype of an array of nested lists: Python numbers count as f64, i64."""
+    if not isinstance(operand, list | tuple):
+        return element_of(operand)[0]
+    return reduce(promote, map(_list_element, operand)) if operand else F64
 
 
 def as_value(operand: object) -> Any:
@@ -418,8 +458,6 @@ def as_value(operand: object) -> Any:
 
 
 def _array(operand: object) -> np.ndarray[Any, Any]:
-    if isinstance(operand, list | tuple) and any(isinstance(o, Value) for o in operand):
-        raise TraceError("a list of traced arrays is not an array", hint="use np.stack(list)")
     if isinstance(operand, np.ma.MaskedArray | np.matrix):
         kind = "matrix" if isinstance(operand, np.matrix) else "masked array"
         raise TraceError(
@@ -452,6 +490,8 @@ def element_of(operand: object) -> tuple[DType, bool]:
         return I64, True
     if is_python_number(operand):
         return number_dtype(operand), not isinstance(operand, bool)
+    if holds_values(operand):
+        return _list_element(operand), False
     return dtype(_array(operand).dtype), False
 
 
