@@ -28,6 +28,7 @@ from graphc.ir.types import Type, type_text
 from graphc.ops.record.value import Value, current, lift, trace_of
 from graphc.passes.placement.allowed_devices import inner_nodes
 from graphc.record import replace
+from graphc.refusing import refusing
 from graphc.runtime.call.open_executable import Latest
 from graphc.runtime.files.gcx_function import Loaded, nest
 
@@ -40,6 +41,7 @@ class LoadedGraph(Loaded):
     binding compiles once.  Inside a traced function the call becomes one `call` node.
     """
 
+    @refusing
     def __init__(
         self, graph: Graph | Program, config: Config | None = None, stage: str | None = None
     ) -> None:

@@ -38,6 +38,7 @@ from graphc.ir.graph import Graph
 from graphc.ir.subgraph import Edge
 from graphc.ops.record.value import current
 from graphc.record import replace
+from graphc.refusing import refusing
 
 if TYPE_CHECKING:
     from graphc.passes.pipeline import Record
@@ -61,6 +62,7 @@ class Session:
     threads at once: `extend` waits for a compilation in progress, runs wait for neither.
     """
 
+    @refusing
     def __init__(self, **options: Any) -> None:
         donate = options.pop("donate", ())
         donated = (donate,) if isinstance(donate, str) else tuple(donate)

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from graphc.refusing import refusing
 from graphc.runtime.devices.registry import kind_of, simulated
 from graphc.runtime.load.program import Slot, dtype_name, numpy_dtype
 
@@ -49,6 +50,7 @@ class Array:
 
     __slots__ = ("__weakref__", "_host", "block", "dtype", "name", "pending", "shape")
 
+    @refusing
     def __init__(self, slot: Slot, memory: np.ndarray[Any, Any] | Block) -> None:
         self.name, self.shape = slot.name, slot.shape
         self.dtype = numpy_dtype(slot.dtype)
