@@ -140,7 +140,7 @@ def _matmul_reference(data: Array, indices: Array, indptr: Array, x: Array) -> A
     rows = _rows_of(indices, indptr, len(x) // q)
     out = np.zeros((len(indptr) - 1, p, x.shape[1]), x.dtype)
     np.add.at(out, rows, data @ x.reshape(len(x) // q, q, x.shape[1])[indices])
-    return out.reshape(-1, x.shape[1])
+    return out.reshape(len(out) * p, x.shape[1])
 
 
 def _adjoint_reference(data: Array, indices: Array, indptr: Array, y: Array, columns: int) -> Any:

@@ -124,3 +124,12 @@ def test_what_is_no_matrix_is_refused() -> None:
         a @ np.ones(2)
     with pytest.raises(gc.GraphError, match="todense"):
         np.asarray(a)
+
+
+@pytest.mark.parametrize("width", [0, 1])
+@pytest.mark.parametrize("shape", [(3, 4), (0, 4), (3, 0), (0, 0)])
+def test_products_with_nothing_have_the_shape_of_a_product(shape, width):
+    a = gc.sparse.csr(np.zeros(0), np.zeros(0, int), np.zeros(shape[0] + 1, int), shape)
+    x = np.ones((shape[1], width))
+    for product in (lambda a, x: a @ x, gc.compile(lambda a, x: a @ x)):
+        np.testing.assert_array_equal(product(a, x), np.zeros((shape[0], width)))
