@@ -94,6 +94,7 @@ class ClusterExecutable(Executable):
         self._binding = Binding(*zip(*owned, strict=True)) if owned else None
         self._opened: OpenProgram | None = None
         self._asked: OpenProgram | None = None  # while a run is in flight
+        self._cancelling = fork_safe_lock()  # a run ends before that begins, or after it is done
         self._begun = 0  # when it began, in nanoseconds of the monotonic clock
         self._room = 0  # for rows of a log, while a run is traced
         self.clock_error = 0.0  # seconds that clocks of workers may be read wrong by
@@ -169,16 +170,17 @@ class ClusterExecutable(Executable):
 
     def cancel(self, begun_by: int = EVER) -> None:
         """Stop the run that is in flight if it began by this time; it raises RunError."""
-        opened = self._asked
-        if opened is not None and self._begun <= begun_by:
-            self._give_up(opened)
+        with self._cancelling:
+            opened = self._asked
+            if opened is not None and self._begun <= begun_by:
+                self._give_up(opened, self.cluster.steps)
 
-    def _give_up(self, opened: OpenProgram) -> None:
-        """Have all members stop: those that wait see the word, the others are told."""
+    def _give_up(self, opened: OpenProgram, step: int) -> None:
+        """Have all members stop this step: those that wait see the word, the others are told."""
         opened.stop[0] = 1
         for task in self.members:
             if task != HERE:
-                self.cluster.workers[task].cancel(self.cluster.steps)
+                self.cluster.workers[task].cancel(step)
             elif opened.here is not None:
                 opened.here.cancel()
 
@@ -285,7 +287,8 @@ class ClusterExecutable(Executable):
         cluster.steps += 1
         cluster.trouble = ""
         outcomes: dict[int, tuple[int, int] | None] = {}
-        cluster.in_flight = lambda: self._give_up(opened)
+        step = cluster.steps
+        cluster.in_flight = lambda: self._give_up(opened, step)
         self._begun = time.monotonic_ns()
         self._asked = opened
         begin = time.perf_counter()
@@ -297,16 +300,17 @@ class ClusterExecutable(Executable):
                 opened.here.ready()
                 outcome = outcomes[HERE] = opened.here.step()
                 if outcome[0]:
-                    self._give_up(opened)
+                    self._give_up(opened, step)
             for worker in workers:
                 outcomes[worker.task] = self._answer(worker, opened)
         except BaseException:
-            self._give_up(opened)
+            self._give_up(opened, step)
             for worker in workers:
                 worker.answer(self.support, worker.gone)
             raise
         finally:
-            cluster.in_flight = self._asked = None
+            with self._cancelling:
+                cluster.in_flight = self._asked = None
             cluster.seconds += time.perf_counter() - begin
             self._note_variables()
         self._judge(outcomes)
@@ -317,7 +321,7 @@ class ClusterExecutable(Executable):
         """How a step ended at a worker; None if it is lost. Once anybody stops, all do."""
         found = worker.answer(self.support, opened.stop)
         if found is None and not worker.gone[0]:
-            self._give_up(opened)
+            self._give_up(opened, self.cluster.steps)
             found = worker.answer(self.support, worker.gone)
         return found
 

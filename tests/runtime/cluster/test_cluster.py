@@ -696,6 +696,32 @@ def test_a_worker_that_hears_of_a_cancel_before_its_step_begins_stops_it(
     assert bits(run(X, np.int64(2))) == wanted
 
 
+def test_a_cancel_that_is_slow_stops_no_later_step(
+    workers: gc.cluster.LocalCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The step ends while workers are told one after the other."""
+    run = gc.compile(endless, devices=workers.devices)
+    wanted = bits(run(X, np.int64(2)))
+    first, second = workers.workers[:2]
+    cancel, is_told, told = first.cancel, threading.Event(), []
+
+    def cancel_slowly(step: int) -> None:
+        cancel(step)
+        if threading.current_thread() is not threading.main_thread():
+            is_told.wait(1)  # in which the step would end, and the next one begin
+
+    monkeypatch.setattr(first, "cancel", cancel_slowly)
+    monkeypatch.setattr(second, "cancel", told.append)
+    thread = in_a_step(workers, run.executable(X, np.int64(2)).cancel)
+    with pytest.raises(RunError, match="cancelled"):
+        run(X, np.int64(1 << 60))
+    step = workers.steps
+    for _ in range(3):
+        assert bits(run(X, np.int64(2))) == wanted
+    thread.join()
+    assert set(told) == {step}
+
+
 def unread(pipe: int) -> int:
     """The bytes in a pipe."""
     count = np.zeros(1, np.int32)
