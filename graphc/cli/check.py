@@ -45,7 +45,7 @@ class Reference:
 
     def run(self, built: Built | None, values: list[Any]) -> Results:
         """The results of the program that was compiled, with what it has lost in precision."""
-        from graphc.frontend.compile.specialise import specialise
+        from graphc.ir.specialise import specialise
 
         arrays = self.loaded.check(values)
         exact, narrow = self.loaded.bound_to(arrays), _narrow_graph(built)

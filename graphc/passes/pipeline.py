@@ -10,9 +10,9 @@ the first by what they settle: `trace`, `state`, `gradient`.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
-from functools import cache
+from functools import cache, partial
 from itertools import groupby
 from typing import NamedTuple
 
@@ -50,11 +50,13 @@ from graphc.passes.memory.pack import pack
 from graphc.passes.memory.plan import plan
 from graphc.passes.memory.remat import remat
 from graphc.passes.memory.strip_memory import strip_memory
+from graphc.passes.normalise.bind_sizes import bind_sizes
 from graphc.passes.normalise.choose_attention import choose_attention
 from graphc.passes.normalise.choose_convolution import choose_convolution
 from graphc.passes.normalise.choose_integers import choose_integers
 from graphc.passes.normalise.choose_pooling import choose_pooling
 from graphc.passes.normalise.cse import cse
+from graphc.passes.normalise.cut_phases import cut_phases
 from graphc.passes.normalise.dce import dce
 from graphc.passes.normalise.expand import expand
 from graphc.passes.normalise.flatten import flatten
@@ -113,7 +115,8 @@ class Stage:
     again.  Skipped at opt=0 if `optional`.
     Stages of one `cycle` run in turn until none of them changes anything.  A graph without an op
     that it is `about` is left as it is.  One that `searches` gets a function that tells what the
-    rest of the pipeline would make of a graph.
+    rest of the pipeline would make of a graph, one that `binds` gets the sizes that the graph is
+    compiled for.  What later stages have to keep is noted anew behind one that `renews` it.
     """
 
     run: Callable[..., Stages]
@@ -126,6 +129,8 @@ class Stage:
     name: str = ""
     cycle: str = ""
     searches: bool = False
+    binds: bool = False
+    renews: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "name", self.name or self.run.__name__)
@@ -152,6 +157,7 @@ def has(*traits: str) -> Callable[[Op], bool]:
 
 STAGES = (
     Stage(trace),
+    Stage(bind_sizes, keeps=Keeps.BITS, binds=True, renews=True),
     Stage(expand_pipelines, Over.REGIONS, about=has("in_stages"), ensures=(verify.no_pipelines,)),
     Stage(state, keeps=Keeps.BITS, ensures=(state_is_threaded,)),
     *cycle(
@@ -161,6 +167,9 @@ STAGES = (
         Stage(vmap, about=has("lanes"), ensures=(verify.no_lanes,)),
         Stage(flatten, about=has("once", "makes_tuple"), keeps=Keeps.BITS),
     ),
+    # Nothing follows in a graph that this cuts: each of its phases goes on from here.
+    Stage(cut_phases, Over.WHOLE, keeps=Keeps.BITS, renews=True, breaks=(state_is_threaded,)),
+    Stage(bind_sizes, keeps=Keeps.BITS, binds=True, renews=True, name="bind_counts"),
     Stage(choose_integers, Over.REGIONS, optional=True),
     Stage(fold, Over.REGIONS, keeps=Keeps.BITS, optional=True),
     Stage(trim, Over.REGIONS, optional=True),
@@ -304,12 +313,13 @@ def run(
     traced_seconds: float = 0.0,
     runner: Callable[[Record, Iterable[Stage], Config], Run] | None = None,
     until: str = "plan",
+    sizes: Mapping[str, int] | None = None,
 ) -> list[Record]:
     """Every stage's output, the graph itself first and the planned program last.
 
     `after` names the stage whose output the graph is: only later stages run, its cycle anew, and
     those that give memory (see `strip_memory`); `until` names the last that runs.  `runner` makes
-    another kind of Run, that looks on.
+    another kind of Run, that looks on.  `sizes` are those that its symbols stand for.
     Raises GraphError for input that cannot be compiled and VerifyError, naming the pass, for a bug.
     """
     first = stage_named(after) if after else 0
@@ -320,8 +330,13 @@ def run(
         made = (runner or Run)(given, STAGES[:start], config)
         asked = [s for s in STAGES[start : stage_named(until) + 1] if config.opt or not s.optional]
         for _, stages in groupby(asked, key=lambda stage: stage.cycle or stage.name):
-            made.settle(list(stages))
+            made.settle([bound(stage, sizes or {}) if stage.binds else stage for stage in stages])
     return made.records if first < stage_named(FIRST_OF_MEMORY) else made.records[1:]
+
+
+def bound(stage: Stage, sizes: Mapping[str, int]) -> Stage:
+    """A stage that binds, for these sizes."""
+    return replace(stage, run=partial(stage.run, sizes=sizes))
 
 
 def start_after(first: int) -> int:
@@ -342,11 +357,15 @@ class Run:
         self.value = given.value
         self.known: set[Node] = set()
         self.promises = [c for s in done for c in s.ensures if not skipped(s, config)]
-        self.contract = contract_of(given.value)
-        self.numbers = ValueNumbers()
         with _judging(given.name):
             self.verify(given.name)
-        self.sample = Sample(given.value, config) if config.verify >= 4 else None
+        self.begin()
+
+    def begin(self) -> None:
+        """Note what later stages have to keep."""
+        self.contract = contract_of(self.value)
+        self.numbers = ValueNumbers()
+        self.sample = Sample(self.value, self.config) if self.config.verify >= 4 else None
 
     def settle(self, stages: Sequence[Stage]) -> None:
         """Run a stage, or those of a cycle, and hold it to what it ensures."""
@@ -404,7 +423,9 @@ class Run:
 
     def validate(self, stage: Stage, before: Stages) -> None:
         """Check that the stage has kept what it says, as far as that is asked for."""
-        if self.config.verify >= 2:
+        if stage.renews:
+            self.begin()
+        elif self.config.verify >= 2:
             contract = self.contract if stage.run is not state else self.contract.ports_alone()
             self.contract = check_contract(contract, self.value)
             self.prove(stage, before)

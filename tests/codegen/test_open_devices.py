@@ -18,9 +18,9 @@ from graphc.cli import main
 from graphc.config import Config
 from graphc.errors import GraphError
 from graphc.frontend.compile.open_sizes import build_open
-from graphc.frontend.compile.specialise import specialise
 from graphc.ir.graph import Graph
 from graphc.ir.place import Constraint, parse_spec
+from graphc.ir.specialise import specialise
 from graphc.ops.reference.interpreter import interpret
 
 TWO = ["cpu:0", "cpu:1"]

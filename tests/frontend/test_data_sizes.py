@@ -584,9 +584,14 @@ def test_the_stages_before_the_cut_are_dumped_as_a_whole(tmp_path):
     whole = {path.name for path in tmp_path.glob("*.gir")}
     phases = [folder for folder in sorted(tmp_path.glob("0*")) if folder.is_dir()]
     flat = next(name for name in whole if name.endswith("-flatten.gir"))
-    assert whole == {"00-trace.gir", flat}
+    cut = next(name for name in whole if name.endswith("-cut_phases.gir"))
+    assert whole == {"00-trace.gir", flat, cut}
+    text = (tmp_path / cut).read_text()
+    assert [text.count(f'name="phase{k}"') for k in range(3)] == [1, 1, 0]
+    dumped, *_ = gc.load(tmp_path / "00-trace.gir")(X).values()
+    np.testing.assert_array_equal(dumped, np.sort(X[X > 0]) * 2)
     assert "cut into phases" in (tmp_path / "index.txt").read_text()
-    assert [min(path.name for path in folder.glob("*.gir")) for folder in phases] == [flat, flat]
+    assert [min(path.name for path in folder.glob("*.gir")) for folder in phases] == [cut, cut]
     names = [record.name for record in compiled.stages(X)]
     assert names[0] == "trace"
     assert names.count("trace") == 1

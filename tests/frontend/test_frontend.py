@@ -416,7 +416,7 @@ def test_compiled_functions_inside_a_trace_become_calls():
 
 
 def test_symbolic_specs_trace_and_specialise():
-    from graphc.frontend.compile.specialise import specialise
+    from graphc.ir.specialise import specialise
 
     def f(x, w):
         return np.tanh(x @ w).sum(axis=0)

@@ -12,9 +12,9 @@ from effort import rounds
 
 import graphc as gc
 from graphc.errors import TypeRuleError
-from graphc.frontend.compile.specialise import specialise
 from graphc.frontend.trace.trace import Parameter, trace_function
 from graphc.ir.sizes import Scope
+from graphc.ir.specialise import specialise
 from graphc.ir.types import F64, tensor
 from graphc.ops.reference.interpreter import interpret
 

@@ -55,7 +55,7 @@ def test_golden(
     path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A file holds the graph before and, after a line of dashes, the graph after its folder's
-    stage; options of the compilation stand in a comment before both.
+    stage; options of the compilation, and sizes of symbols, stand in a comment before both.
     """
     for module in (block, block_images, *LOOPS):
         monkeypatch.setattr(module, "host_target", lambda: MACHINE)
@@ -63,6 +63,8 @@ def test_golden(
     first = before.splitlines()[0]
     options = json.loads(first[1:]) if first.startswith("#") else {}
     stage = pipeline.STAGES[pipeline.stage_named(path.parent.name)]
+    sizes = options.pop("sizes", {})
+    stage = pipeline.bound(stage, sizes) if stage.binds else stage
     made = show(pipeline.apply(stage, parse(before), Config.create(threads=1, **options)))
     if request.config.getoption("--update-golden"):
         path.write_text(f"{before}\n----\n{made}")

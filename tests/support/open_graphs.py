@@ -22,10 +22,10 @@ from open_sizes import Template, wrong
 
 import graphc.ops  # noqa: F401  (fills the op table)
 from graphc.errors import GraphError
-from graphc.frontend.compile.specialise import specialise
 from graphc.ir.graph import Builder, Graph, Node
 from graphc.ir.op import OPS
 from graphc.ir.sizes import Scope
+from graphc.ir.specialise import specialise
 from graphc.ir.types import F32, Dimension, Type, substitute, substitute_dim, symbol, tensor
 from graphc.ops.reference.interpreter import interpret
 

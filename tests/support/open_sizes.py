@@ -12,10 +12,10 @@ from op_harness import tensors
 from graphc.config import Config
 from graphc.errors import GraphError
 from graphc.frontend.compile.engine import Built, build
-from graphc.frontend.compile.specialise import specialise
 from graphc.ir.graph import Graph, Node
 from graphc.ir.op import Op, Sample
 from graphc.ir.sizes import Scope
+from graphc.ir.specialise import specialise
 from graphc.ir.types import TupleType, dtype, tensor
 from graphc.ir.unknowns import Guard
 from graphc.runtime.devices.multi_device import executable

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import field
 from pathlib import Path
@@ -147,15 +147,16 @@ def stages_of(
     traced_seconds: float = 0.0,
     stage: str | None = None,
     until: str = "plan",
+    sizes: Mapping[str, int] | None = None,
 ) -> tuple[Record, ...]:
     """Run the passes on a graph; the first stage is the graph itself.
 
     `stage` names the pass whose output the graph is: only the passes after it run, and none after
-    `until`.
+    `until`.  `sizes` are what its symbols stand for.
     """
     from graphc.passes.pipeline import run
 
-    return tuple(run(value, config, stage, traced_seconds, until=until))
+    return tuple(run(value, config, stage, traced_seconds, until=until, sizes=sizes))
 
 
 def stack_bytes(value: Graph | Program, config: Config) -> int:
@@ -180,14 +181,19 @@ def _compiling(name: str) -> Iterator[None]:
 
 
 def build(
-    value: Graph | Program, config: Config, traced_seconds: float = 0.0, stage: str | None = None
+    value: Graph | Program,
+    config: Config,
+    traced_seconds: float = 0.0,
+    stage: str | None = None,
+    sizes: Mapping[str, int] | None = None,
 ) -> Built:
-    """Compile a graph; writes the dump folder when the configuration names one."""
+    """Compile a graph, for `sizes` if it has symbols; writes the dump folder when the configuration
+    names one."""
     from graphc.codegen.build import build_image
 
     started = perf_counter()
     with _compiling(value.name):
-        stages = stages_of(value, config, traced_seconds, stage)
+        stages = stages_of(value, config, traced_seconds, stage, sizes=sizes)
         if config.memory_limit is not None:
             check_limit(stages[-1].value, config.memory_limit)
         lowered = perf_counter()

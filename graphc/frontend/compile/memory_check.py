@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from graphc.errors import LimitError
@@ -11,7 +12,7 @@ from graphc.ir.graph import Graph, Node, Program
 from graphc.ir.liveness import largest_live, memory, planned_bytes, root
 from graphc.ir.regions import scheduled_graphs
 from graphc.ir.sizes import hint_of
-from graphc.ir.types import StackType, Type, leaves
+from graphc.ir.types import AnyType, StackType, Type, leaves, substitute
 from graphc.runtime.load.program import Image
 
 SHOWN = 5  # values named when a limit is exceeded
@@ -35,12 +36,17 @@ def available_bytes() -> int:
     return allowed
 
 
-def check_memory(value: Graph | Program, *, every_node: bool = False) -> None:
-    """Raise LimitError when arguments and results are more than the available memory.
+def check_memory(
+    value: Graph | Program, sizes: Mapping[str, int] | None = None, *, every_node: bool = False
+) -> None:
+    """Raise LimitError when arguments and results are more than the available memory; `sizes` are
+    what symbols stand for.
 
     `every_node` also refuses a single value larger than that: the interpreter stores each one.
     """
-    check_bytes(value.name, _declared(*value.params, *value.results), "arguments and results")
+    ports = [node.type for node in (*value.params, *value.results)]
+    ports = [substitute(kind, sizes) for kind in ports] if sizes else ports
+    check_bytes(value.name, _bytes_of(ports), "arguments and results")
     graphs = value.graphs if isinstance(value, Program) else (value,)
     for node in (node for graph in graphs if every_node for node in graph.nodes):
         check_bytes(f"%{node.id} = {node.op.name}", _declared(node), "its result")
@@ -85,8 +91,12 @@ def _line(nbytes: int, node: Node) -> str:
     return f"{hint_of(nbytes)} bytes: {node.summary()}{where}"
 
 
-def _declared(*nodes: Node) -> int:
-    kinds = (kind for node in nodes for kind in leaves(node.type))
+def _declared(node: Node) -> int:
+    return _bytes_of([node.type])
+
+
+def _bytes_of(given: Iterable[AnyType]) -> int:
+    kinds = (leaf for kind in given for leaf in leaves(kind))
     return sum(kind.nbytes for kind in kinds if isinstance(kind, Type) and kind.is_static)
 
 

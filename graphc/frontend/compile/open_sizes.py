@@ -14,7 +14,6 @@ from typing import Generic, TypeVar
 from graphc.config import Config
 from graphc.errors import FeedError, GraphError
 from graphc.frontend.compile.engine import Built, build
-from graphc.frontend.compile.specialise import specialise
 from graphc.frontend.trace.spec import parse_dimension
 from graphc.ir.graph import Graph
 from graphc.ir.sizes import Scope
@@ -42,9 +41,7 @@ def build_open(
 
     Raises GraphError for what needs a number.
     """
-    scope = scope_of(examples)
-    opened = specialise(graph, scope.symbols)
-    return build_traced(opened, scope, config, seconds)
+    return build(graph, config, seconds, sizes=scope_of(examples).symbols)
 
 
 def scope_of(examples: Mapping[str, int]) -> Scope:

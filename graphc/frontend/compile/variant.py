@@ -22,12 +22,12 @@ from graphc.frontend.compile.signature import (
     feed,
     parameter_type,
 )
-from graphc.frontend.compile.specialise import specialise
 from graphc.frontend.trace.spec import symbols_of
 from graphc.frontend.trace.trace import Traced
 from graphc.frontend.trace.tree import LEAF, unflatten
 from graphc.ir.graph import Graph
 from graphc.ir.sizes import Scope
+from graphc.ir.specialise import specialise
 from graphc.ir.types import Type
 from graphc.record import record
 from graphc.runtime.call.array import Array

@@ -17,13 +17,13 @@ from graphc.frontend.compile.memory_check import check_memory
 from graphc.frontend.compile.open_sizes import USUAL, OpenBuilds, build_traced, can_be_open
 from graphc.frontend.compile.postmortem import explained
 from graphc.frontend.compile.signature import as_array, feed, is_number
-from graphc.frontend.compile.specialise import specialise
 from graphc.frontend.files.marked_sizes import NO_SIZES, MarkedSizes
 from graphc.frontend.trace.spec import bind, symbols_of
 from graphc.ir.graph import Graph, Program
 from graphc.ir.op import OPS
 from graphc.ir.place import Device, device_of
 from graphc.ir.sizes import Scope
+from graphc.ir.specialise import specialise
 from graphc.ir.types import Type, type_text
 from graphc.ops.record.value import Value, current, lift, trace_of
 from graphc.passes.placement.allowed_devices import inner_nodes
@@ -56,7 +56,7 @@ class LoadedGraph(Loaded):
         params = tuple(p.attrs["name"] for p in graph.params)
         types = tuple(p.type for p in graph.params if isinstance(p.type, Type))
         self._adopt(graph.name, params, types, first.result_names, config, stage)
-        if isinstance(graph, Graph) and graph.marks and stage is None:
+        if isinstance(graph, Graph) and graph.marks and stage in (None, "trace"):
             self._marked = MarkedSizes(graph)
             self._symbolic |= bool(self._marked)
 
@@ -186,6 +186,10 @@ class LoadedGraph(Loaded):
             return specialise(self.graph, binding)
         return specialise(self._marked.graph, self._marked.known(binding))
 
+    def _is_for_all(self) -> bool:
+        """Can stages look at the graph with its symbols? Type rules do not know marked ones."""
+        return self._symbolic and not self._marked and self.stage is None
+
     def build(self, *shapes: tuple[int, ...]) -> Built:
         """The compilation for parameters of these shapes.
 
@@ -211,6 +215,9 @@ class LoadedGraph(Loaded):
         binding = self.bind(shapes) if self._symbolic else {}
         if self._marked.counts:
             return build_counted(self._marked.traced(binding, Scope()), self.config)
+        if self._is_for_all():
+            check_memory(self.graph, binding)
+            return build(self.graph, self.config, sizes=binding)
         graph = self.bound(binding)
         check_memory(graph)
         return build(graph, self.config, stage=self.stage)
@@ -249,6 +256,8 @@ class LoadedGraph(Loaded):
         """The compilation that leaves sizes open. Raises what needs a number."""
         if self._marked.counts:
             return build_counted(self._marked.traced(dict(scope.symbols), scope), self.config), None
+        if self._is_for_all():
+            return build(self.graph, self.config, sizes=scope.symbols), None
         return build_traced(self._bound(scope.symbols), scope, self.config), None
 
     def save(self, path: str | PathLike[str]) -> None:

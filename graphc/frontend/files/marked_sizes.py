@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, Any
 from graphc.errors import FeedError, GraphError
 from graphc.frontend.compile.open_sizes import NEEDS_NUMBERS, USUAL, scope_of
 from graphc.frontend.compile.signature import parameter_type
-from graphc.frontend.compile.specialise import specialise
 from graphc.frontend.trace.spec import symbols_of
 from graphc.frontend.trace.trace import USUAL_COUNT, Traced
 from graphc.frontend.trace.tree import flatten
@@ -42,6 +41,7 @@ from graphc.ir.sizes import (
     parts_of,
     unknowns_behind,
 )
+from graphc.ir.specialise import specialise
 from graphc.ir.types import (
     AnyType,
     Dimension,

@@ -13,10 +13,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from graphc.errors import FeedError, GraphError
-from graphc.frontend.compile.specialise import specialise
 from graphc.frontend.trace.spec import symbols_of
 from graphc.ir.graph import Builder, Graph, Node
 from graphc.ir.op import OPS
+from graphc.ir.specialise import specialise
 from graphc.ir.subgraph import Edge, edge_of, edges_of, outputs
 from graphc.ir.types import Dim, TupleType, Type, symbol
 from graphc.runtime.files.gcx_function import nest

@@ -12,7 +12,6 @@ from graphc.errors import FeedError, TypeRuleError
 from graphc.frontend.compile.engine import Built, build
 from graphc.frontend.compile.memory_check import check_memory
 from graphc.frontend.compile.signature import Signature, as_array, feed, is_number
-from graphc.frontend.compile.specialise import specialise
 from graphc.frontend.compile.variant import Compile
 from graphc.frontend.trace.spec import bind, symbols_of
 from graphc.frontend.trace.tree import LEAF, treedef
@@ -72,10 +71,9 @@ class Step:
         return found
 
     def _compile(self, binding: dict[str, int], arrays: Sequence[Array]) -> Built:
-        graph = specialise(self.graph, binding) if self.is_symbolic else self.graph
-        check_memory(graph)
-        made = build(graph, self._ledger.config)
-        kinds = tuple(tensor_of(p) for p in graph.params)
+        check_memory(self.graph, binding)
+        made = build(self.graph, self._ledger.config, sizes=binding)
+        kinds = tuple(tensor_of(p) for p in made.program.params)
         signature = Signature(treedef(dict, self.names, (LEAF,) * len(kinds)), kinds)
         sizes = ", ".join(f"{name} = {value}" for name, value in sorted(binding.items()))
         reason = (

@@ -18,6 +18,8 @@ from graphc.ir.types import (
     F64,
     I64,
     AnyType,
+    Dim,
+    Dimension,
     DType,
     TupleType,
     Type,
@@ -211,10 +213,10 @@ def interp(
 # ------------------------------------------------------------------------------------ nonzero
 
 
-def _infer_nonzero(mask: AnyType, *, size: int) -> TupleType:
+def _infer_nonzero(mask: AnyType, *, size: Dimension) -> TupleType:
     mask = tensor_type("nonzero", mask)
     require_dtype("nonzero", mask, ("bool",))
-    require(size >= 0, f"nonzero: size {size}")
+    require(isinstance(size, Dim) or size >= 0, f"nonzero: size {size}")
     return tuple_type((tensor(I64, (size,)), tensor(I64)))
 
 

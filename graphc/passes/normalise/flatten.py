@@ -1,9 +1,9 @@
 """flatten: where the data decides sizes, regions that run once become nodes of the graph.
 
-    %1, %2 = call(%0) { nonzero ... count }  mark counted %2       ->       %3 = nonzero(%0) ...
+    %1, %2 = call(%0) { nonzero ... count }  mark count.n = %2       ->       %3 = nonzero(%0) ...
 
 A size is known from where it is counted on, and only between nodes of one graph can that be cut
-(`frontend/compile/data_sizes.py`).  Other graphs keep their regions: `expand` inlines them later.
+(`cut_phases`).  Other graphs keep their regions: `expand` inlines them later.
 """
 
 from __future__ import annotations
@@ -11,13 +11,12 @@ from __future__ import annotations
 from graphc.config import Config
 from graphc.ir.graph import Graph, Node, Rewriter, inline, rebuild
 from graphc.ops.autodiff.vjp import tupled
-
-COUNTED = "counted"  # marks the nodes of a graph that count its sizes
+from graphc.passes.normalise.cut_phases import counted_sizes
 
 
 def flatten(graph: Graph, config: Config) -> Graph:
     """The graph without regions that run once, if it counts sizes; gradients are left."""
-    if COUNTED not in graph.marks:
+    if not counted_sizes(graph):
         return graph
     return rebuild(graph, flattened)
 

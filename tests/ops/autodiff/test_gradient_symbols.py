@@ -9,7 +9,7 @@ import pytest
 
 import graphc as gc
 from graphc.config import Config
-from graphc.frontend.compile.specialise import specialise
+from graphc.ir.specialise import specialise
 from graphc.ops.reference.interpreter import interpret
 from graphc.passes.normalise.gradient import gradient
 

@@ -18,11 +18,11 @@ from graphc.config import Config
 from graphc.errors import GraphError
 from graphc.formats.onnx.export.writer import Writer
 from graphc.formats.onnx.reader import package
-from graphc.frontend.compile.specialise import specialise
 from graphc.frontend.files.loaded_graph import LoadedGraph
 from graphc.frontend.files.saved_variables import values_of
 from graphc.frontend.trace.spec import symbols_of
 from graphc.ir.graph import Graph
+from graphc.ir.specialise import specialise
 from graphc.ir.types import DType, Type
 from graphc.ops.reference.interpreter import interpret
 from graphc.passes.normalise.gradient import gradient
