@@ -42,6 +42,7 @@ UNTIMED = {
     "compression": "bytes saved, which `python -m benchmarks.compression` shows",
     "memory-limit": "memory, by the tests of limits",
     "variables": "waiting for other threads",
+    "interrupt": "how soon Ctrl-C is heard, which the tests of interrupts show",
 }
 Run = Callable[[], object]
 F4 = np.float32
@@ -108,6 +109,7 @@ SMALL: dict[str, Callable[[], Judge]] = {
     ),
     "sort-rows": lambda: Judge(lambda x: np.sort(x, -1), (normal(512, 500),)),
     "argmax": lambda: Judge(np.argmax, (normal(1 << 20),)),
+    "sort-long": lambda: Judge(lambda x: np.sort(x), (normal(1 << 20),)),
     "sort-one": lambda: Judge(lambda x: np.sort(x, -1), (normal(7, 40),)),
     "topk": lambda: Judge(lambda x: gc.topk(x, 50), (normal(64, 2000),)),
     "cumsum": lambda: Judge(lambda x: np.cumsum(x, 0), (normal(256, 1000),)),

@@ -128,6 +128,16 @@ class CodegenTuning(Tuning):
         "rows turned into lanes against those that are turned in vain")
     pairs_rows = number(256, 8, 1 << 20, "rows", "distances",
         "rows turned once for so many others against units for threads")
+    pair_group = number(4, 1, 8, "rows", "distances",
+        "rows at a time that share what is loaded of the others against registers")
+    pair_vectors = number(4, 2, 8, "vectors", "distances",
+        "rows in lanes at a time; half as many where registers are few")
+    pair_steps = number(16, 1, 64, "steps of k", "distances",
+        "steps written out against code to compile")
+    pair_strip = number(16, 1, 64, "elements", "distances",
+        "elements of a row turned at a time: whole cache lines against code to compile")
+    pair_narrow = number(256, 0, 1 << 12, "terms", "distances",
+        "sums without a wider type against accuracy")
     tall_vector = number(16, 4, 64, "elements", "sum-tall",
         "whole rows in a vector, of which a multiple holds some")
     tall_lanes = number(32, 4, 256, "elements", "sum-tall", "enough sums under way")
@@ -179,6 +189,8 @@ class CodegenTuning(Tuning):
         "the same: instructions of all copies together")
     chain_weight = number(96, 0, 1000, "instructions", "sum-columns",
         "the same where copies need not wait for one another's sums")
+    most_apart = number(4, 1, 4, "elements", "small-loops",
+        "loads of what lies apart, and their shuffles, against code for one element")
     most_lanes = number(64, 2, 64, "lanes", "pointwise", "the widest vectors that are written")
     half_vectors = number(4, 0, 64, "vectors", "small-loops",
         "halves of vectors, which cross fewer lines, in short loops")
@@ -194,6 +206,14 @@ class CodegenTuning(Tuning):
         "machine code of kernels that LLVM has chosen and ordered well against compile time")
     compile_threads = number(4, 1, 64, "threads", "compile",
         "compile time against memory: each thread has an LLVM context")
+
+    # Sorting by vectors (sorting/).
+    partitioned_vectors = number(4, 1, 8, "vectors", "sort-long",
+        "vectors read before any is written: none waits for another, against registers")
+    pivot_sample = number(64, 16, 64, "keys", "sort-long",
+        "parts of equal length against sorting a sample for each")
+    sampled_part = number(2048, 256, 1 << 30, "keys", "sort-long",
+        "the same: shorter parts take a sample of 16")
 
     # Kernels and rows of the step table.
     slow_flops = number(4e10, 1e3, 1e30, "operations per second", "gemm-1024",

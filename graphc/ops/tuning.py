@@ -37,6 +37,12 @@ class OpsTuning(Tuning):
     window_terms = number(128, 1, 1 << 12, "products in the inner loop", "depthwise",
         "outputs summed together against registers and code")
 
+    # The reference interpreter (reference/).
+    long_call = number(1 << 16, 1, 1 << 40, "elements", "interrupt",
+        "how soon Ctrl-C ends a call of NumPy against a thread for it")
+    listens = number(0.05, 1e-3, 1.0, "seconds", "interrupt",
+        "the same: the time between two looks for an interrupt")
+
     # Sorting (sort/).
     listed = number(64, 1, 1024, "elements", "topk",
         "insertion into the list of the best against a full sort")

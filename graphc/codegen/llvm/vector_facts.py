@@ -32,7 +32,6 @@ from graphc.record import record
 Term = Expr | Monomial  # what an index is a sum of
 Place = tuple[int, frozenset[tuple[Term, int]]]  # a buffer, and an index without its constant
 _MASKS = 512  # vector bits from which on every instruction takes a mask
-_MOST_APART = 4  # elements from one iteration to the next
 _MOST_BITS = 64  # elements that are masked together
 
 
@@ -166,7 +165,7 @@ class VectorFacts:
         first = body[0]
         step = self.stride(first.index) if isinstance(first, Store) else None
         run = [s for s in body[: step or 0] if isinstance(s, Store)]
-        if step is None or not 1 < step <= _MOST_APART or len(run) < step:
+        if step is None or not 1 < step <= tuned.most_apart or len(run) < step:
             return [first]  # type: ignore[list-item]
         assert isinstance(first, Store)
         terms, constant = self.terms(first.index)
@@ -268,7 +267,7 @@ class VectorFacts:
         if step == -1:  # the vector is reversed
             self.weight += 1
             return True
-        if step is None or not 1 <= step <= _MOST_APART:
+        if step is None or not 1 <= step <= tuned.most_apart:
             return False
         if step > 1:
             constant = self.terms(expr.args[0])[1]

@@ -29,12 +29,6 @@ from graphc.ir.types import F32, F64, DType
 from graphc.loops.nest import Buffer, Expr
 from graphc.loops.scalars import minimum
 
-ROWS = 4  # of x at a time
-VECTORS = 4  # of rows of y at a time; half as many where registers are few
-STEPS = 16  # of k that are written out
-STRIP = 16  # elements of a row that are turned at a time
-SHORT = 256  # terms that are summed without a wider type
-
 
 def pairs_rows(region: Graph, space: Space) -> bool:
     """Does every value that is folded come from a row of one operand and a row of another?"""
@@ -47,9 +41,9 @@ def pairs_rows(region: Graph, space: Space) -> bool:
     return (
         (down.reduced, right.reduced, inner.reduced) == (False, False, True)
         and kinds in ({F32}, {F64})
-        and down.extent >= max(tuned.pairs_least, ROWS)
+        and down.extent >= max(tuned.pairs_least, tuned.pair_group)
         and right.extent >= max(tuned.pairs_least, _lanes(*kinds))
-        and inner.extent >= STRIP
+        and inner.extent >= tuned.pair_strip
         and not any(map(space.is_full, (*region.params, *region.results)))
         and all(isinstance(n.op.lower, Scalar) for n in region.nodes if space.is_full(n))
         and is_one_level(region, space)
@@ -68,7 +62,7 @@ def _lanes(kind: DType) -> int:
 
 def vectors_of(extent: int, lanes: int) -> int:
     """Of how many vectors a block of so many rows consists: blocks overlap as little as may be."""
-    most = VECTORS if host_target().registers > 16 else VECTORS // 2
+    most = tuned.pair_vectors if host_target().registers > 16 else tuned.pair_vectors // 2
     blocks = -(-extent // (lanes * most))
     return min(-(-extent // (lanes * blocks)), extent // lanes)
 
@@ -100,30 +94,30 @@ class RowPairs(Nest):
         self.wide = self.lanes * self.vectors
         self.copy = self.buffer(kind, inner.extent * self.wide, "work")
         self.totals = {n.id: self.sums(n) for n in self.reductions()}
-        parts = -(-down.extent // tuned.pairs_rows)
-        rows = -(-down.extent // (parts * ROWS)) * ROWS
+        parts, together = -(-down.extent // tuned.pairs_rows), tuned.pair_group
+        rows = -(-down.extent // (parts * together)) * together
         extents = parts, -(-right.extent // self.wide)
         self.units, self.elements_per_unit = extents[0] * extents[1], rows * self.wide
         with b.loop(self.units, "parallel") as unit:
             part, block = split_index(b, unit, extents)
             column = minimum(block * self.wide, right.extent - self.wide)
             self.turn(column)
-            with b.loop(rows // ROWS) as group:
-                row = minimum(part * rows + group * ROWS, down.extent - ROWS)
+            with b.loop(rows // together) as group:
+                row = minimum(part * rows + group * together, down.extent - together)
                 self.group(row, column)
 
     def sums(self, node: Node) -> Buffer:
         """Room for the totals of a group of rows."""
         lower, kind = reduction_of(node), self.accumulator(node)
-        wide = lower.combine == "add" and self.inner.extent > SHORT
-        return self.buffer(F64 if wide else kind, ROWS * self.wide, "work")
+        wide = lower.combine == "add" and self.inner.extent > tuned.pair_narrow
+        return self.buffer(F64 if wide else kind, tuned.pair_group * self.wide, "work")
 
     def accumulator(self, node: Node) -> DType:
         return reduction_of(node).accumulator(tensor_type(node.inputs[0]).dtype)
 
     def turn(self, column: Expr) -> None:
         """Copy the rows of the lanes, so that elements at the same place lie side by side."""
-        for first, count in self.strips(STRIP):
+        for first, count in self.strips(tuned.pair_strip):
             for start in self.starts:
                 with self.b.loop(self.lanes, "vector") as lane:
                     for step in range(count):
@@ -142,11 +136,11 @@ class RowPairs(Nest):
 
     def group(self, row: Expr, column: Expr) -> None:
         """All pairs of some rows with those of the lanes."""
-        b, places = self.b, list(product(range(ROWS), self.starts))
+        b, places = self.b, list(product(range(tuned.pair_group), self.starts))
         with b.loop(self.lanes, "vector") as lane:
             for node, place in product(self.reductions(), places):
                 b.store(self.totals[node.id], self.slot(place, lane), self.start(node))
-        for first, count in self.strips(STEPS):
+        for first, count in self.strips(tuned.pair_steps):
             with b.loop(self.lanes, "vector") as lane:
                 self.fold(row, column + lane, lane, [first + step for step in range(count)])
         with b.loop(self.lanes, "vector") as lane:
@@ -174,13 +168,13 @@ class RowPairs(Nest):
         """Some steps of all pairs, one step after the other."""
         b, folds = self.b, self.reductions()
         kinds = {n.id: tensor_type(n.inputs[0]).dtype for n in folds}
-        keys = list(product(folds, range(ROWS), self.starts))
+        keys = list(product(folds, range(tuned.pair_group), self.starts))
         sums = {
             key: b.register(initial(b, reduction_of(key[0]), kinds[key[0].id])[0]) for key in keys
         }
         for k, start in product(steps, self.starts):
             self.elements.bind_value(self.source, b.load(self.copy, k * self.wide + start + lane))
-            for node, number in product(folds, range(ROWS)):
+            for node, number in product(folds, range(tuned.pair_group)):
                 lower, register = reduction_of(node), sums[node, number, start]
                 values = {self.down.place: row + number, self.right.place: column + start}
                 index = self.space.index(b, {**values, self.inner.place: k}, self.space.full)

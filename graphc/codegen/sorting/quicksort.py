@@ -32,10 +32,10 @@ from graphc.codegen.llvm.writer import (
 )
 from graphc.codegen.sorting.lanes import Lanes
 from graphc.codegen.sorting.network import Block
+from graphc.codegen.tuning import tuned
+from graphc.tuning import forgotten
 
 CANCELLED = -1
-TOGETHER = 4  # vectors that are read before any is written
-SAMPLE = 64  # keys at most that a pivot is the median of
 
 
 def block_of(target: Target, bits: int) -> int:
@@ -124,11 +124,11 @@ class Sorter:
                     low.set(low + found)
                     high.set(high + width - found)
 
-            whole = count // width
-            rounds = whole // TOGETHER
+            whole, together = count // width, tuned.partitioned_vectors
+            rounds = whole // together
             with f.loop(0, rounds) as k:
-                part(k * (width * TOGETHER), TOGETHER)
-            with f.loop(rounds * TOGETHER, whole) as k:
+                part(k * (width * together), together)
+            with f.loop(rounds * together, whole) as k:
                 part(k * width, 1)
             rest = count - whole * width
             there = lanes.first(f, lanes.count_of(f, rest))
@@ -161,8 +161,8 @@ class Sorter:
 
         def body(f: Writer, source: Pointer, count: Number) -> None:
             """The median of some keys, which lie far apart."""
-            sample = f.slot(lanes.element, SAMPLE, 64)
-            wanted = (count < 2048).choose(16, SAMPLE)
+            sample = f.slot(lanes.element, tuned.pivot_sample, 64)
+            wanted = (count < tuned.sampled_part).choose(16, tuned.pivot_sample)
             step = count // wanted
             with f.loop(0, wanted) as k:
                 lanes.at(f, sample, k).store(self.load(f, source, k * step))
@@ -272,6 +272,7 @@ class Sorter:
         return native(I32, symbol=self.named("sort"))(body)
 
 
+@forgotten
 @cache
 def sort_text(target: Target, bits: int) -> str:
     return rows_text(Sorter(target, bits), target.triple)

@@ -16,13 +16,12 @@ from typing import Any
 
 import numpy as np
 
-LONG = 1 << 16  # elements that a call reads or makes: with fewer it is over soon
-LISTENS = 0.05  # seconds between two looks for an interrupt
+from graphc.ops.tuning import tuned
 
 
 def is_long(arrays: Iterable[Any], made: int) -> bool:
     """Whether a call on these arrays, for a result of so many elements, may take long."""
-    return made + sum(a.size for a in arrays if isinstance(a, np.ndarray)) >= LONG
+    return made + sum(a.size for a in arrays if isinstance(a, np.ndarray)) >= tuned.long_call
 
 
 def interruptible(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -43,7 +42,7 @@ def interruptible(function: Callable[..., Any], *args: Any, **kwargs: Any) -> An
             done.set()
 
     threading.Thread(target=work, name="graphc-reference", daemon=True).start()
-    while not done.wait(LISTENS):  # a time limit interrupts Python, not a wait
+    while not done.wait(tuned.listens):  # a time limit interrupts Python, not a wait
         pass
     if failed:
         raise failed[0]
