@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from graphc.cli.bench import drawn_types
 from graphc.cli.commands import Mismatch
 from graphc.cli.common import (
     MODEL,
@@ -19,19 +20,20 @@ from graphc.cli.common import (
     progress,
     read_feeds,
 )
+from graphc.cli.compile import binding_option, parse_bindings
 from graphc.errors import GraphError
 from graphc.limits import limit
 from graphc.record import replace
 
 
 def feed_options(command: Any) -> Any:
-    """--feed and --seed."""
+    """--feed, --seed and --bind."""
     command = click.option(
         "--seed", type=click.IntRange(0), help="Draw the parameters that have no feed."
     )(command)
     return click.option(
         "--feed", "feeds", multiple=True, metavar="NAME=FILE", help=".npy, .npz or a number."
-    )(command)
+    )(binding_option(command))
 
 
 @click.command("bisect")
@@ -54,6 +56,7 @@ def bisect_command(
     model: Path,
     feeds: tuple[str, ...],
     seed: int | None,
+    bindings: tuple[str, ...],
     against: tuple[str, ...],
     output: Path | None,
     reduce: bool,
@@ -64,7 +67,7 @@ def bisect_command(
     from graphc.frontend.diagnosis.bisect import culprit, wanted_with
 
     given = {name: value for name, value in options.items() if value not in (None, ())}
-    trial = trial_of(model, feeds, seed, options)
+    trial = trial_of(model, feeds, seed, bindings, options)
     other = other_options(against)
     with progress("bisecting", len(trial.value)):
         wanted = wanted_with(trial, replace(trial.config, **other)) if other else None
@@ -84,15 +87,23 @@ def bisect_command(
     raise Mismatch
 
 
-def trial_of(model: Path, feeds: tuple[str, ...], seed: int | None, options: dict[str, Any]) -> Any:
-    """A model with its feeds and options. Raises GraphError for what does not fit."""
+def trial_of(
+    model: Path,
+    feeds: tuple[str, ...],
+    seed: int | None,
+    bindings: tuple[str, ...],
+    options: dict[str, Any],
+) -> Any:
+    """A model with its feeds, those of the seed and options. Raises GraphError for what does not
+    fit."""
     from graphc.frontend.diagnosis import bisect
 
     config = make_config(options)
     if config.memory_limit is None:
         config = replace(config, stack_bytes=limit("stack_bytes"))
     loaded = load_graph(model, config)
-    values = complete_feeds(read_feeds(feeds), loaded.params, loaded.types, seed)
+    types = drawn_types(loaded, parse_bindings(bindings), feeds)
+    values = complete_feeds(read_feeds(feeds), loaded.params, types, seed)
     return bisect.trial_of(loaded, values, loaded.config)
 
 

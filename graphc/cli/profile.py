@@ -22,7 +22,7 @@ from graphc.cli.common import (
     progress,
     read_feeds,
 )
-from graphc.cli.compile import binding_option, parse_bindings
+from graphc.cli.compile import parse_bindings
 from graphc.errors import GraphError
 
 if TYPE_CHECKING:
@@ -42,7 +42,6 @@ COLUMNS = ["kernel", "line", "calls", "us", "share", "Gflop/s", "GB/s", "bound b
     metavar="FILE",
     help="Write where compile time went, as a flame graph for speedscope.",
 )
-@binding_option
 @config_options
 @json_option
 def profile_command(

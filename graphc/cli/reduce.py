@@ -30,6 +30,7 @@ def reduce_command(
     model: Path,
     feeds: tuple[str, ...],
     seed: int | None,
+    bindings: tuple[str, ...],
     when: str,
     output: Path,
     seconds: float,
@@ -43,7 +44,7 @@ def reduce_command(
 
     if output.suffix != ".gir":
         raise GraphError(f"cannot write a graph to {output}", hint="name it .gir")
-    trial = trial_of(model, feeds, seed, options)
+    trial = trial_of(model, feeds, seed, bindings, options)
     found = reduced(trial, test_for(when, trial), seconds)
     feed = output.with_suffix(".npz")
     write(found, output, feed)

@@ -22,7 +22,7 @@ from graphc.cli.common import (
     read_feeds,
     seconds_option,
 )
-from graphc.cli.compile import binding_option, parse_bindings
+from graphc.cli.compile import parse_bindings
 from graphc.errors import GraphError
 
 if TYPE_CHECKING:
@@ -41,7 +41,6 @@ MISMATCH = 3  # exit status
     help="Look through so many orders, drawn at random, for one that ends otherwise; exit 3.",
 )
 @seconds_option
-@binding_option
 @config_options
 @json_option
 def record_command(

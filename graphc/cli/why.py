@@ -20,7 +20,7 @@ from graphc.cli.common import (
     progress,
     read_feeds,
 )
-from graphc.cli.compile import binding_option, bound_shapes, parse_bindings
+from graphc.cli.compile import bound_shapes, parse_bindings
 
 
 @click.command("why")
@@ -28,7 +28,6 @@ from graphc.cli.compile import binding_option, bound_shapes, parse_bindings
 @click.argument("node", required=False)
 @feed_options
 @click.option("--runs", type=click.IntRange(1, 100), default=9, help="How many are measured.")
-@binding_option
 @config_options
 @json_option
 def why_command(

@@ -18,7 +18,7 @@ from graphc.frontend.trace.spec import symbols_of
 from graphc.ir.graph import Graph, Program
 from graphc.ops.record.value import PUBLIC, Value
 from graphc.runtime.call.array import Array
-from graphc.runtime.files.gcx_function import Loaded
+from graphc.runtime.files.gcx_function import Loaded, LoadedExecutable
 from graphc.viewer.page import Page
 
 
@@ -44,6 +44,8 @@ def view(model: Any, *args: Any, runs: int = 0, **kwargs: Any) -> Page:
         return PUBLIC["view"](model, *args, **kwargs)  # type: ignore[no-any-return]
     if isinstance(model, CompiledFunction):
         return model._view(args, kwargs, runs)
+    if isinstance(model, LoadedExecutable):
+        model = model.path
     if isinstance(model, str | PathLike):
         path = Path(model)
         if is_dump(path):

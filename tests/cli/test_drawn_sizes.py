@@ -25,7 +25,13 @@ def status(*arguments):
     return 0
 
 
-COMMANDS = {"view": ("--runs", "1"), "profile": ("--runs", "1"), "why": ("--runs", "1")}
+COMMANDS = {
+    "view": ("--runs", "1"),
+    "profile": ("--runs", "1"),
+    "why": ("--runs", "1"),
+    "bisect": (),
+    "reduce": ("-o", "small.gir", "--when", "exit 0 of true"),
+}
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -38,12 +44,13 @@ def test_sizes_are_bound(command, model, monkeypatch, capsys):
 @pytest.mark.parametrize("command", COMMANDS)
 def test_sizes_that_nothing_says_are_asked_for(command, model, monkeypatch, capsys):
     monkeypatch.chdir(model.parent)
-    assert status(command, str(model), "--seed", "1") == 1
+    assert status(command, str(model), "--seed", "1", *COMMANDS[command]) == 1
     assert "--bind k=1 --bind n=1" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_sizes_are_said_once(command, model, monkeypatch, capsys):
     monkeypatch.chdir(model.parent)
-    assert status(command, str(model), "--feed", "x=x.npy", "--bind", "n=4") == 1
+    said_twice = ("--feed", "x=x.npy", "--bind", "n=4", *COMMANDS[command])
+    assert status(command, str(model), *said_twice) == 1
     assert "leave one out" in capsys.readouterr().err

@@ -84,6 +84,14 @@ def test_methods_have_pages():
     assert data_of(Net().__call__.view(gc.spec((3,), "f32")).html)["name"] == "call"
 
 
+def test_a_compiled_file_that_was_loaded_has_the_page_of_its_graph(tmp_path):
+    gc.compile(lambda x: np.tanh(x) + 1).save(tmp_path / "m.gir", X)
+    main(["compile", str(tmp_path / "m.gir"), "-o", str(tmp_path / "m.gcx")])
+    found = data_of(gc.view(gc.load(tmp_path / "m.gcx")).html)
+    assert len(found["stages"]) > 10
+    assert found["kernels"]
+
+
 def test_the_command_writes_a_page(tmp_path, capsys):
     model.save(tmp_path / "m.gir", X, W)
     out = tmp_path / "m.html"

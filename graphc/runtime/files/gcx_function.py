@@ -100,8 +100,12 @@ class LoadedExecutable(Loaded):
     """A compiled graph read from a file. Call it with arrays, in order or by parameter name."""
 
     def __init__(
-        self, executable: gcx_files.Runnable, containers: Mapping[str, str] = MappingProxyType({})
+        self,
+        executable: gcx_files.Runnable,
+        path: Path,
+        containers: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
+        self.path = path
         self.containers = containers
         self.executable = executable
         self.name = getattr(executable, "name", "") or executable.image.name
@@ -156,4 +160,4 @@ def load(
     """
     key = read_key(require_signature) if require_signature is not None else None
     made, containers = gcx_files.opened(Path(path), threads, share, key, stack_bytes)
-    return LoadedExecutable(made, containers)
+    return LoadedExecutable(made, Path(path), containers)
