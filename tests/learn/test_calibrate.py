@@ -63,7 +63,9 @@ def test_outliers_cost_percentiles_less() -> None:
     assert errors["percentile"] < errors["minmax"] / 4
 
 
-@pytest.mark.skipif(not gemm.host_target().quads, reason="this CPU does not multiply bytes fast")
+@pytest.mark.skipif(
+    not gemm.host_target().fast_bytes, reason="this CPU does not multiply bytes fast"
+)
 def test_the_bytes_themselves_are_multiplied() -> None:
     made = gc.quantize(layers, samples=[normal(16, 40)])
     stages = {name: note for name, _, _, note in made.compiled.stages(normal(16, 40))}

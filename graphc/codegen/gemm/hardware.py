@@ -19,7 +19,8 @@ class Hardware(NamedTuple):
     """Vector bytes, vector registers, cheap masked access, f16 conversions, cache bytes.
 
     `brain`: products of pairs of bf16 added to f32 in one instruction; `quads`: products of four
-    u8 with four i8 added to i32 (VNNI).  `ordered`: every sum is
+    u8 with four i8 added to i32 (VNNI).  `pairs`: two pairs of i16 multiplied and added to
+    i32 in one instruction.  `ordered`: every sum is
     made term by term in the order of k, by fused multiply-adds, as any machine can.
     """
 
@@ -33,6 +34,12 @@ class Hardware(NamedTuple):
     brain: bool = False
     ordered: bool = False
     quads: bool = False
+    pairs: bool = False
+
+    @property
+    def fast_bytes(self) -> bool:
+        """Whether products of bytes have tiles of their own."""
+        return self.quads or self.pairs
 
     @property
     def attributes(self) -> str:
@@ -162,7 +169,7 @@ def _integers(kind: Kind, rows: int, hardware: Hardware) -> Kind:
     if not sums:
         return kind
     kind = kind._replace(unsigned=(operands[0] == "u", "u" in operands[-3:]), whole=True)
-    if kind.memory != "i8" or not hardware.quads:
+    if kind.memory != "i8" or not hardware.fast_bytes:
         return kind
     kind = kind._replace(transpose=True, together=4)
     # Signs that change take two more vectors of sums and one that is the same for all.
@@ -186,6 +193,7 @@ def hardware_of(target: Target) -> Hardware:
         l3,
         target.brain,
         quads=target.quads,
+        pairs=target.triple.startswith("x86") and target.vector_bits >= 256,
     )
 
 

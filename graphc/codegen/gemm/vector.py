@@ -152,25 +152,47 @@ class Core:
         each = self.kind.lanes
         if self.kind.together == 4 and self.kind.unsigned[0] == self.kind.flips:
             a, b = b, a  # the instruction takes the unsigned operand first
-        kind, bundles, name = self.vector(each), *self.product()
-        self.declared.add(f"declare {kind} {name}({kind}, {bundles}, {bundles})")
         parts = []
         for start in range(0, lanes, each):
             which = list(range(start, start + each))
             x, y, z = (self.pick(body, lanes, value, value, which) for value in (a, b, c))
-            x, y = (body.new(f"bitcast {kind} {value} to {bundles}") for value in (x, y))
-            parts.append(body.new(f"call {kind} {name}({kind} {z}, {bundles} {x}, {bundles} {y})"))
+            whole = self.kind.together != 4 or self.hardware.quads
+            parts.append((self.one_product if whole else self.two_products)(body, x, y, z))
         if len(parts) == 1:
             return parts[0]
         low, high = parts
         return self.pick(body, each, low, high, list(range(2 * each)))
 
-    def product(self) -> tuple[str, str]:
-        """The type of a vector of bundles and the instruction that multiplies and adds them."""
-        bits = 8 * self.hardware.vector
+    def one_product(self, body: Body, x: str, y: str, z: str) -> str:
+        """z + the products of bundles, by the instruction that multiplies and adds them."""
+        bits, kind = 8 * self.hardware.vector, self.vector(self.kind.lanes)
+        bundles, name = "<32 x bfloat>", "@llvm.x86.avx512bf16.dpbf16ps.512"
         if self.kind.together == 4:
-            return f"<{bits // 8} x i8>", f"@llvm.x86.avx512.vpdpbusd.{bits}"
-        return "<32 x bfloat>", "@llvm.x86.avx512bf16.dpbf16ps.512"
+            bundles, name = f"<{bits // 8} x i8>", f"@llvm.x86.avx512.vpdpbusd.{bits}"
+        self.declared.add(f"declare {kind} {name}({kind}, {bundles}, {bundles})")
+        x, y = (body.new(f"bitcast {kind} {value} to {bundles}") for value in (x, y))
+        return body.new(f"call {kind} {name}({kind} {z}, {bundles} {x}, {bundles} {y})")
+
+    def two_products(self, body: Body, x: str, y: str, z: str) -> str:
+        """z + four u8 of x times four i8 of y: even and odd ones as pairs of i16, exactly.
+
+        y is split by shifts alone, in tiles once for all rows; `pmaddwd` adds two products.
+        """
+        lanes = self.kind.lanes
+        kind, pairs = self.vector(lanes), f"<{2 * lanes} x i16>"
+        name = {8: "avx2.pmadd.wd", 16: "avx512.pmaddw.d.512"}[lanes]
+        self.declared.add(f"declare {kind} @llvm.x86.{name}({pairs}, {pairs})")
+        x, y = (body.new(f"bitcast {kind} {value} to {pairs}") for value in (x, y))
+        low = body.new(f"shl {pairs} {y}, splat (i16 8)")
+        parts = (
+            (body.new(f"and {pairs} {x}, splat (i16 255)"), low),
+            (body.new(f"lshr {pairs} {x}, splat (i16 8)"), y),
+        )
+        for unsigned, shifted in parts:
+            signed = body.new(f"ashr {pairs} {shifted}, splat (i16 8)")
+            made = body.new(f"call {kind} @llvm.x86.{name}({pairs} {unsigned}, {pairs} {signed})")
+            z = self.plus(body, lanes, z, made)
+        return z
 
     def plus(self, body: Body, lanes: int, a: str, b: str) -> str:
         """a + b lane by lane."""

@@ -3,8 +3,9 @@
     sum of (a - p) s * (b - q) t  =  st (sum of a b  -  p sum of b  -  q sum of a  +  K p q)
 
 a and b are i8 or u8 and their product is summed exactly in 32 bits, which a CPU with VNNI does at
-four times the speed of f32.  Sums of constants are folded afterwards; everything behind the product
-runs on its finished tiles.  What a convolution reads around an image is p, which stands for zero.
+four times the speed of f32, one with AVX2 at 1.1 to 1.3 times.  Sums of constants are folded
+afterwards; everything behind the product runs on its finished tiles.  What a convolution reads
+around an image is p, which stands for zero.
 
 What is rounded to i8 on its way is rounded to u8 if that suits the machine better.
 
@@ -51,7 +52,7 @@ class Affine:
 
 def choose_integers(graph: Graph, config: Config) -> Graph:
     """The graph with products of bytes, on machines that multiply them fast."""
-    if config.backend != "llvm" or on_gpus_alone(config) or not hardware_for(config).quads:
+    if config.backend != "llvm" or on_gpus_alone(config) or not hardware_for(config).fast_bytes:
         return graph
     if not any(
         isinstance(n.type, Type) and n.type.dtype in BYTES for n in (*graph.params, *graph.nodes)

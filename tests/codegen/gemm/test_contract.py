@@ -125,7 +125,7 @@ def test_packed_ahead() -> None:
     dtypes = ["f32", "f64"]
     if contract.host_target().brain:  # elsewhere a copy would be as long as what is read
         dtypes.append("bf16")
-    if contract.host_target().quads:
+    if contract.host_target().fast_bytes:
         dtypes += ["i8_i32", "u8_i32", "i8u8_i32", "u8i8_i32"]
     for dtype in dtypes:
         for seed, (groups, plain) in enumerate(cases):

@@ -13,7 +13,7 @@ from graphc.codegen import gemm
 from graphc.ops.reference.interpreter import interpret
 
 pytestmark = pytest.mark.skipif(
-    not gemm.host_target().quads, reason="this CPU does not multiply bytes fast"
+    not gemm.host_target().fast_bytes, reason="this CPU does not multiply bytes fast"
 )
 F4, I4 = np.float32, np.int32
 
