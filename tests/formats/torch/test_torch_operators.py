@@ -93,6 +93,10 @@ def reductions(a: Any, i: Any) -> list[Any]:
             a.quantile(0.5, 0, True, interpolation="higher"),
         ),
         *(a.softmax(1), a.log_softmax(0), torch.bucketize(a, torch.arange(3.0) - 1)),
+        *(
+            torch.searchsorted(a.sort(1)[0], a - 0.1),
+            torch.searchsorted(a.sort(1)[0], a, right=True),
+        ),
     ]
 
 
@@ -102,6 +106,9 @@ def written(a: Any, i: Any, m: Any) -> list[Any]:
     places = torch.tensor([[0, 2, 1, 3], [3, 1, 0, 2], [1, 0, 3, 2]])
     made += [a.gather(1, places), a.scatter(1, places, a * 2), a.scatter_add(1, places, a)]
     made += [a.scatter_reduce(1, places, a, reduce="amax"), a.index_add(0, i, a, alpha=2)]
+    for how in ("sum", "prod", "amax", "amin", "mean"):
+        made.append(a.scatter_reduce(1, places, a * 2, reduce=how, include_self=False))
+    made.append(a.scatter_reduce(1, places, a, reduce="mean"))
     starts = torch.tensor([0, 1, 1])
     made += [F.embedding_bag(i, a, starts, mode=how) for how in ("sum", "mean", "max")]
     made += [F.embedding_bag(places % 3, a, per_sample_weights=a, mode="sum")]
@@ -168,6 +175,14 @@ def graphs(a: Any) -> list[Any]:
     return [count, power, branch, total, rows, half * 3]
 
 
+def windows() -> list[Any]:
+    return [
+        *(torch.hann_window(7), torch.hann_window(6, periodic=False), torch.hann_window(1)),
+        *(torch.hamming_window(5), torch.hamming_window(6, True, 0.6, 0.4)),
+        *(torch.blackman_window(5), torch.bartlett_window(6), torch.kaiser_window(6, False, 3.0)),
+    ]
+
+
 def spectra(a: Any) -> list[Any]:
     """Values, and what does not depend on the signs of vectors."""
     square, linalg, fft = a[:, :3] + 2 * torch.eye(3), torch.linalg, torch.fft
@@ -178,6 +193,13 @@ def spectra(a: Any) -> list[Any]:
     return [
         *(q @ r, r.abs(), s, (u * w) @ v, (x * w) @ x.mT, linalg.svdvals(a), linalg.pinv(a)),
         *(linalg.eigvalsh(square), linalg.matrix_exp(square), linalg.matrix_norm(a, "nuc")),
+        *(
+            linalg.norm(a),
+            linalg.norm(a, dim=1),
+            linalg.norm(a, ord=1, dim=(0, 1)),
+            square.logdet(),
+        ),
+        *(a[0, 0] * w for w in windows()),
         *(half, fft.irfft(half, 5), fft.fft(a, norm="ortho"), fft.ifft(a, 3, 0), fft.fftn(a)),
         *(fft.irfft2(half, norm="forward"), fft.fftshift(a, 1), fft.hfft(half), fft.rfft2(a)),
     ]

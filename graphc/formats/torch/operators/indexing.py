@@ -122,8 +122,29 @@ def scatter_add(x: Any, dim: int, index: Any, src: Any) -> Any:
 def scatter_reduce(
     x: Any, dim: int, index: Any, src: Any, reduce: str, include_self: bool = True
 ) -> Any:
-    refuse(reduce in _MODES and include_self, f"{reduce} without what was there before")
-    return scattered(x, dim, index, src, _MODES[reduce])
+    """Without what was there before where something is written, unless that is included."""
+    refuse(reduce in _MODES or reduce == "mean", f"no reduction {reduce!r}")
+    kind, mode = dtype_of(x), _MODES.get(reduce, "add")
+    if not include_self:
+        written = scattered(f.zeros(x.shape, bool), dim, index, f.ones(src.shape, bool), "set")
+        x = f.where(written, cast(_neutral(mode, kind), kind), x)
+    made = scattered(x, dim, index, src, mode)
+    if reduce != "mean":
+        return made
+    refuse(kind.kind == "f", "a mean of integers")
+    start = f.full(x.shape, cast(int(include_self), kind))
+    counts = scattered(start, dim, index, f.ones(src.shape, kind), "add")
+    return f.divide(made, f.maximum(counts, cast(1, kind)))
+
+
+def _neutral(mode: str, kind: Any) -> Any:
+    """What a reduction makes no difference to."""
+    if mode in ("add", "mul"):
+        return int(mode == "mul")
+    if kind.kind == "f":
+        return -np.inf if mode == "max" else np.inf
+    ends = (0, 1) if kind.kind == "b" else (np.iinfo(kind).min, np.iinfo(kind).max)
+    return ends[mode == "min"]
 
 
 @aten("index_add")

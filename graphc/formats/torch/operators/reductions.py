@@ -165,6 +165,18 @@ def norm(
     return f.vector_norm(held, axis=axes(x, dim), keepdims=keepdim, ord=float(order))
 
 
+@aten("linalg_norm")
+def linalg_norm(
+    x: Any, ord: Any = None, dim: Any = None, keepdim: bool = False, dtype: Element | None = None
+) -> Any:
+    """Of vectors, or of matrices where an order is asked for and two axes are left."""
+    given = list_of(dim) if dim is not None else [*range(x.ndim)]
+    if ord is None or len(given) == 1:
+        return norm(x, 2, dim, keepdim, ord, dtype)
+    held = cast(as_float(x), element_of(dtype, dtype_of(as_float(x))))
+    return f.norm(held, ord, tuple(given), keepdim)
+
+
 @aten("dist")
 def dist(x: Any, other: Any, p: Any = 2) -> Any:
     return norm(f.subtract(x, other), p)
@@ -285,8 +297,15 @@ def searchsorted(
     side: str | None = None,
     sorter: Any = None,
 ) -> Any:
-    refuse(sorted_sequence.ndim == 1 and sorter is None, "only one sorted row is supported")
-    made = f.searchsorted(sorted_sequence, x, side=side or ("right" if right else "left"))
+    """Places in one sorted row, or in the row that each row of x has."""
+    refuse(sorter is None, "an order of its own is not supported")
+    side = side or ("right" if right else "left")
+    if sorted_sequence.ndim == 1:
+        made = f.searchsorted(sorted_sequence, x, side=side)
+    else:
+        row, wanted = f.expand_dims(sorted_sequence, -2), f.expand_dims(x, -1)
+        behind = (f.greater if side == "right" else f.greater_equal)(row, wanted)
+        made = f.sum(f.logical_not(behind), axis=-1)
     return f.astype(made, np.int32 if out_int32 else np.int64)
 
 

@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
+from graphc.formats.deciding_values import refuse
+from graphc.formats.torch.operators.elementwise import element_of
+from graphc.formats.torch.promotion import DEFAULT, cast, dtype_of
+from graphc.formats.torch.records import Element
 from graphc.formats.torch.table import aten
+from graphc.limits import check_within
 from graphc.ops.record.value import functions as f
+
+Array = np.ndarray[Any, Any]
 
 
 def _linalg(name: str) -> Any:
@@ -16,6 +26,19 @@ for _name in ("eig", "eigvals", "pinv"):
     aten(f"linalg_{_name}")(lambda x, _name=_name: _linalg(_name)(x))
 aten("linalg_matrix_exp", "matrix_exp")(lambda x: _linalg("expm")(x))
 aten("linalg_cond")(lambda x, p=None: _linalg("cond")(x, p))
+
+
+@aten("logdet")
+def logdet(x: Any) -> Any:
+    """NaN where the determinant is negative."""
+    sign, size = _linalg("slogdet")(x)
+    return f.where(f.less(sign, 0), cast(np.nan, dtype_of(size)), size)
+
+
+@aten("_linalg_slogdet")
+def _linalg_slogdet(x: Any) -> Any:
+    """Its factors, which gradients alone read, are left out."""
+    return (*_linalg("slogdet")(x), None, None)
 
 
 @aten("linalg_qr")
@@ -61,6 +84,62 @@ def linalg_matrix_norm(
 ) -> Any:
     x = x if dtype is None else f.astype(x, dtype)
     return f.norm(x, ord, tuple(dim), keepdim)
+
+
+# Windows of a signal.
+
+
+def _turns(length: int, periodic: bool) -> Array:
+    """Where each element lies between 0 and 1."""
+    refuse(isinstance(length, int), "a window of open length")
+    check_within("folded_elements", length, f"a window of {length}")
+    return np.arange(length) / max(length if periodic else length - 1, 1)
+
+
+def _cosines(at: Array, terms: Sequence[float], dtype: Element | None) -> Array:
+    made = sum(t * np.cos(2 * np.pi * k * at) for k, t in enumerate(terms))
+    return np.where(len(at) > 1, made, 1).astype(element_of(dtype, DEFAULT))
+
+
+@aten("hann_window")
+def hann_window(window_length: int, periodic: bool = True, dtype: Element | None = None) -> Array:
+    return _cosines(_turns(window_length, periodic), (0.5, -0.5), dtype)
+
+
+@aten("hamming_window")
+def hamming_window(
+    window_length: int,
+    periodic: bool = True,
+    alpha: float = 0.54,
+    beta: float = 0.46,
+    dtype: Element | None = None,
+) -> Array:
+    return _cosines(_turns(window_length, periodic), (alpha, -beta), dtype)
+
+
+@aten("blackman_window")
+def blackman_window(
+    window_length: int, periodic: bool = True, dtype: Element | None = None
+) -> Array:
+    return _cosines(_turns(window_length, periodic), (0.42, -0.5, 0.08), dtype)
+
+
+@aten("bartlett_window")
+def bartlett_window(
+    window_length: int, periodic: bool = True, dtype: Element | None = None
+) -> Array:
+    at = _turns(window_length, periodic)
+    made = np.where(len(at) > 1, 1 - np.abs(2 * at - 1), 1)
+    return made.astype(element_of(dtype, DEFAULT))
+
+
+@aten("kaiser_window")
+def kaiser_window(
+    window_length: int, periodic: bool = True, beta: float = 12.0, dtype: Element | None = None
+) -> Array:
+    at = 2 * _turns(window_length, periodic) - 1
+    made = np.i0(beta * np.sqrt(np.maximum(1 - at * at, 0))) / np.i0(beta)
+    return np.where(len(at) > 1, made, 1).astype(element_of(dtype, DEFAULT))
 
 
 # Along one axis; along several.
