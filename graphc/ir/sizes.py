@@ -73,8 +73,11 @@ class Scope:
         """The quotient, rounded down."""
         if not isinstance(by, Size):
             assert isinstance(over, Size)
-            whole = {m: c // by for m, c in over.terms if c % by == 0}
-            rest = self.made({m: c for m, c in over.terms if c % by})
+            if self.bounds(over, False)[0] is None and at_most(over, 0):
+                return -self.floor(by - 1 - over, by)  # rounded up
+            parts = {m: c // by for m, c in over.terms if c % by == 0 or not m}
+            whole = {m: c for m, c in parts.items() if c}
+            rest = self.made({m: c if m else c % by for m, c in over.terms if c % by})
             if not isinstance(rest, Size):
                 return self.made(whole) + rest // by
             if whole:

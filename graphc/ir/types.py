@@ -212,7 +212,9 @@ class Dim:
     # What the user's code asks while it is traced has no answer here: sizes have guards for it.
 
     def __eq__(self, other: object) -> bool:
-        if self is other or not isinstance(other, Dim | Number) or not read_by_user():
+        if not isinstance(other, Dim | Number):
+            return NotImplemented  # an array compares its elements
+        if self is other or not read_by_user():
             return self is other
         if isinstance(other, Dim | int) and definitely_different(self, other):
             return False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from typing import Any
 
 import numpy as np
 import pytest
@@ -84,6 +85,36 @@ def test_files_serve_every_size(name, tmp_path):
     assert len(text._open.made) <= 2
     again = gc.parse(gc.show(text))
     assert gc.show(again) == gc.show(text)
+
+
+@pytest.mark.parametrize(
+    "asks", [lambda x: len(x) == 3, lambda x: x.shape != (4, 2), lambda x: x.size == x.shape[1] * 3]
+)
+def test_whether_sizes_are_equal_is_a_condition_of_the_file(asks, tmp_path):
+    def function(x):
+        return x + 1 if asks(x) else x * 2 - (x.shape[0] == x)
+
+    gc.compile(function).save(tmp_path / "m.gir", gc.spec(("n", 2), "f64"))
+    loaded: Any = gc.load(tmp_path / "m.gir")
+    for n in (2, 5, 7):
+        x = np.arange(2.0 * n).reshape(n, 2)
+        np.testing.assert_array_equal(loaded(x), function(x))
+    with pytest.raises(GraphError, match="traced for sizes with"):
+        [loaded(np.ones((n, 2))) for n in (3, 4)]
+
+
+def test_a_file_of_images_of_any_height_passes_pools_and_strides(tmp_path):
+    def net(x, w):
+        h = gc.max_pool(np.maximum(gc.conv(x, w, padding=1), 0), 2)
+        return gc.conv(h, w, stride=2, padding=1).mean(axis=(2, 3))
+
+    specs = gc.spec((2, 2, "n", "n+3"), "f64"), gc.spec((2, 2, 3, 3), "f64")
+    gc.compile(net).save(tmp_path / "m.gir", *specs)
+    loaded: Any = gc.load(tmp_path / "m.gir")
+    w = np.random.default_rng(0).standard_normal((2, 2, 3, 3))
+    for n in (3, 8, 40):
+        x = np.random.default_rng(n).standard_normal((2, 2, n, n + 3))
+        np.testing.assert_allclose(loaded(x, w), net(x, w))
 
 
 def test_a_compiled_file_imports_no_part_of_the_compiler(tmp_path):

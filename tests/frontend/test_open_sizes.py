@@ -145,6 +145,13 @@ def test_a_row_in_the_middle_is_written():
     assert len(compiled.compiles) == 2
 
 
+def test_quotients_of_sizes_that_differ_by_the_divisor_differ_by_one():
+    n = Scope().symbol("n", 9)
+    assert (n + 3) // 2 is (n + 1) // 2 + 1
+    assert (n - 1) // 2 is (n + 1) // 2 - 1
+    assert -(-(n + 9) // 8) is (n + 16) // 8
+
+
 def test_what_is_left_of_a_division_is_known_to_be_small():
     n = Scope().symbol("n", 9)
     assert n.scope.bounds(n % 8, False) == (0, 7)
