@@ -17,7 +17,7 @@ from graphc.frontend.summaries.recorder import paused
 from graphc.frontend.trace.tree import flatten
 from graphc.learn.callbacks import Callbacks, History, as_callback
 from graphc.learn.checkpoints import Checkpoints
-from graphc.learn.loader import Loader
+from graphc.learn.loader import Loader, Stream
 from graphc.learn.progress import Progress
 
 if TYPE_CHECKING:
@@ -156,6 +156,13 @@ class Fit:
         found = checkpoints.latest(self._tree())
         if found is not None:
             self._restore(found.tree, found.values)
+            self._compile_as_begun()
+
+    def _compile_as_begun(self) -> None:
+        """Compile for the batch that the run began with: what is compiled for one size and what
+        serves all others may add in another order, and a size shall have the bits that it had."""
+        if not isinstance(self.loader, Stream):
+            self.model.compile_step(*pair(next(iter(self.loader.rewound()))))
 
     def _restore(self, tree: dict[str, Any], values: dict[str, Any]) -> None:
         model = self.model

@@ -157,11 +157,18 @@ class Model:
 
     def train_step(self, x: Any, y: Any) -> dict[str, Any]:
         """One update from one batch; loss and metrics before the update."""
-        self.params, self.optimizer_state, self.state, figures = self._train(
-            self.params, self.optimizer_state, self.state, self.key, np.array(self.step), x, y
-        )
+        made = self._train(*self._step_arguments(x, y))
+        self.params, self.optimizer_state, self.state, figures = made
         self.step += 1
         return figures  # type: ignore[no-any-return]
+
+    def compile_step(self, x: Any, y: Any) -> None:
+        """Compile the update for a batch like this one, without making it."""
+        self._train.prepared(self._step_arguments(x, y), {})
+
+    def _step_arguments(self, x: Any, y: Any) -> tuple[Any, ...]:
+        step = np.array(self.step)
+        return self.params, self.optimizer_state, self.state, self.key, step, x, y
 
     def training_graph(self) -> Graph:
         """The graph of the latest training step, as it was traced. Raises GraphError before the
