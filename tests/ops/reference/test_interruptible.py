@@ -15,7 +15,10 @@ from graphc.cli.common import seconds_limited
 from graphc.errors import LimitError
 from graphc.ops.reference import interpreter
 from graphc.ops.reference.interpreter import interpret
-from graphc.ops.reference.interruptible import LONG, interruptible, is_long
+from graphc.ops.reference.interruptible import interruptible, is_long
+from graphc.ops.tuning import tuned
+
+LONG = tuned.long_call
 
 
 def by_signal() -> None:
