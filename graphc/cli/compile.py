@@ -73,7 +73,9 @@ def compile_command(
     shapes = bound_shapes(loaded, parse_bindings(bindings))
     with progress("compiling", loaded.node_count):
         built = loaded.build_exactly(*shapes) if shapes else loaded.build()
-    graph = loaded.graph if loaded.has_marks else built.stages[0].value
+    # The text of a file with bound sizes has these: it is compiled again for them alone.
+    bound = (stage.value for stage in built.stages if shapes and stage.name == "bind_sizes")
+    graph = loaded.graph if loaded.has_marks else next(bound, built.stages[0].value)
     text = embedded_text(model, graph, loaded.config)
     built.save(output, text, key)
     record = {

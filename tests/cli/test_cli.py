@@ -204,7 +204,10 @@ def test_dump_folder(folder, run, monkeypatch):
         value = gc.load(path).graph
         assert gc.show(value) == gc.show(gc.parse(path.read_text()))
     monkeypatch.delenv("GRAPHC_DUMP")
-    status, _, errors = run("run", dumped / "00-trace.gir", "--seed", "1", "--check")
+    status, _, errors = run("run", dumped / "01-bind_sizes.gir", "--seed", "1", "--check")
+    assert status == 0, errors
+    of_three = ("--feed", f"x={folder}/bigx.npy", "--check")
+    status, _, errors = run("run", dumped / "00-trace.gir", *of_three)  # its sizes are open
     assert status == 0, errors
 
 

@@ -144,7 +144,8 @@ ENDLESS_UNITS = {
 }
 
 
-CASES = [*((name, "llvm") for name in ENDLESS_UNITS), ("reduction", "numba")]
+# Numba's LLVM knows the sum of a range without adding it up.
+CASES = [*((name, "llvm") for name in ENDLESS_UNITS), ("columns", "numba")]
 
 
 @pytest.mark.parametrize(("name", "backend"), CASES)
