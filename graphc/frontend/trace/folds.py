@@ -14,10 +14,9 @@ from graphc.errors import TraceError
 from graphc.ops.record.families import as_dtype, normalise_axis
 from graphc.ops.record.value import NUMPY, as_value, element_of, functions
 
-FOLDS = frozenset((
-    np.bitwise_or, np.bitwise_and, np.bitwise_xor, np.logical_or, np.logical_and, np.logical_xor,
-    np.gcd, np.lcm, np.fmax, np.fmin,
-))  # fmt: skip
+_BITS = (np.bitwise_or, np.bitwise_and, np.bitwise_xor)
+_TRUTH = (np.logical_or, np.logical_and, np.logical_xor)
+FOLDS = frozenset((*_BITS, *_TRUTH, np.gcd, np.lcm, np.fmax, np.fmin))
 
 
 def fold(

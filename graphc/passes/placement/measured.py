@@ -202,10 +202,8 @@ def store(measured: Measured, path: Path | None = None) -> Path:
         job: {"latency": link.latency, "bandwidth": link.bandwidth}
         for job, link in sorted({**known.links, **measured.links}.items())
     }
-    found = {
-        "format": FORMAT, "links": links, "devices": devices, "seconds": ordered, "runs": listed
-    }  # fmt: skip
-    text = json.dumps(found, indent=1)
+    found = {"format": FORMAT, "links": links, "devices": devices}
+    text = json.dumps({**found, "seconds": ordered, "runs": listed}, indent=1)
     try:
         os.makedirs(path.parent, mode=0o700, exist_ok=True)
     except OSError as error:
