@@ -143,7 +143,7 @@ class _Sweep:
                     return k
                 found[node] = made = self.number_of(node)
                 if made != known.get(node, made):
-                    known = {}  # what reads a message or a region may be another value now
+                    self.known = known = {}  # what reads a message or region may be another value
                 if op.effect in (Effect.WRITE, Effect.IO):
                     self.effects.append(made)
             elif node in known:
@@ -180,8 +180,7 @@ class _Sweep:
             )
             return self.sent[channel]
         if traits.recv:
-            channel = node.attrs["channel"]
-            return self.sent[channel]
+            return self.sent[str(node.attrs["channel"])]
         if traits.kernel:
             return self._kernel(node, inputs)
         if traits.workspace:
