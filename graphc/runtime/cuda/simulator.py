@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import threading
 import time
 import weakref
 from bisect import bisect_right
@@ -52,6 +53,10 @@ class Simulator:
         self.name = f"gpu:{number} (simulated)"
         self.process = os.getpid()
         self.capacity = 1 << 30
+        # Threads that compile and call at once allocate here.  A block that the garbage collector
+        # ends frees it in the middle of another's turn, in the same thread: whoever walks over
+        # the blocks takes a copy of them.
+        self.turn = threading.RLock()
         self.blocks: dict[int, np.ndarray[Any, Any]] = {}
         self.starts: list[int] = []
 
@@ -59,24 +64,27 @@ class Simulator:
         check_process(self.process)
 
     def room(self) -> tuple[int, int]:
-        taken = sum(block.nbytes for block in self.blocks.values())
+        taken = sum(block.nbytes for block in list(self.blocks.values()))
         return self.capacity - taken, self.capacity
 
     def allocate(self, nbytes: int) -> int:
-        if nbytes > self.room()[0]:
-            raise MemoryError
-        return self._block(nbytes)
+        with self.turn:
+            if nbytes > self.room()[0]:
+                raise MemoryError
+            return self._block(nbytes)
 
     def free(self, address: int) -> None:
-        del self.blocks[address]
-        self.starts = sorted(self.blocks)
+        with self.turn:
+            del self.blocks[address]
+            self.starts = sorted(self.blocks)
 
     def _block(self, nbytes: int) -> int:
         made = aligned_bytes(max(nbytes, 1), GRANULE)
         made[:] = 0xA5  # so that nobody counts on zeros
         address = address_of(made)
-        self.blocks[address] = made
-        self.starts = sorted(self.blocks)
+        with self.turn:
+            self.blocks[address] = made
+            self.starts = sorted(self.blocks)
         return address
 
     def pinned(self, nbytes: int) -> np.ndarray[Any, Any]:
@@ -136,8 +144,9 @@ class Simulator:
         """
         element = np.dtype(dtype)
         size = count * element.itemsize
-        position = bisect_right(self.starts, address) - 1
-        start = self.starts[position] if position >= 0 else 0
+        starts = self.starts
+        position = bisect_right(starts, address) - 1
+        start = starts[position] if position >= 0 else 0
         if position < 0 or address > start + self.blocks[start].size:
             raise GraphError(f"a kernel is given {size} bytes outside the memory of {self.name}")
         block = self.blocks[start][address - start : address - start + size]

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ pytest.importorskip("greenlet", reason="greenlet is not installed")
 
 from graphc.gpu import simulated
 from graphc.gpu.simulated import cuda
+from graphc.runtime.cuda.simulator import Simulator
 
 ORDERS: dict[str, Callable[..., None]] = {
     "drawn": simulated.drawn,
@@ -259,3 +261,23 @@ def test_one_launch_at_a_time() -> None:
         thread.join()
     wanted = np.arange(64).reshape(8, 8)[:, ::-1].reshape(-1)
     np.testing.assert_array_equal(y, wanted + np.arange(8)[:, None])
+
+
+def test_threads_allocate_and_free_memory_at_once() -> None:
+    device = Simulator(0)
+    held = [device.allocate(1) for _ in range(2_000)]  # a walk over them takes many turns
+
+    def work(_: int) -> None:
+        for _ in range(100):
+            address = device.allocate(64)
+            assert device._view("uint8", 64, address).size == 64
+            device.free(address)
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(work, range(4)))
+    finally:
+        sys.setswitchinterval(interval)
+    assert device.starts == sorted(held)
