@@ -99,7 +99,8 @@ class Cache:
         for key in wanted:
             if key not in self._memory and self._ready():
                 self._memory.update(self._read(key))
-        return {key: self._memory[key] for key in wanted if key in self._memory}
+        memory = self._memory  # another thread may forget it
+        return {key: memory[key] for key in wanted if key in memory}
 
     def _forget(self) -> None:
         """Drop what is kept in memory once it is a lot: the files are there, or LLVM is."""
@@ -134,7 +135,7 @@ class Cache:
     def clear(self) -> int:
         """Remove every file of the cache; returns the number of bytes freed."""
         freed = 0
-        self._memory.clear()
+        self._memory = {}
         for path in self._all_files():
             size = _size(path)
             try:

@@ -243,10 +243,10 @@ class CompiledFunction(Generic[P, R]):
         try:
             return self._variant_for(signature, leaves, called), leaves
         except TraceError:  # it may be that a number was needed in Python
-            if self._binder.literals is None or not self._binder.literals.need_all():
+            self._binder.need_numbers()
+            if (again := self._signature(args, kwargs))[0] == signature:
                 raise
-        signature, leaves = self._signature(args, kwargs)
-        return self._variant_for(signature, leaves, called), leaves
+        return self._variant_for(*again, called), again[1]
 
     def _variant_for(self, signature: Signature, leaves: list[Any], called: bool) -> Variant:
         """As `_variant`; sizes that only a run can tell are those of this call, if need be."""

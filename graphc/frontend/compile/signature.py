@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from graphc.errors import ArgumentError, FeedError, GraphError
+from graphc.forks import fork_safe_lock
 from graphc.frontend.trace.tree import (
     LEAF,
     NONE,
@@ -248,26 +249,27 @@ class Literals:
         self.kinds = kinds
         self.seen: dict[tuple[str, int], list[Static]] = {}
         self.needed: set[tuple[str, int]] = set()  # where the values must be known
+        self._lock = fork_safe_lock()
 
     def key(self, place: tuple[str, int], leaf: Any, weak: Weak) -> LeafKey:
         """The key of a number: leaf `place[1]` of the argument `place[0]`."""
         if weak.kind not in self.kinds(place[0]):
             return weak
         made = Static(leaf)
-        seen = self.seen.setdefault(place, [])
-        if made in seen or weak.kind is bool or place in self.needed:
+        with self._lock:
+            seen = self.seen.setdefault(place, [])
+            if made in seen or weak.kind is bool or place in self.needed:
+                return made
+            if len(seen) == MOST_LITERALS:
+                return weak
+            seen.append(made)
             return made
-        if len(seen) == MOST_LITERALS:
-            return weak
-        seen.append(made)
-        return made
 
-    def need_all(self) -> bool:
-        """Have all numbers specialise that do not any more; whether there are any."""
-        changing = {place for place, seen in self.seen.items() if len(seen) == MOST_LITERALS}
-        changed = not changing <= self.needed
-        self.needed |= changing
-        return changed
+    def need_all(self) -> None:
+        """Have all numbers specialise that do not any more."""
+        with self._lock:
+            full = {place for place, seen in self.seen.items() if len(seen) == MOST_LITERALS}
+            self.needed |= full
 
 
 def _is_foreign(function: Any) -> bool:
@@ -308,6 +310,11 @@ class Binder:
         self.plain = all(p.kind in plain for p in parameters) and not self.static
         self.simple = self.plain and not bound
         self.names = tuple(names)
+
+    def need_numbers(self) -> None:
+        """Have Python numbers known inside the function where they may not be yet."""
+        if self.literals is not None:
+            self.literals.need_all()
 
     def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         """The given arguments by name; what is left to its default stays a Python constant.

@@ -94,8 +94,9 @@ class Variant:
     @property
     def graph(self) -> Graph:
         """The traced graph; of a compilation that serves many sizes, for those of this variant."""
-        if self._symbols:
-            self._graph, self._symbols = specialise(self._graph, self._symbols), None
+        symbols = self._symbols
+        if symbols:  # of two threads that fill them in, each makes the same
+            self._graph, self._symbols = specialise(self._graph, symbols), None
         return self._graph
 
     def build(self, config: Config) -> Built:

@@ -94,9 +94,10 @@ def graph(model: Any, *args: Any, **kwargs: Any) -> None:
             location=locate(2),
             hint="call it beside the compiled function: gc.summary.graph(fn, *arguments)",
         )
-    if recorders and recorders[-1].is_on:
-        made = model if isinstance(model, Graph) else model.graph(*args, **kwargs)
-        recorders[-1].take("graph", made.name, made, None)
+    for recorder in recorders[-1:]:
+        if recorder.is_on:
+            made = model if isinstance(model, Graph) else model.graph(*args, **kwargs)
+            recorder.take("graph", made.name, made, None)
 
 
 # ---------------------------------------------------------------------------------- who keeps it

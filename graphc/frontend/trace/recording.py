@@ -25,7 +25,7 @@ _under_way = _UnderWay()
 
 def is_recording() -> bool:
     """Whether summaries are taken now; every trace under way has asked, also those around."""
-    answer = bool(recorders) and recorders[-1].is_on
+    answer = any(recorder.is_on for recorder in recorders[-1:])
     for answers in _under_way.answers:
         answers.append(answer)
     return answer

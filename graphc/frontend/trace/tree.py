@@ -71,7 +71,8 @@ def treedef(kind: Any, keys: Any, children: tuple[TreeDef, ...]) -> TreeDef:
     key = (kind, exact(keys) if kind in _CUSTOM else keys, children)
     found = _INTERNED.get(key)
     if found is None:
-        found = _INTERNED[key] = TreeDef(kind, keys, children, sum(c.count for c in children))
+        made = TreeDef(kind, keys, children, sum(c.count for c in children))
+        found = _INTERNED.setdefault(key, made)  # another thread may have been here
     return found
 
 

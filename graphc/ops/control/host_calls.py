@@ -242,11 +242,11 @@ def _check_charted(kind: str, value: Type) -> None:
 
 
 def _summary(arrays: Arrays, kind: str, tag: str, text: str, stepped: bool) -> Arrays:
-    if recorders:
+    for recorder in recorders[-1:]:
         values = list(arrays)
         step = int(values.pop()) if stepped else None
         value = _formatted(text, values) if kind == "text" else np.asarray(values[0])
-        recorders[-1].take(kind, tag, value, step)
+        recorder.take(kind, tag, value, step)
     return ()
 
 

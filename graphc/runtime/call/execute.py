@@ -29,6 +29,7 @@ from graphc.runtime.call.interrupt import EVER, stop_on_interrupt
 from graphc.runtime.call.memory import address_of, result_array
 from graphc.runtime.call.nesting import Build, Fetch, nested
 from graphc.runtime.call.pending import Pending
+from graphc.runtime.call.weak_set import WeakSet
 from graphc.runtime.load.layouts import ContextWords, FrameWords
 from graphc.runtime.load.program import Image, Slot, dtype_name, numpy_dtype
 from graphc.runtime.load.table import FIRST_PARAM, has_jumps
@@ -37,12 +38,12 @@ from graphc.seams import cpython
 
 Value = np.ndarray | Array
 
-executables: weakref.WeakSet[Executable] = weakref.WeakSet()
+executables: WeakSet[Executable] = WeakSet()
 
 
 def stop_all(begun_by: int = EVER) -> None:
     """Cancel every run of the process that is in flight and began by this time."""
-    for executable in list(executables):
+    for executable in executables:
         executable.cancel(begun_by)
 
 
@@ -68,7 +69,7 @@ class Executable:
         self._frames: tuple[Frame, ...] = ()
         self._extra: tuple[Frame, ...] = ()
         self._left: deque[Pending] = deque()  # runs in order, those that nobody has waited for
-        self.ended: deque[Frame] = deque(maxlen=1)  # the frame of the latest that has ended
+        self.ended: tuple[Frame, ...] = ()  # the frame of the latest that has ended
         self._lock = fork_safe_lock()
         arenas = max(1, sum(i.arena_bytes for i in image.images))
         self._kept_frames = max(1, min(entry.MOST_FRAMES, tuned.kept_arenas // arenas))
@@ -262,8 +263,9 @@ class Executable:
 
         A frame that is kept although the wait was broken off must not point anywhere else.
         """
-        if binding.addresses is not None:
-            frame.bind(binding.addresses)
+        addresses = binding.addresses
+        if addresses is not None:
+            frame.bind(addresses)
         frame.held = binding.hold()
         addresses = binding.addresses
         if addresses is None:
@@ -462,7 +464,7 @@ def fit(array: object, slot: Slot, dtype: np.dtype) -> np.ndarray:
 
 
 def _after_fork() -> None:
-    for executable in list(executables):
+    for executable in executables:
         executable._after_fork()
 
 

@@ -49,7 +49,7 @@ def keep(error: BaseException) -> int:
     status = -_FIRST_RAISED - next(_numbers) % _FIRST_RAISED
     _raised[status] = error
     while len(_raised) > _MOST_RAISED:  # nobody asks for that of a run which had failed before
-        _raised.pop(next(iter(_raised)), None)
+        _raised.pop(next(iter([*_raised]), status), None)
     return status
 
 

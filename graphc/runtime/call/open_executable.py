@@ -26,32 +26,37 @@ class Latest(Generic[Key, Made]):
     def __init__(self) -> None:
         self._made: OrderedDict[Key, tuple[Made, int]] = OrderedDict()
         self._nbytes = 0
+        self._lock = fork_safe_lock()
 
     def __len__(self) -> int:
         return len(self._made)
 
     def __iter__(self) -> Iterator[Made]:
-        return iter([made for made, _ in list(self._made.values())])
+        with self._lock:
+            return iter([made for made, _ in self._made.values()])
 
     def get(self, key: Key) -> Made | None:
         """What is kept; it is the latest now."""
-        found = self._made.get(key)
-        if found is None:
-            return None
-        self._made.move_to_end(key)
-        return found[0]
+        with self._lock:
+            found = self._made.get(key)
+            if found is None:
+                return None
+            self._made.move_to_end(key)
+            return found[0]
 
     def add(self, key: Key, made: Made, image: Image) -> list[Made]:
         """Keep one more, which runs such an image; returns what is kept no longer."""
         nbytes = sum(each.arena_bytes for each in image.images)
-        self._made[key] = made, nbytes
-        self._nbytes += nbytes
-        gone = []
-        while len(self._made) > 1 and self._is_crowded():
-            _, (oldest, size) = self._made.popitem(last=False)
-            self._nbytes -= size
-            gone.append(oldest)
-        return gone
+        with self._lock:
+            _, before = self._made.pop(key, (None, 0))
+            self._made[key] = made, nbytes
+            self._nbytes += nbytes - before
+            gone = []
+            while len(self._made) > 1 and self._is_crowded():
+                _, (oldest, size) = self._made.popitem(last=False)
+                self._nbytes -= size
+                gone.append(oldest)
+            return gone
 
     def _is_crowded(self) -> bool:
         return len(self._made) > tuned.kept_sizes or self._nbytes > tuned.kept_arenas

@@ -74,4 +74,4 @@ class Pending:
             self.after = []
             self._frame = self._executable = None
             executable.give(frame)
-            executable.ended.append(frame)
+            executable.ended = (frame,)

@@ -17,7 +17,6 @@ from __future__ import annotations
 import os
 import threading
 import time
-import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from itertools import count
@@ -28,6 +27,7 @@ import numpy as np
 from graphc.errors import GraphError, RunError
 from graphc.forks import fork_safe_lock
 from graphc.runtime.call.memory import aligned_bytes
+from graphc.runtime.call.weak_set import WeakSet
 from graphc.runtime.load.layouts import ContainerWords
 from graphc.runtime.load.program import Slot, dtype_name, numpy_dtype
 from graphc.runtime.tuning import tuned
@@ -157,7 +157,7 @@ class Cell:
             moved = held.view(numpy_dtype(slot.dtype)).reshape(slot.shape)
             np.copyto(moved, self.host())
             self.memory, self.place = moved, (block, start)
-            for follower in list(self.container.followers):
+            for follower in self.container.followers:
                 follower.unbind()
 
     def changed(self) -> None:
@@ -256,7 +256,7 @@ class Container:
         self.acquire = self.lock.acquire  # as objects that the native entry can call
         self.release = self.lock.release
         self.words = np.zeros(2, np.int64)
-        self.followers: weakref.WeakSet[Follower] = weakref.WeakSet()
+        self.followers: WeakSet[Follower] = WeakSet()
 
     def __repr__(self) -> str:
         return f"<container {self.name!r}: {len(self.cells)} variables, {self.nbytes} bytes>"
@@ -332,15 +332,15 @@ class Container:
 
     def take_over(self, cells: set[Cell]) -> None:
         """Have programs of the CPU ask again for the addresses of these variables."""
-        for follower in list(self.followers):
+        for follower in self.followers:
             follower.yield_to(cells)
 
     def reset(self) -> None:
         """Free the memory of every variable; their values are lost and their names free."""
         with self.writing():
-            for cell in self.cells.values():
+            for cell in list(self.cells.values()):
                 cell._release()
-            for follower in list(self.followers):
+            for follower in self.followers:
                 follower.unbind()
 
 

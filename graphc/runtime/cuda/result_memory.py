@@ -44,8 +44,8 @@ class Pool:
 
     def _take(self, nbytes: int) -> DeviceBlock:
         size = -(-nbytes // GRANULE) * GRANULE or GRANULE
-        found = self.free[size]
         with self._lock:
+            found = self.free[size]
             if found:
                 self.kept -= size
                 return DeviceBlock(self, found.pop(), size)
@@ -63,11 +63,11 @@ class Pool:
     def release(self) -> None:
         """Give the memory of all free blocks back to the device."""
         with self._lock:
-            freed = [address for addresses in self.free.values() for address in addresses]
-            self.free.clear()
+            freed, self.free = self.free, defaultdict(list)
             self.kept = 0
-        for address in freed:
-            self.driver.free(address)
+        for addresses in freed.values():
+            for address in addresses:
+                self.driver.free(address)
 
 
 class Lying:

@@ -172,7 +172,7 @@ def disconnect(device: str) -> None:
     """
     device = local_name(device)
     _gone.add(device)
-    for found in list(executables):
+    for found in executables:
         if isinstance(found, MultiDeviceExecutable):
             found.lose(device)
 
