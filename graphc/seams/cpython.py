@@ -15,7 +15,7 @@ from typing import Any
 
 from graphc.memory_layout import Address, Layout, Word
 
-_METH_FASTCALL = 0x80
+_METH_FASTCALL, _METH_KEYWORDS = 0x80, 0x02
 
 
 class ObjectWords(Layout):
@@ -82,6 +82,37 @@ def builtin(address: int, owner: object) -> Callable[..., Any]:
 def _method(address: int) -> _MethodDef:
     """One definition per address, alive for ever: functions point to it."""
     return _MethodDef(b"graphc_entry", address, _METH_FASTCALL, None)
+
+
+def address_of_builtin(function: Callable[..., Any]) -> int:
+    """The native code of a builtin function."""
+    get = _function("PyCFunction_GetFunction", ctypes.c_void_p, ctypes.py_object)
+    return get(function) or 0
+
+
+def native_method(owner: type, name: str, address: int, text: str | None) -> Any:
+    """A method of a class over native code at an address, which takes keywords, too.
+
+    As `__call__` it saves the frame and the packing of arguments of one that is written in Python:
+    a call of `x + y` on 4 floats takes 0.26 us with it and 0.55 without.
+    """
+    new = _function("PyDescr_NewMethod", ctypes.py_object, ctypes.py_object, ctypes.c_void_p)
+    signature = f"{name}($self, /, *args, **kwargs)\n--\n\n{text or ''}"
+    method = _MethodDef(name.encode(), address, _METH_FASTCALL | _METH_KEYWORDS, signature.encode())
+    keep_for_ever(method)
+    return new(owner, ctypes.addressof(method))
+
+
+def place_of_slot(owner: type, slot: str) -> int:
+    """At which byte of its instances a class has one of its `__slots__`; 0 for "unknown"."""
+    if not is_known():
+        return 0
+    probe: object = object.__new__(owner)
+    mark = object()
+    setattr(probe, slot, mark)
+    words = range(1, owner.__basicsize__ // 8)
+    found = [8 * number for number in words if word(probe, number) == id(mark)]
+    return found[0] if len(found) == 1 else 0
 
 
 def keep_for_ever(owner: object) -> None:

@@ -188,8 +188,8 @@ def test_functions_that_read_nothing_keep_the_plain_entry():
     f = gc.compile(lambda x: np.tanh(x) * 2)
     f(X)
     f(X)
-    assert not f._last[1].baked
-    assert f._last[0] is f._last[1].built.executable.entry
+    assert not f._last.variant.baked
+    assert f._last.entry is f._last.variant.built.executable.entry
 
 
 def test_a_value_that_keeps_changing_is_hinted_at():
@@ -319,7 +319,7 @@ def test_a_local_is_no_global_of_the_same_name():
         compiled(X)
     globals().update(SCALE=2.0, kept=None)
     assert len(compiled.compiles) == 1
-    assert not compiled._last[1].baked
+    assert not compiled._last.variant.baked
 
 
 def test_objects_of_any_kind_are_walked():

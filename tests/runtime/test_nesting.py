@@ -87,7 +87,7 @@ def warm(function, *args, **kwargs):
 
 def is_native(compiled: CompiledFunction, *args, **kwargs) -> bool:
     """Whether the native entry of the latest call takes this one."""
-    entry, variant = compiled._last
+    entry, variant, _ = compiled._last
     before = variant.run
     variant.run = lambda leaves: UNKNOWN  # what Python would go on with
     try:
@@ -265,7 +265,7 @@ def test_methods_run_natively():
     for _ in range(4):
         np.testing.assert_array_equal(two.scale({"x": X})["y"], 2 * X + 1)
         np.testing.assert_array_equal(three.scale({"x": X}, n=2.0)["y"], 3 * X + 2)
-    entry, _ = Model.scale._last
+    entry = Model.scale._last.entry
     assert entry(three, {"x": X}, {"n": 2.0}, None) is None  # somebody else's last argument
 
 
@@ -376,7 +376,7 @@ def test_reference_counts_and_memory(kind):
     compiled = warm(step, params, X)
     wrong = [params, params]
     leaves = [*flatten(params)[0], X]
-    entry = compiled._last[0]
+    entry = compiled._last.entry
     strict = (1, "text", "w", None, np.dtype("f4"), True)
 
     def calls():
@@ -412,7 +412,7 @@ def test_several_threads_while_another_changes_the_dict():
     params = {f"layer{k}": layer(k) for k in range(8)}
     expected = double(params)
     compiled = warm(double, params)
-    compiled._last[1].built.executable._context[3] = 1  # drop the GIL
+    compiled._last.variant.built.executable._context[3] = 1  # drop the GIL
     stop = threading.Event()
 
     def change():

@@ -29,7 +29,16 @@ SOURCES = (
 def support_ir(target: Target) -> str:
     """The LLVM IR text of everything native that is not a kernel."""
     from graphc.codegen.llvm.writer import Module
-    from graphc.codegen.runtime import device_threads, entry, links, nesting, pool, team, walker
+    from graphc.codegen.runtime import (
+        device_threads,
+        direct_call,
+        entry,
+        links,
+        nesting,
+        pool,
+        team,
+        walker,
+    )
     from graphc.codegen.runtime.team_failure import team_fail, team_open, team_stop
 
     return Module(target.triple).text(
@@ -39,6 +48,8 @@ def support_ir(target: Target) -> str:
             team.run,
             entry.entry,
             nesting.nested,
+            direct_call.call,
+            direct_call.call_settings,
             pool.pool_start,
             pool.pool_reset,
             pool.spin,

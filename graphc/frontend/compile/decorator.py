@@ -29,6 +29,7 @@ from graphc.frontend.compile.families import (
 from graphc.frontend.compile.gpu_launches import Launches
 from graphc.frontend.compile.nesting import NAMED
 from graphc.frontend.compile.open_sizes import can_be_open
+from graphc.frontend.compile.recent_calls import MOST_RECENT, RecentCalls
 from graphc.frontend.compile.retrace import Counts, Run, run_for_counts, trace_for_counts
 from graphc.frontend.compile.signature import (
     Binder,
@@ -40,10 +41,9 @@ from graphc.frontend.compile.signature import (
     owner_of,
     parameter_names,
     parameter_type,
-    plain_key,
     signature_of,
 )
-from graphc.frontend.compile.variant import UNKNOWN, Compile, Variant, no_entry, static_leaf
+from graphc.frontend.compile.variant import UNKNOWN, Compile, Variant, static_leaf
 from graphc.frontend.trace.hooks import seen
 from graphc.frontend.trace.recording import is_recording, noticing
 from graphc.frontend.trace.trace import (
@@ -62,6 +62,7 @@ from graphc.ir.user_lines import defined_at
 from graphc.ops.record.value import _ACTIVE, Value, current, lift, trace_of
 from graphc.record import replace
 from graphc.refusing import refusing
+from graphc.runtime.call.direct_call import DirectEntries
 from graphc.runtime.call.open_executable import Latest
 from graphc.seams.cpython import pickles_by_value
 
@@ -72,11 +73,9 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 R = TypeVar("R")
-_ndarray = np.ndarray
-MOST_RECENT = 8  # calls with nested arguments that are known again
 
 
-class CompiledFunction(Generic[P, R]):
+class CompiledFunction(RecentCalls, Generic[P, R]):
     """A model function that compiles itself for every new signature of its arguments.
 
     `compiles` is the ledger: one `Compile` per compilation, with the reason for it.
@@ -103,14 +102,11 @@ class CompiledFunction(Generic[P, R]):
             raise GraphError(f"max_compiles must be a number from 1, got {max_compiles!r}")
         self.max_compiles = max_compiles
         self.compiles: list[Compile] = []
-        self._binder = Binder(function, self.static, bound, literals)
+        super().__init__(Binder(function, self.static, bound, literals))
         self._variants: dict[Signature, tuple[Variant, ...]] = {}
         self._newest: Built | None = None
         self._families: dict[Any, Family] = {}
         self._served: Latest[Signature, Variant] = Latest()
-        self._plain: dict[tuple[Any, ...], tuple[Callable[..., Any], Variant]] = {}
-        self._last: tuple[Callable[..., Any], Any] = (no_entry, None)
-        self._recent: tuple[tuple[Callable[..., Any], Variant], ...] = ()
         self._launches = Launches(self._binder)
         self._lock = fork_safe_lock()
         functools.update_wrapper(self, function, updated=())
@@ -145,18 +141,28 @@ class CompiledFunction(Generic[P, R]):
         """Run on arrays, compiling first if the signature is new; inside a trace, a `call` node."""
         try:
             if not _ACTIVE.stack:
-                entry, variant = self._last
+                entry, variant, _ = self._last
                 made = entry(*args, kwargs, NAMED) if kwargs else entry(*args)
                 if made is not None:  # a call like the latest one
                     if variant.is_finished and made.__class__ is not int:
                         return made  # type: ignore[no-any-return]
                     return variant.answer(made)  # type: ignore[no-any-return]
                 made = self._known(args, kwargs)
+                if made is UNKNOWN:
+                    made = self._launches.fetched(args, kwargs)
                 if made is not UNKNOWN:
                     return made  # type: ignore[no-any-return]
             return self._call(args, kwargs)  # type: ignore[no-any-return]
         except GraphError as error:
             cause, shown = error.__cause__, self._explained(error, args, kwargs)
+            raise without_internal_frames(shown) from cause
+
+    def _failed(self, code: int, entries: DirectEntries, number: int, *args: Any) -> None:
+        """Raise the error of a run that native code has called."""
+        try:
+            entries.keep[number].variant.answer(code)
+        except GraphError as error:
+            cause, shown = error.__cause__, self._explained(error, args, {})
             raise without_internal_frames(shown) from cause
 
     def _explained(
@@ -191,22 +197,6 @@ class CompiledFunction(Generic[P, R]):
             return self._for_counts(variant, leaves, lambda found: found.run_resident(leaves))
         except GraphError as error:
             raise without_internal_frames(error) from error.__cause__
-
-    def _known(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """The result of a call like one of the recent ones, without binding; or UNKNOWN."""
-        if not kwargs and all(type(arg) is _ndarray for arg in args):
-            known = self._plain.get(plain_key(args))
-            if known is not None:
-                self._last = known
-                made = known[0](*args)
-                return known[1].run(args) if made is None else known[1].answer(made)
-        given = (*args, kwargs, NAMED) if kwargs else args
-        for latest in self._recent:
-            made = latest[0](*given)
-            if made is not None:
-                self._last = latest
-                return latest[1].answer(made)
-        return self._launches.fetched(args, kwargs)
 
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         variant, leaves = self._variant_of(args, kwargs)
@@ -258,19 +248,6 @@ class CompiledFunction(Generic[P, R]):
         made = self._counted(signature, leaves, {})
         self._variants[signature] = (made,)
         return made
-
-    def _remember(self, variant: Variant, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Let further calls like this one skip binding and hashing."""
-        plain = not kwargs and all(type(arg) is _ndarray for arg in args)
-        entry = variant.entry(self._binder, (len(args), tuple(kwargs)), plain)
-        if entry is no_entry or variant.traced.counts:
-            return
-        self._last = latest = (entry, variant)
-        if plain and variant.is_flat and self._binder.simple and not variant.baked:
-            variant.plain_key = key = plain_key(args)
-            self._plain[key] = latest
-        elif latest not in self._recent:
-            self._recent = (latest, *self._recent[: MOST_RECENT - 1])
 
     def _signature(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -333,7 +310,7 @@ class CompiledFunction(Generic[P, R]):
             return None
         assert found.built is not None
         for oldest in self._served.add(signature, found, found.built.image):
-            self._plain.pop(oldest.plain_key, None)
+            self._forget(oldest)
         return found
 
     def _open(self, family: Family, signature: Signature) -> Variant | None:

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from graphc.errors import GraphError, LimitError, TraceError, TypeRuleError
+from graphc.forks import fork_safe_lock
 from graphc.ir.graph import Builder, Location, Node
 from graphc.ir.literal import literal
 from graphc.ir.op import OPS, Effect, Op
@@ -169,6 +170,8 @@ class _Active(threading.local):
 
 
 _ACTIVE = _Active()
+_counting = fork_safe_lock()
+traces_active = np.zeros(1, np.int64)  # of all threads, where native code looks
 
 
 def current() -> Trace | None:
@@ -179,12 +182,19 @@ def current() -> Trace | None:
 @contextmanager
 def tracing(trace: Trace) -> Iterator[Trace]:
     _ACTIVE.stack.append(trace)
+    _count_traces(1)
     token = lifting.set(as_value if trace is not None else None)
     try:
         yield trace
     finally:
         lifting.reset(token)
+        _count_traces(-1)
         _ACTIVE.stack.pop()
+
+
+def _count_traces(more: int) -> None:
+    with _counting:
+        traces_active[0] += more
 
 
 def _operator(name: str) -> Callable[[Value, Any], Value]:

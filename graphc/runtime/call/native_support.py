@@ -16,6 +16,7 @@ from graphc.errors import GraphError
 from graphc.forks import fork_safe_lock
 from graphc.runtime.devices.device import MOST_THREADS
 from graphc.runtime.load import load
+from graphc.runtime.load.layouts import CallWords
 from graphc.runtime.tuning import tuned
 from graphc.seams.cpython import keep_for_ever
 
@@ -25,6 +26,8 @@ SYMBOLS = (
     "graphc_acquire",
     "graphc_entry",
     "graphc_nested",
+    "graphc_call",
+    "graphc_call_settings",
     "graphc_pool_start",
     "graphc_pool_reset",
     "graphc_spin",
@@ -70,6 +73,8 @@ class Support:
         self.advance: Callable[[int, int], None] = advance(self.addresses["graphc_advance"])
         ring = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
         self.ring: Callable[[int], None] = ring(self.addresses["graphc_ring"])
+        words = ctypes.CFUNCTYPE(ctypes.c_void_p)(self.addresses["graphc_call_settings"])()
+        self.call_words = (ctypes.c_int64 * len(CallWords.fields)).from_address(words)
         self._reset = ctypes.CFUNCTYPE(None)(self.addresses["graphc_pool_reset"])
         self._reset_crew = ctypes.CFUNCTYPE(None)(self.addresses["graphc_crew_reset"])
         self._spin = ctypes.CFUNCTYPE(None, ctypes.c_int64)(self.addresses["graphc_spin"])
@@ -112,6 +117,11 @@ def support(code: bytes) -> Support:
                 raise GraphError("the image carries no support object and none is loaded")
             _support = Support(code)
         return _support
+
+
+def present() -> Support | None:
+    """The support functions of this process, if it has any yet."""
+    return _support
 
 
 def _after_fork() -> None:

@@ -206,6 +206,24 @@ class NestingWords(Layout):
     errors: Address  # the class of those after which Python looks again
 
 
+class CallWords(Layout):
+    """What the native `__call__` of compiled functions reads."""
+
+    place: Word  # at which byte a function has the array of its direct entries, or None
+    traces: Address  # of how many are active
+    none: Address
+    integer: Address  # the class of the answer of a failed run
+    called: Address
+    failed: Address
+
+
+class DirectWords(Layout):
+    """A native entry for calls like a recent one of a compiled function."""
+
+    code: Address  # null behind the last one
+    context: Address  # its self
+
+
 class FetchWords(Layout):
     """How one object is taken out of an argument."""
 

@@ -1,0 +1,69 @@
+"""Makes calls of an object native: its class's `__call__` becomes `graphc_call`.
+
+Python's own costs 0.3 us for packing arguments and a frame, as much as the run of a small program.
+The class keeps a method of Python for all calls but those like recent ones (see
+`graphc.codegen.runtime.direct_call`), and that is its `__call__` where native code cannot be used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Protocol
+
+import numpy as np
+
+from graphc.forks import fork_safe_lock
+from graphc.runtime.call.entry import Context
+from graphc.runtime.call.memory import address_of
+from graphc.runtime.call.native_support import present
+from graphc.runtime.load.layouts import CallWords, DirectWords
+from graphc.seams import cpython
+
+_lock = fork_safe_lock()
+
+
+class Known(Protocol):
+    """Something with a native entry."""
+
+    @property
+    def entry(self) -> Any: ...
+
+
+class DirectEntries(Context):
+    """The words of native entries that answer what a call returns, or the code of a failure."""
+
+    keep: tuple[Any, ...]
+
+    @staticmethod
+    def of(known: Iterable[Known]) -> DirectEntries:
+        kept = tuple(known)
+        words = np.zeros((len(kept) + 1, len(DirectWords.fields)), np.int64)
+        for row, each in zip(words, kept, strict=False):
+            row[DirectWords.code] = cpython.address_of_builtin(each.entry)
+            row[DirectWords.context] = id(each.entry.__self__)
+        made = words.reshape(-1).view(DirectEntries)
+        made.keep = kept
+        return made
+
+
+def call_natively(owner: Any, slot: str, traces: np.ndarray[Any, Any]) -> None:
+    """Have instances of a class called by native code; there is one such class in a process.
+
+    `slot` is the attribute, one of `__slots__`, with the `DirectEntries` of an instance, or None;
+    `traces` a word that counts active traces, in which calls go to Python.  The class has a method
+    `_failed(code, entries, number, *args)` to raise the error of a run by the entry of this number.
+    """
+    with _lock:
+        support, called, failed = present(), owner.__call__, owner._failed
+        if support is None or support.call_words[CallWords.called]:
+            return
+        place = cpython.place_of_slot(owner, slot)
+        if not place:
+            return
+        cpython.keep_for_ever((traces, called, failed))
+        words = support.call_words
+        words[CallWords.place], words[CallWords.traces] = place, address_of(traces)
+        words[CallWords.none], words[CallWords.integer] = id(None), id(int)
+        words[CallWords.called], words[CallWords.failed] = id(called), id(failed)
+        address = support.addresses["graphc_call"]
+        owner.__call__ = cpython.native_method(owner, "__call__", address, called.__doc__)

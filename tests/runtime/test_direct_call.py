@@ -1,0 +1,206 @@
+"""Calls of compiled functions without a frame of Python: what they take, and what Python does."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+import threading
+import weakref
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import pytest
+from leaks import assert_nothing_is_left
+
+import graphc as gc
+from graphc.frontend.compile.decorator import CompiledFunction
+from graphc.frontend.compile.recent_calls import MOST_DIRECT
+
+X = np.arange(8, dtype="f4")
+
+
+def warm(function: Callable[..., Any], *args: Any, **options: Any) -> Any:
+    compiled = gc.compile(function, **options)
+    for _ in range(4):
+        compiled(*args)
+    return compiled
+
+
+def frames(call: Callable[[], Any]) -> list[str]:
+    """The functions of Python that a call runs, itself left out."""
+    seen: list[str] = []
+
+    def note(frame: Any, event: str, argument: Any) -> None:
+        if event == "call":
+            seen.append(frame.f_code.co_name)
+
+    before = sys.getprofile()
+    sys.setprofile(note)
+    try:
+        call()
+    finally:
+        sys.setprofile(before)
+    return seen[1:]
+
+
+def test_a_call_like_the_latest_makes_no_frame() -> None:
+    f = warm(lambda x, y: x + y, X, X)
+    assert frames(lambda: f(X, X)) == []
+    np.testing.assert_array_equal(f(X, X + 1), 2 * X + 1)
+
+
+def test_nested_arguments_and_results_make_no_frame() -> None:
+    f = warm(lambda p: {"z": p["a"] * 2, "y": (p["b"], p["a"])}, {"a": X, "b": X})
+    assert frames(lambda: f({"a": X, "b": X})) == []
+    np.testing.assert_array_equal(f({"a": X + 1, "b": X})["z"], 2 * X + 2)
+
+
+def test_a_few_sizes_that_take_turns_make_no_frame() -> None:
+    f = warm(lambda x: x * 2, X)
+    inputs = [np.arange(length, dtype="f4") for length in range(2, 9)]
+    for x in [*inputs, *inputs]:
+        np.testing.assert_array_equal(f(x), 2 * x)
+    for x in inputs[-MOST_DIRECT:]:
+        assert frames(lambda x=x: f(x)) == []
+        np.testing.assert_array_equal(f(x), 2 * x)
+
+
+def test_a_failure_is_of_the_entry_that_ran() -> None:
+    def model(x: Any, k: Any) -> Any:
+        return x[k]
+
+    f = warm(model, X, np.array([1]))
+    for _ in range(4):
+        f(X[:4].astype("f8"), np.array([1, 1]))
+    for x in (X, X[:4].astype("f8")):
+        k = np.full(1 if x is X else 2, 9)
+        with pytest.raises(gc.GraphError, match=f"9.*{len(x)}"):
+            f(x, k)
+
+
+OTHERS: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
+    "keyword": ((X,), {"y": X}),
+    "keywords": ((), {"y": X + 1, "x": X}),
+    "number": ((X, 2.0), {}),
+    "other dtype": ((X.astype("f8"), X.astype("f8")), {}),
+    "strided": ((np.arange(16, dtype="f4")[::2], X), {}),
+    "subclass": ((X.view(type("Own", (np.ndarray,), {})), X), {}),
+    "empty": ((X[:0], X[:0]), {}),
+    "not finite": ((X / np.float32("nan"), X), {}),
+}
+
+
+@pytest.mark.parametrize("kind", OTHERS)
+def test_other_calls_go_through_python(kind: str) -> None:
+    f = warm(lambda x, y: x - y, X, X)
+    args, kwargs = OTHERS[kind]
+    want = np.subtract(*args) if args and not kwargs else X - kwargs["y"]
+    for _ in range(3):
+        np.testing.assert_array_equal(f(*args, **kwargs), want)
+        np.testing.assert_array_equal(f(X, X), np.zeros(8))
+
+
+@pytest.mark.parametrize(
+    ("args", "kwargs"),
+    [((), {}), ((X,), {}), ((X, X, X), {}), ((X,), {"z": X}), ([X] * 300_000, {})],
+)
+def test_wrong_arguments_are_refused_as_ever(args: Any, kwargs: Any) -> None:
+    f = warm(lambda x, y: x - y, X, X)
+    with pytest.raises((gc.GraphError, TypeError)) as found:
+        gc.compile(lambda x, y: x - y)(*args, **kwargs)
+    with pytest.raises(found.type):
+        f(*args, **kwargs)
+    np.testing.assert_array_equal(f(X, X), np.zeros(8))
+
+
+def test_inside_a_trace_a_call_with_arrays_is_a_node() -> None:
+    inner = warm(lambda x: x * 2, X)
+    graph = gc.compile(lambda y: inner(X) + y).graph(X)
+    assert "call" in {node.op.name for node in graph.nodes}
+    assert frames(lambda: inner(X)) == []
+
+
+def test_calls_beside_the_trace_of_another_thread() -> None:
+    inner = warm(lambda x: x * 2, X)
+    made: list[Any] = []
+
+    def model(y: Any) -> Any:
+        beside = threading.Thread(target=lambda: made.append(inner(X)))
+        beside.start()
+        beside.join()
+        return y + 1
+
+    gc.compile(model)(X)
+    np.testing.assert_array_equal(made[0], 2 * X)
+
+
+def test_failures_say_what_they_say_through_python() -> None:
+    def model(x: Any, k: Any) -> Any:
+        return x[k]
+
+    f = warm(model, X, np.array([1]))
+    assert frames(lambda: f(X, np.array([1]))) == []
+    with pytest.raises(gc.GraphError) as direct:
+        f(X, np.array([9]))
+    with pytest.raises(gc.GraphError) as python:
+        f(x=X, k=np.array([9]))
+    assert type(direct.value) is type(python.value) and str(direct.value) == str(python.value)
+    np.testing.assert_array_equal(f(X, np.array([7])), X[7:])
+
+
+def test_nothing_is_left_of_calls() -> None:
+    f = warm(lambda x, y: (x + y, x - y), X, X)
+
+    def calls() -> None:
+        for _ in range(300):
+            f(X, X)
+            f(X, y=X)
+            with pytest.raises(gc.GraphError):
+                f(X)
+
+    assert_nothing_is_left(calls, [X, f, None])
+
+
+def test_a_function_ends_with_its_last_reference() -> None:
+    f = warm(lambda x: x + 1, X)
+    seen, call = weakref.ref(f), f.__call__
+    del f
+    np.testing.assert_array_equal(call(X), X + 1)  # which holds the function
+    del call
+    assert seen() is None
+
+
+def test_a_function_that_was_never_made_is_no_fault() -> None:
+    warm(lambda x: x + 1, X)
+    with pytest.raises(AttributeError):
+        CompiledFunction.__new__(CompiledFunction)(X)
+
+
+def test_its_signature_and_its_text_stay() -> None:
+    def model(x: Any, scale: float = 2) -> Any:
+        """What it does."""
+        return x * scale
+
+    f = warm(model, X)
+    assert str(inspect.signature(f)) == "(x: 'Any', scale: 'float' = 2) -> 'Any'"
+    assert f.__doc__ == "What it does." and callable(f)
+    assert "Run on arrays" in (CompiledFunction.__call__.__doc__ or "")
+
+
+def test_threads_that_make_each_other_the_latest() -> None:
+    f = warm(lambda x: np.sin(x) * 2, X)
+
+    def work(number: int) -> None:
+        for k in range(300):
+            x = np.full(1 + (number + k) % 5, number, "f4")
+            np.testing.assert_allclose(f(x), np.sin(x) * 2, rtol=1e-6)
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(work, range(4)))
+    finally:
+        sys.setswitchinterval(interval)
