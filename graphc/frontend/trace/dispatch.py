@@ -5,17 +5,18 @@ from __future__ import annotations
 import difflib
 import operator
 from collections.abc import Callable
-from functools import cache, reduce
+from functools import cache, partial, reduce
 from typing import Any
 
 import numpy as np
 
 from graphc.errors import GraphError, TraceError
 from graphc.frontend.trace import views
-from graphc.frontend.trace.folds import FOLDS, accumulate, fold
+from graphc.frontend.trace.folds import accumulate, fold, folded_dtype, require_reduceat
 from graphc.frontend.trace.numpy_errors import as_numpy_raises, as_raised
 from graphc.frontend.trace.operands import leaves, plain, plain_arguments
 from graphc.frontend.trace.spelling import spelled
+from graphc.frontend.trace.ufunc_at import update_at
 from graphc.ir.promotion import promote
 from graphc.ir.types import DTYPES
 from graphc.ops.record.families import (
@@ -48,6 +49,7 @@ _REDUCE = {
     np.logical_or: "any",
     np.logaddexp: "logsumexp",
 }
+_FROM_NOTHING = ("all", "any", "logsumexp")  # they take no initial=
 _ACCUMULATE = {np.add: "cumsum", np.multiply: "cumprod", np.maximum: "cummax", np.minimum: "cummin"}
 _AT = {np.add: "add", np.maximum: "max", np.minimum: "min"}
 _LAYOUT = {"casting", "order", "subok"}
@@ -202,23 +204,30 @@ def _method(ufunc: Any, method: str) -> Callable[[tuple[Any, ...], dict[str, Any
     tables: dict[str, dict[Any, str]] = {"reduce": _REDUCE, "accumulate": _ACCUMULATE}
     title = tables.get(method, {}).get(ufunc, "")
     if title in PUBLIC:
-        return lambda inputs, kwargs: _along(f"np.{name}.{method}", title, inputs, kwargs)
-    if method in ("reduce", "accumulate") and ufunc in FOLDS:
-        along = fold if method == "reduce" else accumulate
-        return lambda inputs, kwargs: along(ufunc, *inputs, **kwargs)
-    if method == "outer" and ufunc in NUMPY:
+        return lambda inputs, kwargs: _along(ufunc, f"np.{name}.{method}", title, inputs, kwargs)
+    if ufunc not in NUMPY:
+        raise _unsupported(f"np.{name}.{method}", name)
+    if method in ("reduce", "accumulate"):
+        along = partial(fold if method == "reduce" else accumulate, ufunc)
+        return lambda inputs, kwargs: invoke(f"np.{name}.{method}", along, inputs, kwargs)
+    if method == "outer":
         return lambda inputs, kwargs: _outer(NUMPY[ufunc], inputs)
-    if method == "reduceat" and ufunc in _REDUCE:
+    if method == "reduceat":
         return lambda inputs, kwargs: _reduceat(ufunc, *inputs, **kwargs)
-    if method == "at":
-        return lambda inputs, kwargs: _at(ufunc, inputs)
-    raise _unsupported(f"np.{name}.{method}", name)
+    return lambda inputs, kwargs: _at(ufunc, inputs)
 
 
-def _along(name: str, title: str, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _along(
+    ufunc: Any, name: str, title: str, inputs: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
     options = {"axis": 0, **kwargs}  # ufunc methods go along the first axis by default
     if options.get("where") is True:
         del options["where"]
+    if title in _FROM_NOTHING and not options.keys().isdisjoint(("initial", "where")):
+        return invoke(name, partial(fold, ufunc), inputs, options)
+    if title == "logsumexp":  # whole numbers are added in floats
+        element = folded_dtype(ufunc, inputs[0], options.pop("dtype", None))
+        inputs = (PUBLIC["astype"](inputs[0], element),)
     return invoke(name, PUBLIC[title], inputs, options)
 
 
@@ -234,12 +243,16 @@ def _reduceat(ufunc: Any, x: Any, indices: Any, axis: int = 0, dtype: Any = None
     name = f"np.{numpy_name(ufunc)}.reduceat"
     if isinstance(indices, Value):
         raise TraceError(f"{name}: the indices are traced", hint="use np.add.at with row numbers")
+    if ufunc not in _REDUCE:
+        require_reduceat(ufunc, x, axis, dtype)
     place, starts = normalise_axis(axis, len(x.shape), name), [operator.index(i) for i in indices]
     extent = x.shape[place]
     require(all(0 <= i < extent for i in starts), f"{name}: {starts} leave 0..{extent - 1}")
 
     def part(start: int, stop: int) -> Any:
         rows = x[(slice(None),) * place + (slice(start, max(stop, start + 1)),)]
+        if ufunc not in _REDUCE:
+            return fold(ufunc, rows, place, dtype, initial=None)
         return ufunc.reduce(rows, axis=place, **({} if dtype is None else {"dtype": dtype}))
 
     parts = [part(i, j) for i, j in zip(starts, [*starts[1:], extent])]
@@ -254,7 +267,8 @@ def _at(ufunc: Any, inputs: tuple[Any, ...]) -> None:
     if ufunc is np.subtract:
         ufunc, operands = np.add, [PUBLIC["negative"](operands[0])]
     if ufunc not in _AT:
-        raise _unsupported(name, numpy_name(ufunc))
+        update_at(ufunc, target, index, tuple(operands))
+        return
     value = operands[0]
     if not isinstance(value, Value):
         value = PUBLIC["asarray"](value) if "asarray" in PUBLIC else np.asarray(value)
@@ -331,7 +345,10 @@ def _min_scalar_type(a: Any) -> Any:
 
 def _real_if_close(a: Any, tol: float = 100) -> Any:
     if a.element.is_complex:
-        raise TraceError("real_if_close of complex numbers has a dtype that depends on data")
+        raise TraceError(
+            "real_if_close of complex numbers has a dtype that depends on data",
+            hint="take x.real, or np.where(abs(x.imag) < eps, x.real, x)",
+        )
     return a
 
 

@@ -30,6 +30,7 @@ from graphc.frontend.trace.index_tricks import CONCATENATORS, Concatenator
 from graphc.frontend.trace.known_arrays import KnownArray, evaluate, is_element
 from graphc.frontend.trace.masks import SelectedElements
 from graphc.frontend.trace.operands import any_unknown, leaves, mapped, plain
+from graphc.frontend.trace.python_choices import CHOICES
 from graphc.frontend.trace.standins import STANDINS, stacked
 from graphc.frontend.trace.tracer import Tracer
 from graphc.ir.sizes import Size
@@ -58,9 +59,6 @@ _CALLERS: frozenset[Any] = frozenset(
     (
         map,
         filter,
-        sorted,
-        min,
-        max,
         functools.reduce,
         functools.partial,
         *(kind for kind in vars(itertools).values() if callable(kind)),
@@ -186,6 +184,8 @@ def _others(function: Any) -> Any:
         return functools.partial(_numpy, function)
     if package == "graphc":
         return _graphc(function)
+    if _is_hashable(function) and function in CHOICES:
+        return functools.partial(_choice, function)
     if _is_hashable(function) and function in _CALLERS:
         return functools.partial(_calling, function)
     if isinstance(function, type):
@@ -208,6 +208,11 @@ def _type(*given: Any) -> Any:
 
 def _calling(function: Any, /, *args: Any, **kwargs: Any) -> Any:
     return function(*map(hooked, args), **kwargs)
+
+
+def _choice(function: Any, /, *args: Any, **kwargs: Any) -> Any:
+    args, kwargs = mapped((args, kwargs), hooked)
+    return CHOICES[function](*args, **kwargs)
 
 
 def _is_hashable(function: Any) -> bool:
