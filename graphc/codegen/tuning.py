@@ -79,6 +79,9 @@ class CodegenTuning(Tuning):
         "the walk optimised against compile time")
     brisk_work = number(32**3, 0, 1 << 40, "multiply-adds", "batch",
         "the same: products that are so small")
+    brisk_sum = number(64, 0, 1 << 20, "steps of k", "outer",
+        "the same: tiles of sums that are so short")
+    brisk_tiles = number(1024, 1, 1 << 40, "tiles", "outer", "the same: so many of them")
     transpose_ahead = number(256, 0, 4096, "bytes", "gemm-1024",
         "many streams fetched in advance: hardware follows fewer")
     fetched_sum = number(96, 0, 1 << 20, "steps of k", "gemm-256",

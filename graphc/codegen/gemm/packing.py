@@ -20,7 +20,7 @@ TurnRows = Callable[[Core, Body, str, str], None]  # (.., line, group of lines)
 CopyRow = Callable[[Core, Body, str], None]  # (.., line)
 Load = Callable[[Core, Body, int, str, Operand], str]  # (.., lanes, place, how many)
 PackColumns = Callable[[Core, Body, str, str, str, tuple[str, str]], None]  # panel line width span
-ROW_CHUNK = 16
+ROW_CHUNK = 64
 
 
 def emit_offset(core: Core) -> None:
@@ -327,7 +327,8 @@ def pack_b(
             width = body.least(columns, body.sub("%lines", line))
             panel = body.at("%to", body.mul(body.div(line, columns), "%to_step"))
             alone = body.test("eq", body.word("%line_run", line), 1)
-            near = body.test("sge", spread_run(core, body, line, "0", width), core.kind.lanes)
+            least = core.kind.lanes if core.hardware.masked else 2  # parts are blended
+            near = body.test("sge", spread_run(core, body, line, "0", width), least)
             square = body.both(body.both(alone, body.negate(near)), runs(body, first, stop))
             if not core.turns:
                 square = "false"
@@ -376,21 +377,26 @@ def _copy_panel(
         spread = spread_run(core, body, line, column, width)
         lone = body.test("eq", part, 1)
         apart = body.both(lone, body.test("sgt", spread, 1))
-        ways: list[tuple[str, Operand, Load, Load]] = [
-            (body.negate(lone), part, load_near, load_near_whole),
-            (apart, spread, load_spread, load_spread_whole),
+        ways: list[tuple[str, Operand, int, Load, Load]] = [
+            (body.negate(lone), part, 1, load_near, load_near_whole),
+            (apart, spread, 2, load_spread, load_spread_whole),
         ]
         with body.when(body.both(lone, body.negate(apart))), body.loop(span[0], span[1]) as k:
             value = load_one(core, body, body.at(source, body.word("%k", k)))
             target = body.at(panel, body.add(body.mul(k, lanes), column), element)
             body.store(core.vector(1), core.widen(body, 1, value), target, core.size)
-        for condition, count, load, load_whole in ways:
+        for condition, count, step, load, load_whole in ways:
             whole = body.test("eq", count, lanes)
             with body.when(body.both(condition, whole)), body.loop(span[0], span[1]) as k:
                 value = load_whole(core, body, lanes, body.at(source, body.word("%k", k)), count)
                 target = body.at(panel, body.mul(k, lanes), element)
                 body.store(core.vector(lanes), core.widen(body, lanes, value), target, core.size)
             partial = body.both(condition, body.negate(whole))
+            if not core.hardware.masked:
+                inside = _vector_lies_inside(core, body, (line, column, width), step)
+                with body.when(body.both(partial, inside)):
+                    _blend_run(core, body, (panel, source, column), step, load_whole, span)
+                partial = body.both(partial, body.negate(inside))
             if load is load_near and not core.hardware.masked:
                 first = body.test("eq", column, 0)
                 with body.when(body.both(partial, first)):
@@ -401,6 +407,45 @@ def _copy_panel(
                 target = body.at(panel, body.add(body.mul(k, lanes), column), element)
                 core.store_part(body, lanes, core.widen(body, lanes, value), target, count, element)
         position.set(body.add(column, body.choose(apart, "i64", spread, part)))
+
+
+def _vector_lies_inside(core: Core, body: Body, place: tuple[str, str, str], step: int) -> str:
+    """Whether a whole vector whose lane `column` is this column of a panel, in steps of so many
+    elements, lies between the first and the last column of the panel, and all columns exist.
+    """
+    (line, column, width), lanes = place, core.kind.columns
+    size = step * core.kind.memory_bytes
+    start = body.sub(body.word("%line", body.add(line, column)), body.mul(column, size))
+    last = body.word("%line", body.add(line, body.sub(width, 1)))
+    behind = body.test("sge", start, body.word("%line", line))
+    before = body.test("sle", body.add(start, (lanes - 1) * size), last)
+    return body.both(body.test("eq", width, lanes), body.both(behind, before))
+
+
+def _blend_run(
+    core: Core,
+    body: Body,
+    place: tuple[str, str, str],
+    step: int,
+    load: Load,
+    span: tuple[str, str],
+) -> None:
+    """The columns of a panel from one on as parts of whole vectors: what lies before stays, what
+    lies behind the run is overwritten by those that follow.
+    """
+    (panel, source, column), lanes = place, core.kind.columns
+    bits, vector = core.vector(lanes, f"i{8 * core.size}"), core.vector(lanes)
+    start = body.at(source, body.mul(column, -step * core.kind.memory_bytes))
+    before = body.new(f"sext <{lanes} x i1> {core.mask(body, lanes, column)} to {bits}")
+    behind = body.new(f"xor {bits} {before}, splat (i{8 * core.size} -1)")
+    with body.loop(span[0], span[1]) as k:
+        value = load(core, body, lanes, body.at(start, body.word("%k", k)), lanes)
+        target = body.at(panel, body.mul(k, lanes), core.kind.element)
+        # As bits: a selected vector would be stored under a mask, which takes AVX2 far longer.
+        new = body.new(f"bitcast {vector} {core.widen(body, lanes, value)} to {bits}")
+        new = body.new(f"and {bits} {new}, {behind}")
+        old = body.new(f"and {bits} {body.load(bits, target, core.size)}, {before}")
+        body.store(bits, body.new(f"or {bits} {old}, {new}"), target, core.size)
 
 
 def _copy_first_part(

@@ -14,12 +14,7 @@ def parts_of(words: list[int], kind: Kind, groups: Groups, ordered: bool) -> int
     """The `Part`s of the core that a plan runs through."""
     flags, columns = words[Word.FLAGS], words[Word.N]
     parts = Part.ORDERED if ordered else 0
-    each = hint_of(words[Word.M] * columns * words[Word.DEPTH])
-    parts |= (
-        Part.BRISK
-        if hint_of(total(groups.batch)) >= tuned.brisk_products and each <= tuned.brisk_work
-        else 0
-    )
+    parts |= Part.BRISK if _is_brisk(words, kind, groups) else 0
     parts |= Part.TABLES if len(groups.k) > 1 else 0
     parts |= Part.PACK_A if flags & Flag.PACK_A else 0
     if flags & (Flag.PACK_B | Flag.LATE):
@@ -42,6 +37,19 @@ def parts_of(words: list[int], kind: Kind, groups: Groups, ordered: bool) -> int
         for height in first:
             parts |= copy_bit(height)
     return parts | Part.TILES
+
+
+def _is_brisk(words: list[int], kind: Kind, groups: Groups) -> bool:
+    """Whether the walk takes a good part of the time: many small products, or many tiles of short
+    sums.
+    """
+    batch, depth = hint_of(total(groups.batch)), hint_of(words[Word.DEPTH])
+    area = words[Word.M] * words[Word.N]
+    if batch >= tuned.brisk_products and hint_of(area) * depth <= tuned.brisk_work:
+        return True
+    tiles = batch * hint_of(area) // (kind.rows * kind.columns)
+    many = isinstance(area, Size) or tiles >= tuned.brisk_tiles
+    return depth <= tuned.brisk_sum and many
 
 
 def _heights(words: list[int], kind: Kind) -> set[int]:

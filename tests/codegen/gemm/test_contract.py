@@ -4,7 +4,7 @@ import ctypes
 import functools
 import mmap
 import random
-from itertools import pairwise
+from itertools import pairwise, product
 
 import contract_cores
 import ml_dtypes
@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from contract_cores import NUMPY, WIDENED, Problem, call, core, link, linked_core, matrix
 from effort import crossed, examples
+from hostile_ops import guarded
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -188,6 +189,37 @@ def test_convolution_reads_every_second_pixel_as_a_vector(step: int) -> None:
         windows = np.lib.stride_tricks.sliding_window_view(image, (3, 2), (1, 2))
         expected = np.einsum("chwij,ocij->ohw", windows[:, ::step, ::step], weight)
         np.testing.assert_allclose(result, expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f64", "f16", "bf16", "i8"])
+def test_panels_of_pixels_go_on_in_the_next_rows(dtype: str) -> None:
+    """Panels begin and end anywhere in rows of 1 to 21 pixels, and nothing beside the image is
+    read; numbers that do not count are not.
+    """
+    generator = np.random.default_rng(3)
+    for step, side in product((1, 2, 3), ("behind", "before")):
+        for out in (1, 2, 3, 7, 8, 13, 16, 21):
+            width, height, rows = (out - 1) * step + 3, 9 * step + 2, 10
+            image = guarded(
+                generator.integers(-3, 4, (2, height, width)).astype(NUMPY[dtype]), side
+            )
+            weight = generator.integers(-3, 4, (40, 2, 2, 3)).astype(NUMPY[dtype])
+            result = np.zeros((40, rows, out), NUMPY[dtype])
+            form = Contraction(
+                dtype,
+                (),
+                (Dim(40, 12, 0, rows * out),),
+                (Dim(rows, 0, width * step, out), Dim(out, 0, step, 1)),
+                (Dim(2, 6, height * width), Dim(2, 3, width), Dim(3, 1, 1)),
+            )
+            plan = contract.plan(form, contract.host_target())
+            assert plan.params[Word.FLAGS] & (Flag.PACK_B | Flag.LATE)
+            call(plan, core(dtype)[f"graphc_contract_{dtype}"], [weight, image, result])
+            numbers = (x.astype("i8" if dtype == "i8" else "f8") for x in (image, weight))
+            image, weight = numbers
+            windows = np.lib.stride_tricks.sliding_window_view(image, (2, 3), (1, 2))
+            expected = np.einsum("chwij,ocij->ohw", windows[:, ::step, ::step], weight)
+            np.testing.assert_array_equal(result.astype(expected.dtype), expected)
 
 
 def test_not_a_number_and_infinity_are_honoured() -> None:
@@ -412,7 +444,7 @@ def test_nothing_is_read_behind_the_operands(dtype: str) -> None:
     page = mmap.PAGESIZE
     size = np.dtype(NUMPY[dtype]).itemsize
 
-    def guarded(count: int) -> np.ndarray:
+    def closed(count: int) -> np.ndarray:
         pages = -(-count * size // page)
         area = mmap.mmap(-1, (pages + 1) * page)
         base = ctypes.addressof(ctypes.c_char.from_buffer(area))
@@ -425,7 +457,7 @@ def test_nothing_is_read_behind_the_operands(dtype: str) -> None:
         for layout in ("nn", "nt", "tn", "tt"):
             problem = matrix(dtype, m, n, k, layout)
             for name, count in (("a", m * k), ("b", k * n), ("c", m * n)):
-                fresh = guarded(count)
+                fresh = closed(count)
                 fresh[...] = problem.data[name][:count]
                 problem.data[name] = fresh
             problem.run()
