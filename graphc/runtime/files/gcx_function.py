@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from os import PathLike
 from pathlib import Path
 from types import MappingProxyType
@@ -12,6 +13,8 @@ import numpy as np
 
 from graphc.errors import FeedError
 from graphc.runtime.call.array import Array
+from graphc.runtime.call.execute import Executable
+from graphc.runtime.call.phased_executable import PhasedExecutable
 from graphc.runtime.files import gcx_files
 from graphc.runtime.files.gcx_reader import read_key
 from graphc.runtime.load.program import UNLIMITED
@@ -22,9 +25,14 @@ def nest(names: Sequence[str], results: Sequence[Any]) -> Any:
 
     Results that were never named are called "0", "1", ...
     """
-    if all(name == str(position) for position, name in enumerate(names)):
+    if _are_unnamed(tuple(names)):
         return results[0] if len(results) == 1 else tuple(results)
     return dict(zip(names, results))
+
+
+@lru_cache
+def _are_unnamed(names: tuple[str, ...]) -> bool:
+    return all(name == str(position) for position, name in enumerate(names))
 
 
 class Loaded:
@@ -47,6 +55,7 @@ class Loaded:
     params: tuple[str, ...]
     result_names: tuple[str, ...]
     containers: Mapping[str, str]
+    _latest: Executable | PhasedExecutable | None = None  # what ran the latest call
 
     if TYPE_CHECKING:
         graph: Any
@@ -60,7 +69,28 @@ class Loaded:
 
         Raises FeedError for an argument that is missing, unknown or does not fit.
         """
-        return nest(self.result_names, self.run(self.arrange(args, feeds)))
+        made = None if feeds else self._again(args)
+        return (
+            nest(self.result_names, self.run(self.arrange(args, feeds))) if made is None else made
+        )
+
+    def _again(self, args: Sequence[Any]) -> Any:
+        """What a call like the latest one returns, by its native entry; None for other calls.
+
+        A failed run is not done again: what it wrote to variables is written.
+        """
+        latest = self._latest
+        made = latest.entry(*args) if latest is not None else None
+        if made is None:
+            return None
+        if made.__class__ is int:
+            assert isinstance(latest, Executable)
+            raise self._explained(latest.failed(made), args)
+        return nest(self.result_names, made if made.__class__ is tuple else (made,))
+
+    def _explained(self, error: BaseException, arrays: Sequence[Any]) -> BaseException:
+        """An error of a run on arrays, with what is known about it."""
+        return error
 
     @property
     def whole(self) -> Any:
@@ -118,8 +148,9 @@ class LoadedExecutable(Loaded):
 
     def run(self, values: Sequence[Any]) -> list[np.ndarray[Any, Any]]:
         """Run on one array per parameter; one array per result."""
-        made: list[np.ndarray[Any, Any]] = self.executable.run(self.arrays(values))
-        return made
+        arrays = self.arrays(values)
+        self._latest = latest = self.executable.of(arrays)
+        return latest.run(arrays)
 
     def arrays(self, values: Sequence[Any]) -> list[np.ndarray[Any, Any]]:
         """The values as arrays."""
