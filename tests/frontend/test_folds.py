@@ -178,6 +178,28 @@ def test_what_numpy_does_not_fold_is_refused_as_there() -> None:
     assert made == 1
 
 
+def test_arrays_of_one_number_and_of_no_part() -> None:
+    calls: list[Any] = [
+        lambda x: np.subtract.reduce(x[0]),
+        lambda x: np.hypot.reduce(-x[1]),
+        lambda x: np.hypot.reduceat(x, np.array([], int)),
+        lambda x: np.add.reduceat(x, np.array([], int)),
+    ]
+    x = np.arange(1.0, 4)
+    for call in calls:
+        want, made = call(x), gc.compile(call)(x)
+        assert (made.dtype, made.shape) == (want.dtype, want.shape)
+        np.testing.assert_array_equal(made, want)
+
+
+@pytest.mark.parametrize("index", [[0, 0, 1], [1, 0], slice(1)])
+def test_numbers_of_python_have_a_dtype_of_their_own_in_at(index: Any) -> None:
+    """Beside an i64, u64 becomes f64: these numbers lose their last bits."""
+    x = np.array([2**63 + 12345, 2**62 + 99], np.uint64)
+    made = gc.compile(lambda x: at(np.floor_divide, x, index, 2))(x)
+    np.testing.assert_array_equal(made, at(np.floor_divide, x, index, 2))
+
+
 def test_at_traced_indices() -> None:
     x, rows = np.arange(1.0, 9).reshape(4, 2), np.array([3, 0, 3, 3])
     made = gc.compile(lambda x, rows: at(np.multiply, x, (rows, 1), rows + 2.0))(x, rows)

@@ -58,3 +58,17 @@ def test_arrays_have_no_order() -> None:
         gc.compile(lambda x: max(x, x + 1))(X)
     with pytest.raises(ValueError, match="empty"):
         gc.compile(lambda x: max(x[:0]))(X)
+
+
+def test_wrong_calls_are_those_of_python() -> None:
+    wrong: list[Any] = [
+        lambda x: max(),
+        lambda x: min(x[0], x[1], default=0),
+        lambda x: max(x[0], x[1], by=abs),
+        lambda x: sorted(x, by=abs),
+        lambda x: sorted(),
+    ]
+    for call in wrong:
+        for run in (call, gc.compile(call)):
+            with pytest.raises(TypeError):
+                run(X)

@@ -256,7 +256,8 @@ def _reduceat(ufunc: Any, x: Any, indices: Any, axis: int = 0, dtype: Any = None
         return ufunc.reduce(rows, axis=place, **({} if dtype is None else {"dtype": dtype}))
 
     parts = [part(i, j) for i, j in zip(starts, [*starts[1:], extent])]
-    return PUBLIC["stack"](parts, place)
+    made = PUBLIC["stack"](parts or [part(0, extent)], place)
+    return made if parts else made[(slice(None),) * place + (slice(0),)]
 
 
 def _at(ufunc: Any, inputs: tuple[Any, ...]) -> None:

@@ -166,6 +166,8 @@ def _cast(ufunc: np.ufunc, x: Value, element: DType, dtype: Any) -> Any:
 
 def _rows(x: Any, axis: Any, ufunc: np.ufunc) -> tuple[Any, tuple[Any, ...]]:
     """What is folded as the first axis, and the shape with an extent of 1 in its place."""
+    if not x.ndim:  # NumPy takes axis=0, too
+        return functions.reshape(x, (1,)), ()
     name = f"np.{ufunc.__name__}.reduce"
     listed = range(x.ndim) if axis is None else axis if isinstance(axis, tuple) else (axis,)
     places = [normalise_axis(place, x.ndim, name) for place in listed]

@@ -38,6 +38,8 @@ def _best(
     key: _Key,
     default: dict[str, Any],
 ) -> Any:
+    if not values or default.keys() - {"default"} or (default and len(values) > 1):
+        return function(*values, **default)  # which raises
     if len(values) == 1:
         values = tuple(values[0])
         if not values:
@@ -56,9 +58,11 @@ def _best(
     return best
 
 
-def in_order(iterable: Any, /, *, key: _Key = None, reverse: bool = False) -> list[Any]:
+def in_order(*given: Any, key: _Key = None, reverse: bool = False, **other: Any) -> list[Any]:
     """As `sorted`; numbers that are not numbers come last, as NumPy has them."""
-    values = list(iterable)
+    if len(given) != 1 or other:
+        return sorted(*given, **other)  # which raises
+    values = list(given[0])
     keys = values if key is None else [key(value) for value in values]
     if not _are_traced(keys):
         order = sorted(range(len(values)), key=keys.__getitem__, reverse=reverse)

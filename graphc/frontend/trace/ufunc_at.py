@@ -13,14 +13,15 @@ import numpy as np
 
 from graphc.errors import TraceError
 from graphc.frontend.trace.operands import is_basic, leaves
-from graphc.ops.record.value import NUMPY, Value, as_value, functions, is_python_number
+from graphc.ops.record.value import NUMPY, Value, as_value, element_of, functions, is_python_number
 
 
 def update_at(ufunc: np.ufunc, target: Any, index: Any, operands: tuple[Any, ...]) -> None:
     """Change the elements of a traced array. Raises what NumPy raises for such operands."""
-    ones = [each if is_python_number(each) else _one(as_value(each)) for each in operands]
+    # Here Python's numbers are arrays to NumPy: they do not take the dtype of the other operand.
+    operands = tuple(np.asarray(x) if is_python_number(x) else as_value(x) for x in operands)
     with np.errstate(all="ignore"):
-        ufunc.at(np.ones(1, target.element.numpy), [0], *ones)
+        ufunc.at(np.ones(1, target.element.numpy), [0], *map(_one, operands))
     step = NUMPY[ufunc]
     if isinstance(index, Value) and index.element.kind == "b":
         target.assign(_where(ufunc, index, target, operands))
@@ -45,14 +46,14 @@ def update_at(ufunc: np.ufunc, target: Any, index: Any, operands: tuple[Any, ...
     target.assign(functions.reshape(flat, target.shape))
 
 
-def _one(operand: Value) -> Any:
-    return np.ones(1, operand.element.numpy)
+def _one(operand: Any) -> Any:
+    return np.ones(1, element_of(operand)[0].numpy)
 
 
 def _where(ufunc: np.ufunc, mask: Value, target: Any, operands: tuple[Any, ...]) -> Any:
     """The array with its elements at a traced mask changed, all by the same operands."""
     more = target.ndim - mask.ndim
-    if more < 0 or any(as_value(each).ndim > more for each in operands):
+    if more < 0 or any(each.ndim > more for each in operands):
         raise TraceError(
             f"np.{ufunc.__name__}.at at a traced mask takes one value (or row) for all places",
             hint="use np.where(mask, values, x) with values in the shape of x",
