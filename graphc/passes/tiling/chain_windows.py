@@ -17,6 +17,7 @@ from operator import itemgetter
 from graphc.codegen.lowering.contraction import form_at
 from graphc.codegen.lowering.evaluate import tensor_type
 from graphc.codegen.lowering.operands import axis_of, read_of
+from graphc.codegen.lowering.space import Space, space_of
 from graphc.ir.graph import Builder, Graph, Node
 from graphc.ir.op import OPS, Contraction, Reduction, Scalar
 from graphc.ir.size_answers import by_example
@@ -96,9 +97,17 @@ class Cutter:
                 raise Uncuttable("a product is needed whole and in blocks")
             if isinstance(node.op.lower, Reduction) and not all(blocks for blocks, _ in demands):
                 raise Uncuttable("a fold of whole rows is no part of a block of their columns")
+        if any(isinstance(node.op.lower, Reduction) for node in self.region.nodes):
+            self.check_rows(space_of(self.region))
         for param in self.blocks:
             if len(self.demands.get(param, ())) != 1 or not self.cut_of(param)[0]:
                 raise Uncuttable("a block is read as a whole")
+
+    def check_rows(self, space: Space) -> None:
+        """A kernel has one space: no result is a block of the columns of rows that it folds."""
+        for result, (blocks, cut) in self.results:
+            if blocks and space.is_full(result) and not space.reduced.isdisjoint(cut):
+                raise Uncuttable("rows that are folded are cut along their columns")
 
     def cut_of(self, param: Node) -> Demand:
         return next(iter(self.demands[param]))

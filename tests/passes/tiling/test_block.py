@@ -195,6 +195,19 @@ def test_columns_of_rows_that_are_folded_whole_are_no_block(small_cache: None, s
             np.testing.assert_allclose(got, expected, rtol=1e-4)
 
 
+@pytest.mark.parametrize("sizes", ["exact", {"x": (2, "m", "n")}])
+def test_rows_and_columns_are_not_cut_where_rows_are_folded(small_cache: None, sizes: Any) -> None:
+    """Blocks of both were computed over whole rows, so that columns lay where no one read them."""
+
+    def added(x: Any) -> Any:
+        return (x / x.sum(2, keepdims=True)).sum(0)
+
+    made = gc.compile(added, sizes=sizes, threads=1)
+    for shape in ((2, 7, 5), (2, 30, 333), (2, 65, 70)):
+        x = np.random.default_rng(0).uniform(1, 2, shape).astype("f4")
+        np.testing.assert_allclose(made(x), added(x), rtol=1e-4)
+
+
 def test_what_is_read_backwards_is_read_whole(small_cache: None) -> None:
     def function(q: Any, k: Any) -> Any:
         return np.exp(q[::-1] @ k).sum(1)
