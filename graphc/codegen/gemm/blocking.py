@@ -12,7 +12,7 @@ from graphc.codegen.gemm.form import Contraction, Groups, Loop, laid_out, step_o
 from graphc.codegen.gemm.hardware import Hardware, Kind
 from graphc.codegen.gemm.layout import Flag, Word
 from graphc.codegen.tuning import tuned
-from graphc.ir.sizes import Size, common, either, greatest, hint_of, least
+from graphc.ir.sizes import Size, common, either, greatest, hint_of, is_open, least
 
 PAGE = 4096
 # Panels of a single cache line have no neighbour to fetch along: copies pay early.
@@ -67,6 +67,8 @@ def route(
     these end with a row has to hold for all sizes.
     """
     n, k = groups.n, groups.k
+    if not packed_b and not made and _suits_lanes(kind, hardware, groups):
+        return Flag.LANES
     columns, steps = common(total(n), kind.lanes), common(total(k), kind.together)
     step_a, step_b = step_of(k, "a"), step_of(k, "b")
     plain_n = not n or step_of(n, "b") == 1
@@ -92,6 +94,21 @@ def route(
     ):
         flags |= Flag.PACK_A
     return flags
+
+
+def _suits_lanes(kind: Kind, hardware: Hardware, groups: Groups) -> bool:
+    """Whether rows of A in lanes are better than a copy of B, which would be one of windows.
+
+    Not where masks make that copy cheap, and not where most lanes of the last panel were empty.
+    """
+    rows, columns = total(groups.m), total(groups.n)
+    plain = kind.floating and not kind.converts and not hardware.masked and not hardware.ordered
+    if not plain or is_open((rows, columns, total(groups.k))):
+        return False
+    if step_of(groups.k, "b") is not None or step_of(groups.k, "a") is None:
+        return False
+    filled = rows >= tuned.lane_fill * _round(rows, kind.columns)
+    return filled and columns >= tuned.lane_columns
 
 
 def together(words: list[int], kind: Kind) -> int:
@@ -217,7 +234,9 @@ def block(
         rows = even_share(given.m, -(-given.m // rows), kind.rows)
     elif flags & Flag.TILE:
         widest = min(widest, tuned.tile_columns)
-    others = flags & (Flag.LATE | Flag.MADE_A | Flag.MADE_B) or whole_rows
+    if flags & Flag.LANES:
+        rows = _round(rows // kind.columns * kind.columns, kind.columns)
+    others = flags & (Flag.LANES | Flag.LATE | Flag.MADE_A | Flag.MADE_B) or whole_rows
     if not others and sizes.k <= tuned.shallow_sum and sizes.n >= tuned.wide_row * kind.columns:
         rows = either(given.m * given.n * size - hardware.l2, kind.rows, rows)
     words[Word.ROW_BLOCK], words[Word.K_BLOCK] = rows, depth
@@ -232,7 +251,8 @@ def block(
     words[Word.UNIT_COLUMNS], words[Word.UNIT_ROWS] = columns, unit_rows
     words[Word.ROW_UNITS] = -(-given.m // unit_rows)
     words[Word.COLUMN_UNITS] = -(-given.n // columns)
-    words[Word.FINISH_COLUMNS] = columns if whole_rows else least(columns, 8 * kind.columns)
+    group = (kind.rows if flags & Flag.LANES else 8) * kind.columns
+    words[Word.FINISH_COLUMNS] = columns if whole_rows else least(columns, group)
 
 
 def same_tables(words: list[int]) -> int:
@@ -394,12 +414,17 @@ def put_workspace(words: list[int], kind: Kind, sizes: Sizes) -> int:
     padded = rows + kind.lanes
     row_step = (_round(depth, kind.lanes) + kind.lanes) * kind.bytes
     lead = columns + kind.lanes
+    if flags & Flag.LANES:
+        row_step = (depth + kind.lanes) * kind.columns * kind.bytes + 64
     words[Word.ROW_STEP], words[Word.TILE_LEAD] = row_step, lead
     packs_b = flags & (Flag.PACK_B | Flag.LATE)
     tile = rows * lead * kind.bytes if flags & Flag.TILE else 0
     panels = columns // kind.columns * words[Word.PANEL_STEP] if packs_b else 0
     packed_a = padded * row_step if flags & Flag.PACK_A else 0
-    packs_k = Flag.PACK_A if vector else Flag.PACK_A | Flag.PACKED_B | Flag.PACK_B | Flag.LATE
+    if flags & Flag.LANES:
+        packed_a = _round(rows, kind.columns) // kind.columns * row_step
+    copied = Flag.PACK_A | Flag.PACKED_B | Flag.PACK_B | Flag.LATE | Flag.LANES
+    packs_k = Flag.PACK_A if vector else copied
     tables_k = together(words, kind) * depth * 8 if flags & packs_k else 0
     line_a, line_b = words[Word.LINE_A], words[Word.LINE_B]
     made_a = greatest(line_a * rows, words[Word.STEP_A] * depth) if flags & Flag.MADE_A else 0

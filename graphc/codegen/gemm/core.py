@@ -5,6 +5,8 @@
       for each row block:  for each k block:  pack A;  tiles    panels outside, row tiles inside
                                               last k block: epilogue or scatter per column group
 
+Windows of images may be read in place, with panels of A in place of those of B (`lane_tiles`).
+
 The walk is the same for all contractions of a data type; it calls copies, tiles and dot products
 through a table (`Slot`). A program has one table per data type, of what its plans need: each
 function is compiled once and serves every program whose table names it.
@@ -33,6 +35,12 @@ from graphc.codegen.gemm.frame import (
     emit_pack_rows,
 )
 from graphc.codegen.gemm.hardware import Hardware, Kind, kind_of
+from graphc.codegen.gemm.lane_tiles import (
+    LANE_TILE_ARGUMENTS,
+    emit_lane_pack,
+    emit_lane_strip,
+    emit_lane_tile,
+)
 from graphc.codegen.gemm.layout import Field, Flag, Part, Slot, Word, copy_bit, height_bit
 from graphc.codegen.gemm.packing import (
     FILL_ARGUMENTS,
@@ -126,6 +134,9 @@ def _functions(kind: Kind, parts: int) -> Iterator[tuple[int, Emitter]]:
         yield Slot.ROW, functools.partial(emit_rows, rows=1)
     if parts & Part.TILES:
         yield from _tiles(kind, parts)
+    if parts & Part.LANES and kind.floating and not kind.converts:
+        for columns in range(2, kind.rows + 1, 2):
+            yield Slot.LANES + columns // 2, functools.partial(emit_lane_tile, columns=columns)
 
 
 def _tiles(kind: Kind, parts: int) -> Iterator[tuple[int, Emitter]]:
@@ -185,6 +196,8 @@ def _walk(kind: Kind, hardware: Hardware) -> tuple[Module, Module]:
         emit_make,
         emit_vector,
         emit_strip,
+        emit_lane_strip,
+        emit_lane_pack,
         emit_sweep,
         emit_block,
     ):
@@ -261,9 +274,10 @@ def _entry(
         core.finish(body, "")
     kinds = ", ".join(of for of, _ in [TABLE, *ABI, *HOOKS])
     core.declared.add(f"declare i32 @{walk}({kinds})")
-    kinds = ", ".join(of for of, _ in TILE_ARGUMENTS)
     for slot, symbol in symbols.items():
-        core.declared.add(f"declare void @{symbol}({kinds if slot > Slot.TILES else ''})")
+        tile = LANE_TILE_ARGUMENTS if slot > Slot.LANES else TILE_ARGUMENTS
+        kinds = ", ".join(of for of, _ in tile) if slot > Slot.TILES else ""
+        core.declared.add(f"declare void @{symbol}({kinds})")
     table = f"@table = internal constant [{Slot.COUNT} x ptr] [{slots}]\n"
     return Module(name, table + core.module(), False)
 

@@ -91,6 +91,7 @@ class Flag:
     MADE_A = 512
     MADE_B = 1024
     COPIES = 2048  # the first tiles read B in place and make its panels
+    LANES = 4096  # rows of A lie in lanes, and B is read in place through tables
     VECTOR = DOTS | ROWS
 
 
@@ -109,6 +110,7 @@ class Part:
     BRISK = 1 << 24  # no function: the walk is worth LLVM's time
     TABLES = 1 << 25  # no function: the tables of offsets are, too
     ORDERED = 1 << 16  # no function: sums in the order of k
+    LANES = 1 << 26  # tiles whose lanes are rows of A
     ALL = -1
 
 
@@ -138,7 +140,8 @@ class Slot:
     TILES = 9  # these three: plus half the number of rows, 1 to 7
     NARROW = 16
     COPIES = 23
-    COUNT = 31
+    LANES = 30  # the same for its columns
+    COUNT = 38
 
 
 class Field:

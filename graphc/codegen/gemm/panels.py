@@ -208,11 +208,12 @@ def emit_sweep(core: Core) -> None:
     packed = body.test("eq", "%step_b", panel_row)
     ahead_step = body.choose(packed, "i64", share, "%step_b")
     ahead_shift = body.choose(packed, "i64", body.mul(share, "%count"), 64)
-    group = frame.get(Word.FINISH_COLUMNS)
+    group, lanes = frame.get(Word.FINISH_COLUMNS), frame.has(Flag.LANES)
     status = body.local("i32", 0)
     with body.loop("%j0", "%j1", group) as first:
         stop = body.least("%j1", body.add(first, group))
-        with body.loop(first, stop, kind.columns) as j:
+        _sweep_lanes(body, lanes, (base, left), (first, stop), status)
+        with body.loop(first, body.choose(lanes, "i64", first, stop), kind.columns) as j:
             number = body.div(body.sub(j, "%origin"), kind.columns)
             b = body.at("%b", body.mul(number, "%panel_step"))
             c = body.at(base, body.sub(j, left), kind.element)
@@ -244,6 +245,19 @@ def emit_sweep(core: Core) -> None:
             status.set(body.new(f"or i32 {status.get()}, {result}"))
     body.do(f"ret i32 {status.get()}")
     core.finish(body)
+
+
+def _sweep_lanes(
+    body: Body, lanes: str, base: tuple[str, str], columns: tuple[str, str], status: Local
+) -> None:
+    """A group of columns, where rows of A are in lanes."""
+    with body.when(lanes):
+        missing = body.new(
+            f"call i32 @lane_strip(ptr %core, ptr %params, ptr %work, ptr %b, ptr {base[0]},"
+            f" i64 %rows, i64 {columns[0]}, i64 {columns[1]}, i64 %j0, i64 {base[1]}, i64 %count,"
+            " i64 %k)"
+        )
+        status.set(body.new(f"or i32 {status.get()}, {missing}"))
 
 
 def _make_panel(
@@ -318,6 +332,7 @@ def emit_block(core: Core) -> None:
             with body.when(pack_a):
                 frame.pack_rows(rows, here, count)
                 a.set(frame.work(Word.BLOCK_A))
+            _pack_lanes(body, frame, rows, (here, count))
             step_a = body.choose(pack_a, "i64", core.size, frame.get(Word.STEP_A))
             ready = body.choose(late, "i64", here, 0)
             new = body.new(f"or i1 {late}, {body.both(early, body.test('eq', i, '%i0'))}")
@@ -336,6 +351,15 @@ def emit_block(core: Core) -> None:
                 _look(body, status, more)
     body.do(f"ret i32 {status.get()}")
     core.finish(body)
+
+
+def _pack_lanes(body: Body, frame: Frame, rows: str, k: tuple[str, str]) -> None:
+    """Pack a block of A whose rows are in lanes, if they are."""
+    with body.when(frame.has(Flag.LANES)):
+        body.do(
+            "call void @lane_pack(ptr %core, ptr %params, ptr %work, i1 %first, ptr %a,"
+            f" i64 {rows}, i64 %j0, i64 %j1, i64 {k[0]}, i64 {k[1]})"
+        )
 
 
 def _look(body: Body, status: Local, more: Local) -> None:

@@ -27,6 +27,8 @@ def parts_of(words: list[int], kind: Kind, groups: Groups, ordered: bool) -> int
     if flags & (Flag.DOTS | Flag.ROWS):
         dots = Part.DOTS | (Part.DOT_TILES if words[Word.M] > 1 else 0)
         return parts | (dots if flags & Flag.DOTS else Part.ROWS)
+    if flags & Flag.LANES:
+        return parts | Part.LANES | Part.PACK_B | Part.TURNS
     if isinstance(columns, Size) or 0 < columns % kind.columns <= kind.lanes:
         parts |= Part.NARROW
     for height in _heights(words, kind):

@@ -20,6 +20,7 @@ from graphc.codegen import gemm as contract
 from graphc.codegen.gemm import Contraction, Dim, Plan
 from graphc.codegen.gemm.layout import Flag, Word
 from graphc.codegen.llvm.target import host, optimise_and_object
+from graphc.tuning import chosen
 
 SIZES = [1, 2, 3, 7, 13, 14, 15, 16, 17, 29, 31, 32, 33, 47, 64, 65]
 
@@ -212,7 +213,8 @@ def test_panels_of_pixels_go_on_in_the_next_rows(dtype: str) -> None:
                 (Dim(rows, 0, width * step, out), Dim(out, 0, step, 1)),
                 (Dim(2, 6, height * width), Dim(2, 3, width), Dim(3, 1, 1)),
             )
-            plan = contract.plan(form, contract.host_target())
+            with chosen({"codegen.lane_columns": 1 << 30}):
+                plan = contract.plan(form, contract.host_target())
             assert plan.params[Word.FLAGS] & (Flag.PACK_B | Flag.LATE)
             call(plan, core(dtype)[f"graphc_contract_{dtype}"], [weight, image, result])
             numbers = (x.astype("i8" if dtype == "i8" else "f8") for x in (image, weight))
@@ -220,6 +222,49 @@ def test_panels_of_pixels_go_on_in_the_next_rows(dtype: str) -> None:
             windows = np.lib.stride_tricks.sliding_window_view(image, (2, 3), (1, 2))
             expected = np.einsum("chwij,ocij->ohw", windows[:, ::step, ::step], weight)
             np.testing.assert_array_equal(result.astype(expected.dtype), expected)
+
+
+@pytest.mark.parametrize("cpu", ["x86-64-v3", "x86-64"])
+@pytest.mark.parametrize("dtype", ["f32", "f64"])
+def test_windows_read_in_place_have_the_bits_of_copied_ones(dtype: str, cpu: str) -> None:
+    """Weights in lanes: whole and partial panels, several blocks of rows and of k, odd numbers of
+    pixels, results in rows and apart, images that end where the next page is closed.
+    """
+    from graphc.codegen.llvm.target import named
+
+    if not host().triple.startswith("x86"):
+        pytest.skip("needs an x86 machine")
+    hardware = contract.hardware_of(named(cpu))
+    run = linked_core(dtype, named(cpu))[f"graphc_contract_{dtype}"]
+    generator = np.random.default_rng(5)
+    cases = [(16, 3, 7, 7), (31, 2, 5, 9), (300, 2, 6, 6), (15, 300, 3, 11), (64, 5, 1, 33)]
+    for (filters, channels, rows, out), step, apart in product(cases, (1, 2), (1, 2)):
+        width, height = (out - 1) * step + 3, (rows - 1) * step + 2
+        shapes = (channels, height, width), (filters, channels, 2, 3)
+        image, weight = (
+            guarded(generator.standard_normal(shape).astype(NUMPY[dtype]), side)
+            for shape, side in zip(shapes, ("behind", "before"), strict=True)
+        )
+        image[-1, -1, -1] = np.nan
+        form = Contraction(
+            dtype,
+            (),
+            (Dim(filters, channels * 6, 0, rows * out * apart),),
+            (Dim(rows, 0, width * step, out * apart), Dim(out, 0, step, apart)),
+            (Dim(channels, 6, height * width), Dim(2, 3, width), Dim(3, 1, 1)),
+        )
+        results = []
+        for columns in (1, 1 << 30):
+            with chosen({"codegen.lane_columns": columns}):
+                plan = contract.plan(form, hardware)
+            assert bool(plan.params[Word.FLAGS] & Flag.LANES) is (columns == 1)
+            results.append(guarded(np.zeros((filters, rows, out * apart), NUMPY[dtype]), "behind"))
+            call(plan, run, [weight, image, results[-1]])
+        assert results[0].tobytes() == results[1].tobytes()
+        assert np.isfinite(results[0]).any()
+        windows = np.lib.stride_tricks.sliding_window_view(image, (2, 3), (1, 2))
+        expected = np.einsum("chwij,ocij->ohw", windows[:, ::step, ::step], weight)
+        np.testing.assert_allclose(results[0][..., ::apart], expected, 1e-3, 1e-3)
 
 
 def test_not_a_number_and_infinity_are_honoured() -> None:

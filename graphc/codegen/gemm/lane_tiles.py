@@ -1,0 +1,207 @@
+"""Tiles whose lanes are rows of A, for a B that is read where it lies: windows of images.
+
+A is packed, so many rows at a time, and what tiles broadcast are elements of B, through one table
+of its columns and one of its steps of k.  Nothing of an image is copied, whatever the windows and
+their steps are; the price is that finished sums are turned:
+
+        A  k -> |  a0 a1  |            rows in lanes: one load per vector
+       B |      +---------+
+   column| b_j  | c_0j c_1j            one broadcast per column, one multiply-add per accumulator
+         v      +---------+   ->   rows of C, a few columns at a time
+
+Products are added in the order of k as in other tiles, so the bits are the same.  Such kernels, on
+channels that lie apart as images, follow Zhang, Franchetti and Low, "High performance zero-memory
+overhead direct convolutions" (2018).
+"""
+
+from graphc.codegen.gemm.emit import Body
+from graphc.codegen.gemm.frame import Frame
+from graphc.codegen.gemm.layout import Field, Flag, Slot, Word
+from graphc.codegen.gemm.packing import transposed
+from graphc.codegen.gemm.vector import Core, powers
+
+LANE_TILE_ARGUMENTS = [
+    ("ptr", "a"),
+    ("ptr", "k_b"),
+    ("i64", "count"),
+    ("ptr", "b"),
+    ("ptr", "column_b"),
+    ("ptr", "c"),
+    ("ptr", "row_c"),
+    ("i64", "rows"),
+    ("i64", "columns"),
+    ("i64", "add"),
+]
+
+
+def emit_lane_tile(core: Core, columns: int) -> str:
+    """A panel of `rows` rows times so many columns of C, of which `columns` count.
+
+    `add` not zero: add to what C holds. The tables have an entry for each column.
+    """
+    lanes, size, element = core.kind.columns, core.size, core.kind.element
+    vector = core.vector(lanes)
+    body = Body(f"lane_tile_{columns}", LANE_TILE_ARGUMENTS)
+    sums = [body.local(vector, "zeroinitializer") for _ in range(columns)]
+    starts = [body.at("%b", body.word("%column_b", column)) for column in range(columns)]
+    panel = body.local("ptr", "%a")
+    with body.loop(0, "%count") as k:
+        place, source = panel.get(), body.word("%k_b", k)
+        values = body.load(vector, place, size)
+        for start, total in zip(starts, sums, strict=True):
+            scalar = body.load(element, body.at(start, source), size)
+            spread = core.splat(body, lanes, scalar)
+            total.set(core.multiply_add(body, lanes, spread, values, total.get()))
+        panel.advance(body.at(place, lanes * size))
+    results = [total.get() for total in sums]
+    all_rows = body.test("eq", "%rows", lanes)
+    full = body.both(all_rows, body.test("eq", "%columns", columns))
+    with body.when(full):
+        _turn_out(core, body, results)
+    with body.when(body.negate(full)):
+        _store_part(core, body, results)
+    body.do("ret void")
+    return core.finish(body)
+
+
+def _turn_out(core: Core, body: Body, sums: list[str]) -> None:
+    """Store a whole tile: squares are turned in registers, rows go out in powers of two."""
+    lanes, wide = core.kind.lanes, core.kind.columns
+    more = body.test("ne", "%add", 0)
+    for first in range(0, len(sums), lanes):
+        few = sums[first : first + lanes]
+        for half in range(0, wide, lanes):
+            order = list(range(half, half + lanes))
+            square = [core.pick(body, wide, value, value, order) for value in few]
+            square += [square[-1]] * (lanes - len(few))
+            for row, value in enumerate(transposed(core, body, square), half):
+                place = body.at("%c", body.word("%row_c", row))
+                _store_pieces(core, body, value, (place, first), len(few), more)
+
+
+def _store_pieces(
+    core: Core, body: Body, value: str, place: tuple[str, int], count: int, more: str
+) -> None:
+    """Store, or add to what is there, the first `count` lanes of a vector."""
+    lanes, start = core.kind.lanes, 0
+    for few in reversed(powers(lanes)):
+        if not count & few:
+            continue
+        piece = core.pick(body, lanes, value, value, list(range(start, start + few)))
+        target = body.at(place[0], place[1] + start, core.kind.element)
+        total = body.local(core.vector(few), piece)
+        with body.when(more):
+            old = body.load(core.vector(few), target, core.size)
+            total.set(core.plus(body, few, old, piece))
+        body.store(core.vector(few), total.get(), target, core.size)
+        start += few
+
+
+def _store_part(core: Core, body: Body, sums: list[str]) -> None:
+    """Store the rows and columns of a tile that count, one by one."""
+    wide, element, size = core.kind.columns, core.kind.element, core.size
+    room = body.slot(core.vector(wide), len(sums))
+    for number, value in enumerate(sums):
+        body.store(core.vector(wide), value, body.at(room, number, core.vector(wide)), size)
+    with body.loop(0, "%rows") as row:
+        line = body.at("%c", body.word("%row_c", row))
+        with body.loop(0, "%columns") as column:
+            place = body.at(room, body.add(body.mul(column, wide), row), element)
+            total = body.local(core.vector(1), body.load(core.vector(1), place, size))
+            target = body.at(line, column, element)
+            with body.when(body.test("ne", "%add", 0)):
+                old = body.load(core.vector(1), target, size)
+                total.set(core.plus(body, 1, old, total.get()))
+            body.store(core.vector(1), total.get(), target, size)
+
+
+LANE_STRIP_ARGUMENTS = [
+    ("ptr", "core"),
+    ("ptr", "params"),
+    ("ptr", "work"),
+    ("ptr", "b"),
+    ("ptr", "c"),
+    ("i64", "rows"),
+    ("i64", "first"),
+    ("i64", "stop"),
+    ("i64", "origin"),
+    ("i64", "left"),
+    ("i64", "count"),
+    ("i64", "add"),
+]
+
+
+def emit_lane_strip(core: Core) -> None:
+    """All panels of a block of A times columns first .. stop-1, which are dealt to tiles evenly.
+
+    `origin` is the column that the table of columns begins with, `left` the one that lies at `c`.
+    """
+    kind = core.kind
+    body = Body("lane_strip", LANE_STRIP_ARGUMENTS, "i32")
+    frame = Frame(body)
+    width = body.sub("%stop", "%first")
+    pairs = body.div(body.add(width, 1), 2)
+    tiles = body.div(body.add(pairs, kind.rows // 2 - 1), kind.rows // 2)
+    base, longer = body.div(pairs, tiles), body.rem(pairs, tiles)
+    status = body.local("i32", 0)
+    with body.loop(0, "%rows", kind.columns) as row:
+        panel = body.mul(body.div(row, kind.columns), frame.get(Word.ROW_STEP))
+        a = body.at(frame.work(Word.BLOCK_A), panel)
+        table_c = body.at(frame.work(Word.ROW_C), row, "i64")
+        rows = body.least(body.sub("%rows", row), kind.columns)
+        column = body.local("i64", "%first")
+        with body.loop(0, tiles) as tile:
+            start = column.get()
+            more = body.new(f"zext i1 {body.test('slt', tile, longer)} to i64")
+            half = body.add(base, more)
+            table_b = body.at(frame.work(Word.COLUMN_B), body.sub(start, "%origin"), "i64")
+            c = body.at("%c", body.sub(start, "%left"), kind.element)
+            columns = body.least(body.mul(half, 2), body.sub("%stop", start))
+            function = frame.function(body.add(half, Slot.LANES))
+            there = body.new(f"icmp ne ptr {function}, null")
+            with body.when(there):
+                body.do(
+                    f"call void {function}(ptr {a}, ptr {frame.work(Word.K_B)}, i64 %count, ptr %b,"
+                    f" ptr {table_b}, ptr {c}, ptr {table_c}, i64 {rows}, i64 {columns}, i64 %add)"
+                )
+            missing = body.new(f"zext i1 {body.negate(there)} to i32")
+            status.set(body.new(f"or i32 {status.get()}, {missing}"))
+            column.set(body.add(start, columns))
+    body.do(f"ret i32 {status.get()}")
+    core.finish(body)
+
+
+LANE_PACK_ARGUMENTS = [
+    ("ptr", "core"),
+    ("ptr", "params"),
+    ("ptr", "work"),
+    ("i1", "first"),
+    ("ptr", "a"),
+    ("i64", "rows"),
+    ("i64", "j0"),
+    ("i64", "j1"),
+    ("i64", "k"),
+    ("i64", "count"),
+]
+
+
+def emit_lane_pack(core: Core) -> None:
+    """`lane_pack(...)`: a block of A as panels, and the tables of B for these columns and steps."""
+    body = Body("lane_pack", LANE_PACK_ARGUMENTS)
+    frame = Frame(body)
+    with body.when(frame.fresh(Flag.SAME_COLUMNS)):
+        columns = body.sub("%j1", "%j0")
+        frame.fill(Word.COLUMN_B, 0, Word.N_DIMS, Field.B, "%j0", columns)
+        table = frame.work(Word.COLUMN_B)
+        with body.when(body.test("ne", body.rem(columns, 2), 0)):
+            body.put(table, columns, body.word(table, body.sub(columns, 1)))
+        frame.fill(Word.K_A, Word.K_A_RUN, Word.K_DIMS, Field.A, "%k", "%count")
+        frame.fill(Word.K_B, Word.K_B_RUN, Word.K_DIMS, Field.B, "%k", "%count")
+    body.do(
+        f"call void {frame.function(Slot.PACK_B)}(ptr {frame.work(Word.BLOCK_A)},"
+        f" i64 {frame.get(Word.ROW_STEP)}, ptr %a, ptr {frame.work(Word.ROW_A)},"
+        f" ptr {frame.work(Word.ROW_A_RUN)}, i64 %rows, ptr {frame.work(Word.K_A)},"
+        f" ptr {frame.work(Word.K_A_RUN)}, i64 %count)"
+    )
+    body.do("ret void")
+    core.finish(body)
