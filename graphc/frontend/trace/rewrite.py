@@ -19,6 +19,7 @@ from inspect import CO_NESTED
 from types import CellType, CodeType, FunctionType
 from typing import Any
 
+from graphc.frontend.trace.class_patterns import as_conditions
 from graphc.record import record
 
 CALLEE, ARRAY = "graphc_callee", "graphc_array"
@@ -66,6 +67,7 @@ class _Hooks(ast.NodeTransformer):
 
     def visit_match_case(self, node: ast.match_case) -> ast.AST:
         node.guard = self.visit(node.guard) if node.guard else None
+        as_conditions(node, lambda callee: _hooked(CALLEE, callee))
         node.body = [self.visit(statement) for statement in node.body]
         return node
 
