@@ -28,6 +28,7 @@ from graphc.loops.tuning import tuned
 
 Range = tuple[int, int]
 _LIMIT = 2**62  # exact bounds stay well inside i64
+_NOTHING = frozenset[str]()
 
 
 def work_stride(buffer: Buffer) -> int:
@@ -264,7 +265,7 @@ class Changes:
         """The registers and written buffers that a value was computed from."""
         found = self._needs.get(expr)
         if found is None:
-            found = frozenset[str]().union(*map(self.needs, expr.args))
+            found = _NOTHING.union(*map(self.needs, expr.args)) if expr.args else _NOTHING
             if expr.op == "reg":
                 found |= {f"r{expr.data[0]}"}
             elif expr.op == "load" and expr.data[0] not in self._fixed:

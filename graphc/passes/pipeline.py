@@ -106,7 +106,7 @@ class Keeps(Enum):
     PRECISION = "as precise as the configuration asks for"
 
 
-@record(frozen=True)
+@record(frozen=True, eq=False)
 class Stage:
     """One rewrite: a function of its own name, or of another if that stands twice in the table.
 
@@ -328,15 +328,21 @@ def run(
         graph = strip_memory(graph)
         given = Record(STAGES[first].name, graph, traced_seconds, Note(f"{len(graph)} nodes"))
         made = (runner or Run)(given, STAGES[:start], config)
-        asked = [s for s in STAGES[start : stage_named(until) + 1] if config.opt or not s.optional]
-        for _, stages in groupby(asked, key=lambda stage: stage.cycle or stage.name):
-            made.settle([bound(stage, sizes or {}) if stage.binds else stage for stage in stages])
+        for stages in turns(STAGES[start : stage_named(until) + 1], config.opt > 0):
+            made.settle([bound(s, sizes) for s in stages] if sizes else stages)
     return made.records if first < stage_named(FIRST_OF_MEMORY) else made.records[1:]
 
 
+@cache
+def turns(stages: tuple[Stage, ...], optional: bool) -> tuple[tuple[Stage, ...], ...]:
+    """The stages that are asked for, those of a cycle together."""
+    asked = [stage for stage in stages if optional or not stage.optional]
+    return tuple(tuple(of) for _, of in groupby(asked, key=lambda s: s.cycle or s.name))
+
+
 def bound(stage: Stage, sizes: Mapping[str, int]) -> Stage:
-    """A stage that binds, for these sizes."""
-    return replace(stage, run=partial(stage.run, sizes=sizes))
+    """The stage for these sizes, if it binds."""
+    return replace(stage, run=partial(stage.run, sizes=sizes)) if stage.binds else stage
 
 
 def start_after(first: int) -> int:
@@ -477,11 +483,11 @@ def step(stage: Stage, before: Stages, config: Config) -> Record:
             value = _applied(stage, before, config)
         except UNCOMPUTABLE as error:
             raise uncomputable(f"the stage {stage.name}", error) from error
-    if value is before and not reasons.count and not reasons.summary:
-        return Record(stage.name, value, time.perf_counter() - started, NO_CHANGE)
-    counts = f"{len(before)} -> {len(value)} nodes" if value is not before else "no change"
-    note = Note(f"{counts}; {reasons.summary}" if reasons.summary else counts)
-    note.reasons = tuple(reasons.lines)
+    note = NO_CHANGE
+    if value is not before or reasons.count or reasons.summary:
+        counts = f"{len(before)} -> {len(value)} nodes" if value is not before else "no change"
+        note = Note(f"{counts}; {reasons.summary}" if reasons.summary else counts)
+        note.reasons = tuple(reasons.lines)
     return Record(stage.name, value, time.perf_counter() - started, note)
 
 

@@ -49,6 +49,7 @@ class ValueNumbers:
         self.keys: list[Key] = []
         self.first: list[Node] = []
         self.parts: dict[int, tuple[int, ...]] = {}
+        self.inside: dict[Key, Numbered] = {}  # what a region makes of what it is given
         self.known: dict[Node, int] = {}  # of the last graph
         self.last: tuple[object, Numbered | None] = (None, None)
 
@@ -195,12 +196,9 @@ class _Sweep:
         return parts[node.attrs["index"]] if parts is not None else None
 
     def _kernel(self, node: Node, inputs: tuple[int, ...]) -> int:
-        inner = _Sweep(self.numbers, {})
-        region = node.regions[0]
-        inner.bind(region.params, inputs)
-        inner.walk(region.nodes)
-        results = inner.numbered(region.results).results
-        self.effects += inner.effects
+        made = self._region(node.regions[0], inputs)
+        self.effects += made.effects
+        results = made.results
         return results[0] if len(results) == 1 else self.numbers.tuple_of(results, node)
 
     def _blocks(self, node: Node, inputs: tuple[int, ...]) -> int:
@@ -220,9 +218,13 @@ class _Sweep:
         return [self.numbers.number(("inner", k), param) for k, param in enumerate(params)]
 
     def _region(self, region: Graph, bound: Sequence[int]) -> Numbered:
-        """A closed region by what it does with its parameters, which have these numbers."""
-        inner = _Sweep(self.numbers, {})
-        inner.bind(region.params, bound)
-        if inner.walk(region.nodes) < len(region.nodes):
-            raise _InParts
-        return inner.numbered(region.results)
+        """What a region does with its parameters, which have these numbers."""
+        key = region, *bound
+        found = self.numbers.inside.get(key)
+        if found is None:
+            inner = _Sweep(self.numbers, {})
+            inner.bind(region.params, bound)
+            if inner.walk(region.nodes) < len(region.nodes):
+                raise _InParts
+            found = self.numbers.inside[key] = inner.numbered(region.results)
+        return found

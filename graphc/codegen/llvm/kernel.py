@@ -389,21 +389,15 @@ class KernelWriter(Statements[str], LoopWriter):
         The passes of LLVM that would do it are not run where no loop is left to it.
         """
         shared: dict[Expr, bool] = {}
+        seen: set[Expr] = set()
         parts: list[Expr] = []
         for root in (e for s in walk(statement.body) for e in expressions(s)):
-            pending = [] if root in shared else [root]
-            while pending:
-                expr = pending[-1]
+            for expr in [] if root in shared else postorder([root], seen):
                 args = expr.args
-                first = next((a for a in args if a not in shared), None)
-                if first is not None:
-                    pending.append(first)
-                    continue
-                pending.pop()
                 same = expr.op != "load" and bool(args) and all(map(shared.__getitem__, args))
                 shared[expr] = same or expr.op in _ALWAYS_KNOWN or expr in self.values
-                if not shared[expr]:
-                    parts += [a for a in args if shared[a]]
+                if args and not shared[expr]:
+                    parts += filter(shared.__getitem__, args)
             if shared[root]:
                 parts.append(root)
         for expr in parts:
