@@ -103,7 +103,9 @@ def loaded(path: Path) -> Engine:
     (name,) = model.result_names
 
     def compilations() -> int:
-        return len({id(stage.built.stages) for stage in (*model._stages.values(), *model._sized)})
+        return len(
+            {id(stage.built.stages) for stage in (*model._compilations.values(), *model._sized)}
+        )
 
     return lambda ids, mask: model(ids, mask)[name], compilations
 

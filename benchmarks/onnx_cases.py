@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import graphc as gc
-from graphc.formats.model import Stage
+from graphc.formats.model import Compiled
 from graphc.formats.onnx.model import OnnxModel
 from graphc.formats.onnx.reader import from_proto
 
@@ -128,10 +128,10 @@ class Interpreted(OnnxModel):
     def _compiled(self, graph: Any) -> Any:
         return graph
 
-    def _execute(self, stage: Stage, arrays: list[Any]) -> list[Any]:
+    def _execute(self, compiled: Compiled, arrays: list[Any]) -> list[Any]:
         from graphc.ops.reference.interpreter import interpret
 
-        return interpret(stage.built, arrays)  # type: ignore[arg-type]
+        return interpret(compiled.built, arrays)  # type: ignore[arg-type]
 
 
 def model_of(case: Case, engine: str = "compiled") -> OnnxModel:

@@ -5,8 +5,8 @@ Where the elements of a value decide a size or a path (a shape that is an input,
 that are left), tracing stops there: the graph up to that value is compiled and run, and tracing
 goes on with what it gave.  Each answer has a compilation of its own, and so has each size then.
 
-    call -> Stage(query: how many boxes?) -- 3 --> Stage(the rest, for 3)
-                                          -- 5 --> Stage(the rest, for 5)
+    call -> Compiled(query: how many boxes?) -- 3 --> Compiled(the rest, for 3)
+                                             -- 5 --> Compiled(the rest, for 5)
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ MOST_ANSWERS = 256  # compilations that one signature keeps, for answers of the 
 
 
 @record(eq=False)
-class Stage:
+class Compiled:
     """What is compiled for a signature and the answers so far.
 
     built    the whole model, or a query: the value that tracing cannot go on without
@@ -73,7 +73,7 @@ class Stage:
 
     built: Built
     outline: Any = None
-    answers: OrderedDict[tuple[Any, ...], Stage] = field(default_factory=OrderedDict)
+    answers: OrderedDict[tuple[Any, ...], Compiled] = field(default_factory=OrderedDict)
 
     @property
     def plain(self) -> bool:
@@ -129,12 +129,13 @@ class ImportedModel(LoadedGraph):
         types = [type_of(name, kind) for name, kind in self.kinds.items()]
         self._takes_strings = any(kind.element in STRINGS for kind in self.kinds.values())
         self._words = (*sorted(words), None) if self._takes_strings else ()
-        self._stages: dict[tuple[Any, ...], Stage] = {}
-        self._sized: Latest[tuple[Any, ...], Stage] = Latest()  # sizes of open compilations
+        self._compilations: dict[tuple[Any, ...], Compiled] = {}
+        self._sized: Latest[tuple[Any, ...], Compiled] = Latest()  # sizes of open compilations
         self._sizes: dict[tuple[Any, ...], _Sizes] = {}
         self.cache: ModelCache | None = None  # where what is compiled is kept for other processes
         self.beside: Mapping[str, Stamp] = {}  # the files beside its own that it was read from
-        self._ready: dict[tuple[Any, ...], Stage] = {}  # for arrays alone, which go in as they are
+        # For arrays alone, which go in as they are.
+        self._ready: dict[tuple[Any, ...], Compiled] = {}
         self._traced: dict[tuple[tuple[str, int], ...], Graph] = {}
         self._outlines: dict[tuple[tuple[str, int], ...], list[Any]] = {}
         self._adopt(
@@ -184,13 +185,13 @@ class ImportedModel(LoadedGraph):
         if ready is not None:
             made = self._execute(ready, values)
             return made if ready.plain else _together(ready.outline, made)
-        first, stage, arrays = self._staged(values)
+        first, compiled, arrays = self._prepared(values)
         own = all(a is v for a, v in zip(arrays, values)) and len(arrays) == len(values)
         if own and not self._takes_strings:
             self._ready[key] = first
-        return _together(stage.outline, self._execute(stage, arrays))
+        return _together(compiled.outline, self._execute(compiled, arrays))
 
-    def _staged(self, values: Sequence[Any]) -> tuple[Stage, Stage, list[Array]]:
+    def _prepared(self, values: Sequence[Any]) -> tuple[Compiled, Compiled, list[Array]]:
         """What runs these feeds first, what runs them for its answers, and the arrays it takes.
 
         Strings go in as places among those that the file names, so that one compilation serves all;
@@ -199,7 +200,7 @@ class ImportedModel(LoadedGraph):
         while True:
             leaves = [self._leaf(name, value) for name, value in zip(self.params, values)]
             try:
-                return self._stage(leaves)
+                return self._looked_up(leaves)
             except UnnamedWords:
                 self._words = ()
 
@@ -228,13 +229,13 @@ class ImportedModel(LoadedGraph):
     def prepared(self, args: tuple[Any, ...], feeds: dict[str, Any]) -> tuple[Built, list[Array]]:
         """The compilation for a call, and the arrays that its executable takes."""
         values = self.arrange(args, feeds)
-        _, stage, arrays = self._staged(values)
-        self._require_arrays(stage.outline)
-        return stage.built, arrays
+        _, compiled, arrays = self._prepared(values)
+        self._require_arrays(compiled.outline)
+        return compiled.built, arrays
 
     # -------------------------------------------------------------------------------- compiling
 
-    def _stage(self, values: Sequence[Any]) -> tuple[Stage, Stage, list[Array]]:
+    def _looked_up(self, values: Sequence[Any]) -> tuple[Compiled, Compiled, list[Array]]:
         """What runs these values, compiled as far as it is not yet: first and last."""
         if self.plain:
             self.bind([v.value.shape if isinstance(v, Carried) else v.shape for v in values])
@@ -242,38 +243,42 @@ class ImportedModel(LoadedGraph):
         outline = [_outline(v, arrays) for v in values]
         key = (_frozen(outline), *((a.dtype.str, a.shape) for a in arrays))
         with self._lock:
-            first = self._stages.get(key) or self._sized.get(key)
+            first = self._compilations.get(key) or self._sized.get(key)
             if first is None:
                 first = self._serve(outline, arrays)
                 for gone in self._sized.add(key, first, first.built.image) if first else ():
                     self._ready = {k: kept for k, kept in self._ready.items() if kept is not gone}
             if first is None:
-                first = self._stages[key] = self._compile(outline, arrays, [])
+                first = self._compilations[key] = self._compile(outline, arrays, [])
             return first, self._answered(first, outline, arrays), arrays
 
-    def _answered(self, stage: Stage, outline: list[Any], arrays: list[Array]) -> Stage:
+    def _answered(self, compiled: Compiled, outline: list[Any], arrays: list[Array]) -> Compiled:
         """What runs these arrays after all queries, each of which is run."""
         answers: list[Array] = []
-        while stage.outline is None:
-            (answer,) = self._execute(stage, arrays)
+        while compiled.outline is None:
+            (answer,) = self._execute(compiled, arrays)
             answers.append(answer)
-            found = stage.answers.get(told_by(answer))
+            found = compiled.answers.get(told_by(answer))
             if found is None:
-                found = stage.answers[told_by(answer)] = self._compile(outline, arrays, answers)
-                while len(stage.answers) > MOST_ANSWERS:
-                    stage.answers.popitem(last=False)
-            stage = found
-        return stage
+                found = compiled.answers[told_by(answer)] = self._compile(outline, arrays, answers)
+                while len(compiled.answers) > MOST_ANSWERS:
+                    compiled.answers.popitem(last=False)
+            compiled = found
+        return compiled
 
     def _keep(
-        self, stage: Stage, outline: list[Any], arrays: Sequence[Array], answers: Sequence[Array]
+        self,
+        compiled: Compiled,
+        outline: list[Any],
+        arrays: Sequence[Array],
+        answers: Sequence[Array],
     ) -> None:
         """Keep a program of arrays for other processes."""
-        query = stage.outline is None
-        if self.cache is not None and _are_arrays(outline) and (query or stage.plain):
-            self.cache.keep(kept_name(arrays, answers, query), stage.built.image)
+        query = compiled.outline is None
+        if self.cache is not None and _are_arrays(outline) and (query or compiled.plain):
+            self.cache.keep(kept_name(arrays, answers, query), compiled.built.image)
 
-    def _serve(self, outline: list[Any], arrays: Sequence[Array]) -> Stage | None:
+    def _serve(self, outline: list[Any], arrays: Sequence[Array]) -> Compiled | None:
         """What runs these arrays, of a compilation for many sizes: there is one from the second
         size on, where what decides sizes is known without a run."""
         if not self._may_open():
@@ -299,23 +304,25 @@ class ImportedModel(LoadedGraph):
                 return built, results
 
             found = sizes.open.extended(given, shapes, make) if given else None
-        return Stage(*found) if found is not None else None
+        return Compiled(*found) if found is not None else None
 
-    def _execute(self, stage: Stage, arrays: Sequence[Array]) -> list[Array]:
-        executable = stage.built.executable
+    def _execute(self, compiled: Compiled, arrays: Sequence[Array]) -> list[Array]:
+        executable = compiled.built.executable
         made = executable(*arrays)
         return [made] if len(executable.results) == 1 else list(made)
 
-    def _compile(self, outline: list[Any], arrays: Sequence[Array], answers: list[Array]) -> Stage:
+    def _compile(
+        self, outline: list[Any], arrays: Sequence[Array], answers: list[Array]
+    ) -> Compiled:
         names = self._leaf_names(outline)
         kinds = [tensor(dtype(a.dtype), a.shape) for a in arrays]
         try:
             graph, shape = self._trace(names, kinds, outline, answers)
-            stage = Stage(self._compiled(graph), shape)
+            compiled = Compiled(self._compiled(graph), shape)
         except _Query as query:
-            stage = Stage(self._compiled(query.graph))
-        self._keep(stage, outline, arrays, answers)
-        return stage
+            compiled = Compiled(self._compiled(query.graph))
+        self._keep(compiled, outline, arrays, answers)
+        return compiled
 
     def _may_open(self) -> bool:
         return can_be_open(self.config)

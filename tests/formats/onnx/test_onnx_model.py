@@ -116,7 +116,7 @@ def test_sizes_that_it_computes_stay_open(tmp_path: Path) -> None:
         x = np.random.default_rng(b).normal(size=(b, t, 4)).astype(np.float32)
         joined = x.reshape(-1, 4) + np.arange(b * t, dtype=np.float32)[:, None]
         np.testing.assert_allclose(model(x=x)["y"], joined[: b * t // 2][::2], rtol=1e-6)
-    stages = {id(stage.built.stages) for stage in (*model._stages.values(), *model._sized)}
+    stages = {id(stage.built.stages) for stage in (*model._compilations.values(), *model._sized)}
     assert len(stages) <= 2, "those of the first size, and of all others"
     main(["compile", str(tmp_path / "m.onnx"), "-o", str(tmp_path / "m.gcx")])
     np.testing.assert_allclose(gc.load(tmp_path / "m.gcx")(x=x)["y"], model(x=x)["y"])

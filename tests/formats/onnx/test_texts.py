@@ -109,7 +109,7 @@ def test_one_compilation_serves_all_strings() -> None:
         scores = [rows.get(word, rows["other"]) for word in batch]
         assert made["label"].tolist() == ["yes" if b > a else "no" for a, b in scores]
         assert made["p"] == [{"no": float(a), "yes": float(b)} for a, b in scores]
-    assert len(model._stages) == 1
+    assert len(model._compilations) == 1
     with pytest.raises(gc.GraphError, match="expected strings, got int"):
         model(c=texts(1, 2))
     assert model(c=np.array(["a"]))["label"].tolist() == ["yes"]

@@ -69,7 +69,10 @@ def test_sizes_stay_open_in_views_and_arithmetic() -> None:
     for batch, length in ((3, 4), (5, 7), (2, 2), (9, 3), (2, 64), (4, 11)):
         x = torch.randn(batch, length, 6)
         same(model(x.numpy()), module(x))
-    assert len({id(stage.built.stages) for stage in (*model._stages.values(), *model._sized)}) <= 3
+    assert (
+        len({id(stage.built.stages) for stage in (*model._compilations.values(), *model._sized)})
+        <= 3
+    )
     with pytest.raises(gc.GraphError, match="exported for"):
         model(np.zeros((2, 65, 6), np.float32))
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from effort import crossed
 
-from graphc.formats.model import Stage
+from graphc.formats.model import Compiled
 from graphc.formats.torch.live import array_of, from_exported
 from graphc.formats.torch.model import TorchModel
 
@@ -26,10 +26,10 @@ class Interpreted(TorchModel):
     def _compiled(self, graph: Any) -> Any:
         return graph
 
-    def _execute(self, stage: Stage, arrays: Any) -> list[Any]:
+    def _execute(self, compiled: Compiled, arrays: Any) -> list[Any]:
         from graphc.ops.reference.interpreter import interpret
 
-        return interpret(stage.built, arrays)  # type: ignore[arg-type]
+        return interpret(compiled.built, arrays)  # type: ignore[arg-type]
 
 
 class Functions(torch.nn.Module):  # type: ignore[misc, name-defined]
