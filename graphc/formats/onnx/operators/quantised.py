@@ -12,7 +12,7 @@ from graphc.formats.narrow_types import limits_of, rounded
 from graphc.formats.onnx.operators.convolutions import conv as float_conv
 from graphc.formats.onnx.operators.layers import average_pool
 from graphc.formats.onnx.reader import element_name
-from graphc.formats.onnx.table import MICROSOFT, operator
+from graphc.formats.onnx.table import MICROSOFT, Function, operator
 from graphc.formats.windows import windows_of
 from graphc.ops.record.value import functions as f
 
@@ -236,7 +236,20 @@ def _whole(x: Any, scale: Any, zero: Any, element: Any) -> Any:
     return f.astype(f.clip(units, np.float32(low), np.float32(high)), element)
 
 
-def _pairwise(name: str) -> Any:
+def _of_real(function: Function) -> Function:
+    """A function of real numbers as one of integers with a scale and a zero point."""
+
+    def apply(
+        x: Any, x_scale: Any, x_zero: Any, scale: Any, zero: Any = None, **attributes: Any
+    ) -> Any:
+        return _whole(function(_real(x, x_scale, x_zero), **attributes), scale, zero, x.dtype)
+
+    return apply
+
+
+def _of_two_reals(function: Function) -> Function:
+    """The same of two operands."""
+
     def apply(
         a: Any,
         a_scale: Any,
@@ -247,76 +260,46 @@ def _pairwise(name: str) -> Any:
         scale: Any,
         zero: Any = None,
     ) -> Any:
-        made = getattr(f, name)(_real(a, a_scale, a_zero), _real(b, b_scale, b_zero))
+        made = function(_real(a, a_scale, a_zero), _real(b, b_scale, b_zero))
         return _whole(made, scale, zero, a.dtype)
 
     return apply
 
 
-operator("QLinearAdd", domain=MICROSOFT)(_pairwise("add"))
-operator("QLinearMul", domain=MICROSOFT)(_pairwise("multiply"))
+def _leaky_relu(x: Any, *, alpha: float = 0.01) -> Any:
+    return f.where(f.less(x, 0), f.multiply(x, alpha), x)
 
 
-@operator("QLinearSigmoid", domain=MICROSOFT)
-def q_linear_sigmoid(x: Any, x_scale: Any, x_zero: Any, scale: Any, zero: Any = None) -> Any:
-    return _whole(f.sigmoid(_real(x, x_scale, x_zero)), scale, zero, x.dtype)
-
-
-@operator("QLinearLeakyRelu", domain=MICROSOFT)
-def q_linear_leaky_relu(
-    x: Any, x_scale: Any, x_zero: Any, scale: Any, zero: Any = None, *, alpha: float = 0.01
-) -> Any:
-    made = _real(x, x_scale, x_zero)
-    return _whole(f.where(f.less(made, 0), f.multiply(made, alpha), made), scale, zero, x.dtype)
-
-
-@operator("QLinearGlobalAveragePool", domain=MICROSOFT)
-def q_linear_average(
-    x: Any, x_scale: Any, x_zero: Any, scale: Any, zero: Any = None, *, channels_last: int = 0
-) -> Any:
+def _average(x: Any, *, channels_last: int = 0) -> Any:
     axes = tuple(range(1, x.ndim - 1)) if channels_last else tuple(range(2, x.ndim))
-    made = f.mean(_real(x, x_scale, x_zero), axis=axes, keepdims=True)
-    return _whole(made, scale, zero, x.dtype)
+    return f.mean(x, axis=axes, keepdims=True)
 
 
-@operator("QLinearAveragePool", domain=MICROSOFT)
-def q_linear_average_pool(
-    x: Any,
-    x_scale: Any,
-    x_zero: Any,
-    scale: Any,
-    zero: Any = None,
-    *,
-    channels_last: int = 0,
-    **windows: Any,
-) -> Any:
+def _average_pool(x: Any, *, channels_last: int = 0, **windows: Any) -> Any:
     refuse(not channels_last, "channels last")
-    return _whole(average_pool(_real(x, x_scale, x_zero), **windows), scale, zero, x.dtype)
+    return average_pool(x, **windows)
 
 
-@operator("QLinearSoftmax", domain=MICROSOFT)
-def q_linear_softmax(
-    x: Any, x_scale: Any, x_zero: Any, scale: Any, zero: Any = None, *, axis: int = -1, opset: int
-) -> Any:
+def _softmax(x: Any, *, axis: int = -1, opset: int) -> Any:
     refuse(opset >= 13, "the softmax of rows of several axes")
-    made = f.softmax(_real(x, x_scale, x_zero), axis)
-    return _whole(made, scale, zero, x.dtype)
+    return f.softmax(x, axis)
+
+
+for _name, _function in (
+    ("QLinearAdd", _of_two_reals(f.add)),
+    ("QLinearMul", _of_two_reals(f.multiply)),
+    ("QLinearSigmoid", _of_real(f.sigmoid)),
+    ("QLinearLeakyRelu", _of_real(_leaky_relu)),
+    ("QLinearGlobalAveragePool", _of_real(_average)),
+    ("QLinearAveragePool", _of_real(_average_pool)),
+    ("QLinearSoftmax", _of_real(_softmax)),
+):
+    operator(_name, domain=MICROSOFT)(_function)
 
 
 @operator("QLinearWhere", domain=MICROSOFT)
-def q_linear_where(
-    condition: Any,
-    a: Any,
-    a_scale: Any,
-    a_zero: Any,
-    b: Any,
-    b_scale: Any,
-    b_zero: Any,
-    scale: Any,
-    zero: Any,
-) -> Any:
-    made = f.where(condition, _real(a, a_scale, a_zero), _real(b, b_scale, b_zero))
-    return _whole(made, scale, zero, a.dtype)
+def q_linear_where(condition: Any, *operands: Any) -> Any:
+    return _of_two_reals(lambda a, b: f.where(condition, a, b))(*operands)
 
 
 @operator("QLinearConcat", domain=MICROSOFT)
