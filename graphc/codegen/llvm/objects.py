@@ -13,7 +13,7 @@ from graphc.codegen.tuning import tuned
 from graphc.record import record
 from graphc.seams.llvmlite import settled
 
-_CORES = re.compile(r"@(graphc_contract_\w+)\(")
+_CALLED = re.compile(r"@(graphc_contract_\w+|graphc_\w+_fill_\w+)\(")  # of other objects
 
 
 @record(frozen=True)
@@ -59,12 +59,12 @@ def objects_of(
 def grouped(pieces: Sequence[Piece]) -> list[list[Piece]]:
     """What goes into one object each, the longest first.
 
-    A later process may want one kernel of an object: all of them must need the same cores.
+    A later process may want one kernel of an object: all of them must need the same others.
     """
     alike: dict[object, list[list[Piece]]] = {}
     for piece in pieces:
         inner = piece.core.inner if piece.core else None
-        groups = alike.setdefault((inner, frozenset(_CORES.findall(piece.text))), [[]])
+        groups = alike.setdefault((inner, frozenset(_CALLED.findall(piece.text))), [[]])
         if groups[-1] and size(groups[-1]) + len(piece.text) > tuned.object_text:
             groups.append([])
         groups[-1].append(piece)
