@@ -14,7 +14,7 @@ def argument_names(function: Any) -> list[str]:
     return [] if schema is None else [argument.name for argument in schema.arguments]
 
 
-def decompositions() -> dict[Any, Any]:
+def core_decompositions() -> dict[Any, Any]:
     """What operators become that are not among the core ones; else what PyTorch exports with."""
     import torch
 
@@ -23,3 +23,19 @@ def decompositions() -> dict[Any, Any]:
     except ImportError:
         return dict(torch.export.default_decompositions())
     return dict(core_aten_decompositions())
+
+
+def decompositions() -> dict[Any, Any]:
+    """What every operator becomes that PyTorch can write in others, those in place left out.
+
+    It buys operators that have no rule here.  Without it there are the core ones.
+    """
+    try:
+        from torch._decomp import decomposition_table
+    except ImportError:
+        return core_decompositions()
+    return {
+        op: rule
+        for op, rule in decomposition_table.items()
+        if not getattr(getattr(op, "_schema", None), "is_mutable", True)
+    }

@@ -28,6 +28,7 @@ from graphc.formats.torch.records import (
     Location,
     Name,
     Node,
+    Operator,
     Program,
     element_name,
     strided,
@@ -168,6 +169,10 @@ def _name(value: Any) -> str:
     return text
 
 
+def _target(value: Any) -> str:
+    return _name(value).removeprefix("torch.ops.")
+
+
 def _int(value: Any) -> int:
     number = _is(value, int, "an integer")
     if not -(1 << 63) <= number < 1 << 64:
@@ -242,6 +247,7 @@ class _Reader:
             "as_complex": lambda value: complex(_float(value["real"]), _float(value["imag"])),
             "as_scalar_type": lambda value: Element(element_name(value)),
             "as_name": lambda value: Name(_name(value)),
+            "as_operator": lambda value: Operator(_target(value)),
             "as_graph": lambda value: self.block(_dict(value)["graph"]),
             "as_nested_tensors": self._listed(self._listed(self._ref)),
             **dict.fromkeys(("as_device", "as_memory_format", "as_layout"), lambda value: None),
@@ -297,8 +303,9 @@ class _Reader:
             name = _is(_dict(given)["name"], str, "an argument's name")
             inputs.append((name, self.value(given["arg"])))
         outputs = tuple(self._output(union) for union in _list(node["outputs"]))
-        target = _name(node["target"]).removeprefix("torch.ops.")
-        return Node(index, target, tuple(inputs), outputs, _location(node.get("metadata")))
+        return Node(
+            index, _target(node["target"]), tuple(inputs), outputs, _location(node.get("metadata"))
+        )
 
     def _output(self, union: Any) -> Any:
         made = self.value(union)
@@ -338,7 +345,9 @@ class _Reader:
             elif form in _STORED:
                 title = _name(spec[_STORED[form]])
                 fixed[input_name], titles[input_name] = stored(title), title
-            elif form != "token":
+            elif form == "token":
+                fixed[input_name] = None
+            else:
                 raise GraphError(f"input {input_name!r} is a {form.replace('_', ' ')}")
         names = list(map(_variant, _list(signature["output_specs"])))
         if len(names) != len(block.outputs):

@@ -8,18 +8,19 @@ Tensors go in and come out without a copy.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from graphc.config import Config
 from graphc.formats.kinds import Kind
+from graphc.formats.torch.decompositions import of_graphs
+from graphc.formats.torch.interpret import nodes_of
 from graphc.formats.torch.live import Reader, array_of, kind_of, tensor_of, torch_package
 from graphc.formats.torch.model import TorchModel
 from graphc.formats.torch.operators.random import SEED
 from graphc.formats.torch.records import Block, Name, Program
 from graphc.formats.torch.table import find
 from graphc.refusing import refusing
-from graphc.seams.torch import decompositions
 
 
 @refusing
@@ -39,28 +40,10 @@ def torch_backend(module: Any, examples: Sequence[Any], **options: Any) -> Calla
 
         return make_boxed_func(CompiledGraph(graph, inputs, config))  # type: ignore[no-any-return]
 
-    made: Callable[..., Any] = aot_autograd(fw_compiler=compiler, decompositions=_decompositions)(
+    made: Callable[..., Any] = aot_autograd(fw_compiler=compiler, decompositions=of_graphs)(
         module, examples
     )
     return made
-
-
-def _decompositions() -> Mapping[Any, Any]:
-    """What becomes simpler operators: gradients, and what this room has no rule for."""
-    torch = torch_package()
-    import graphc.formats.torch.operators  # noqa: F401  (fills the table)
-
-    table = decompositions()
-    kept = ("native_layer_norm", "native_group_norm", "native_batch_norm", "_softmax")
-    return {
-        op: rule
-        for op, rule in table.items()
-        if not (
-            isinstance(op, type(torch.ops.aten.add.Tensor))
-            and find(str(op)) is not None
-            and str(op).split(".")[1] in kept
-        )
-    }
 
 
 class CompiledGraph:
@@ -73,7 +56,11 @@ class CompiledGraph:
         self.config = config
         self.kinds = [kind_of(value) for value in inputs]
         torch = torch_package()
-        self.is_tensor = [isinstance(value, torch.Tensor) for value in inputs]
+        self.is_number = [not isinstance(value, torch.Tensor) for value in inputs]
+        read = _read(self.block)
+        self.is_tensor = [
+            name in read and not number for name, number in zip(self.block.inputs, self.is_number)
+        ]
         self.draws = any("call" in (_names(node.target)) for node in self.block.nodes)
         self.numbers = _numbers(module)
         self.models: dict[tuple[Any, ...], TorchModel] = {}
@@ -86,7 +73,7 @@ class CompiledGraph:
         self.made = [v for v, place in zip(self.block.outputs, self.plan) if place == -1]
 
     def __call__(self, *values: Any) -> list[Any]:
-        numbers = tuple(v for v, tensor in zip(values, self.is_tensor) if not tensor)
+        numbers = tuple(v for v, number in zip(values, self.is_number) if number)
         model = self.models.get(numbers) or self._model(numbers)
         arrays = [array_of(v) for v, tensor in zip(values, self.is_tensor) if tensor]
         if self.draws:
@@ -114,10 +101,11 @@ class CompiledGraph:
         given = iter(numbers)
         fixed: dict[str, Any] = dict(self.held)
         kinds: dict[str, Kind] = {}
-        for name, kind, tensor in zip(self.block.inputs, self.kinds, self.is_tensor):
+        parts = zip(self.block.inputs, self.kinds, self.is_tensor, self.is_number)
+        for name, kind, tensor, number in parts:
             if tensor:
                 kinds[name] = kind
-            else:
+            elif number:
                 fixed[name] = next(given)
         if self.draws:
             kinds[SEED] = Kind("tensor", "int64", ())
@@ -130,6 +118,18 @@ def _names(target: str) -> frozenset[str]:
     rule = find(target)
     random = rule is not None and rule.function.__module__.endswith(".random")
     return frozenset({"call"}) if random else frozenset()
+
+
+def _read(block: Block) -> set[str]:
+    """The names that the nodes of a graph read; tokens, which nothing reads, come as None."""
+
+    def names(value: Any) -> Iterator[str]:
+        if isinstance(value, Name):
+            yield value.name
+        for item in value if isinstance(value, list) else ():
+            yield from names(item)
+
+    return {name for node in nodes_of(block) for _, v in node.inputs for name in names(v)}
 
 
 def _numbers(module: Any) -> set[int]:

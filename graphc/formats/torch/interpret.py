@@ -162,7 +162,8 @@ class Importer:
         named: dict[str, Any] = {}
         for name, given in node.inputs:
             value = self._value(given, scope, node.title)
-            title = SAME_NAMES.get(name, name)
+            known = rule.names is not None and name in rule.names
+            title = name if known else SAME_NAMES.get(name, name)
             if rule.names is None or not name or rule.names == {"call"}:
                 ordered.append(value)
             elif title in rule.names:

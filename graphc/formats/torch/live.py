@@ -14,12 +14,24 @@ import numpy as np
 from graphc.config import Config
 from graphc.errors import FeedError, GraphError
 from graphc.formats.kinds import Kind
+from graphc.formats.torch.decompositions import simplified
 from graphc.formats.torch.model import TorchModel
-from graphc.formats.torch.records import Array, Block, Element, Location, Name, Node, Program, Whole
+from graphc.formats.torch.records import (
+    Array,
+    Block,
+    Element,
+    Location,
+    Name,
+    Node,
+    Operator,
+    Program,
+    Whole,
+)
 from graphc.record import record
 from graphc.refusing import refusing
 from graphc.seams.torch import argument_names
 
+_CHECK = "aten._linalg_check_errors.default"
 _FRAME = re.compile(r'File "([^"\n]+)", line (\d+)')
 
 
@@ -76,10 +88,14 @@ def target_of(function: Any) -> str:
 
 
 class Reader:
-    """Turns the graph of a module of torch.fx into a block; tensors that it holds are collected."""
+    """Turns the graph of a module of torch.fx into a block; tensors that it holds are collected.
+
+    Tokens, which keep checks in their order, are those that a graph was given: checks make none.
+    """
 
     def __init__(self) -> None:
         self.held: dict[str, Any] = {}
+        self.tokens: dict[Any, Any] = {}
 
     def block(self, module: Any) -> Block:
         inputs: list[str] = []
@@ -91,11 +107,20 @@ class Reader:
             elif node.op == "output":
                 given = node.args[0]
                 outputs = given if isinstance(given, list | tuple) else (given,)
-            elif node.op == "call_function":
+            elif node.op == "call_function" and not self._is_check(node):
                 nodes.append(self._node(len(nodes), node, module))
-            elif node.op != "get_attr":
+            elif node.op not in ("get_attr", "call_function"):
                 raise GraphError(f"the graph holds a {node.op}, which torch.export removes")
         return Block(tuple(inputs), tuple(nodes), tuple(self._value(v, module) for v in outputs))
+
+    def _is_check(self, node: Any) -> bool:
+        """Whether this is a check that PyTorch makes while it runs, or a part of its results."""
+        target = target_of(node.target)
+        if target == "higher_order.with_effects" and str(node.args[1]) == _CHECK:
+            self.tokens[node] = node.args[0]
+        elif target == "_operator.getitem" and node.args[0] in self.tokens:
+            self.tokens[node] = self.tokens[node.args[0]]
+        return node in self.tokens
 
     def _node(self, index: int, node: Any, module: Any) -> Node:
         titles = [*argument_names(node.target), *[""] * len(node.args)]
@@ -107,6 +132,7 @@ class Reader:
     def _value(self, given: Any, module: Any) -> Any:
         torch = torch_package()
         if isinstance(given, torch.fx.Node):
+            given = self.tokens.get(given, given)
             return self._attribute(given, module) if given.op == "get_attr" else Name(given.name)
         if isinstance(given, list | tuple):
             return [self._value(item, module) for item in given]
@@ -116,6 +142,8 @@ class Reader:
             return given
         if isinstance(given, torch.device | torch.layout | torch.memory_format):
             return None
+        if isinstance(given, type(torch.ops.aten.add.Tensor)):
+            return Operator(target_of(given))
         raise GraphError(f"an argument is {type(given).__name__}, which is not supported")
 
     def _attribute(self, node: Any, module: Any) -> Any:
@@ -166,6 +194,8 @@ def from_exported(program: Any, name: str) -> Program:
         if form in ("PARAMETER", "BUFFER", "CONSTANT_TENSOR"):
             fixed[given.name] = array_of(stored[spec.target])
             titles[given.name] = spec.target
+        elif form == "TOKEN":
+            fixed[given.name] = None
         elif form != "USER_INPUT":
             raise GraphError(f"input {given.name!r} is a {form.lower().replace('_', ' ')}")
         elif type(given).__name__ == "ConstantArgument":
@@ -260,6 +290,7 @@ def from_torch(
                 f"torch.export refuses {type(module).__name__}: {reason[:300]}",
                 hint="a module is exported with examples that it runs on",
             ) from error
+    program = simplified(program)
     title = name or type(module).__name__
     specs = program.graph_signature.input_specs
     users = [s for s in specs if s.kind.name == "USER_INPUT"]

@@ -46,11 +46,18 @@ class Element:
 
 
 @record(frozen=True)
+class Operator:
+    """An operator as an argument, by its name: what "with_effects" calls."""
+
+    name: str
+
+
+@record(frozen=True)
 class Node:
     """One call: what is computed from which arguments.
 
     inputs   (name in the operator's schema or "" for one that has none, value): numbers, strings,
-             None, `Name`, `Element`, `Block`, or lists of them
+             None, `Name`, `Element`, `Operator`, `Block`, or lists of them
     outputs  names, None for a result that has none, a tuple of them where a result is a list; or
              one `Whole`
     """

@@ -137,3 +137,59 @@ def test_pytorch_finds_the_backend_by_its_name() -> None:
     project = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text())["project"]
     module, _, name = project["entry-points"]["torch_dynamo_backends"]["graphc"].partition(":")
     assert getattr(importlib.import_module(module), name) is gc.torch_backend
+
+
+def test_torch_compile_takes_transformers_outside_of_training() -> None:
+    torch.manual_seed(0)
+    hidden = torch.ones(5, 5).triu(1).bool()
+    for first in (False, True):
+        layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True, norm_first=first)
+        module = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False).eval()
+        compiled = torch.compile(module, backend=gc.torch_backend)
+        x = torch.randn(3, 5, 8)
+        with torch.no_grad():
+            same(compiled(x), module(x))
+            same(compiled(x, mask=hidden), module(x, mask=hidden))
+    heads = nn.MultiheadAttention(8, 2, batch_first=True).eval()
+    compiled = torch.compile(heads, backend=gc.torch_backend)
+    with torch.no_grad():
+        for made, wanted in zip(compiled(x, x, x), heads(x, x, x)):
+            same(made, wanted)
+
+
+def gradients(function: Any, *values: Any) -> list[Any]:
+    given = [v.clone().requires_grad_() for v in values]
+    made = function(*given)
+    (made * torch.linspace(0.5, 1.5, made.numel()).view(made.shape)).sum().backward()
+    return [v.grad for v in given]
+
+
+def test_torch_compile_differentiates_factors_and_windows() -> None:
+    torch.manual_seed(0)
+    a, b, x = torch.randn(4, 4) + 2 * torch.eye(4), torch.randn(4, 3), torch.randn(2, 3, 7, 8)
+    functions = (
+        (torch.linalg.det, (a,)),
+        (lambda v: torch.linalg.det(v.mT), (a,)),
+        (lambda v: torch.linalg.slogdet(v)[1], (a,)),
+        (torch.linalg.solve, (a, b)),
+        (lambda v, w: torch.linalg.solve(v.mT, w), (a, b)),
+        (torch.linalg.inv, (a,)),
+        (lambda v: nn.functional.adaptive_max_pool2d(v, (3, 5)), (x,)),
+        (lambda v: nn.functional.pad(v, (1, 2, 0, 1), mode="replicate"), (x,)),
+        (lambda v: nn.functional.rrelu(v, 0.2, 0.4), (x,)),
+    )
+    for function, values in functions:
+        compiled = torch.compile(function, backend=gc.torch_backend)
+        for made, wanted in zip(gradients(compiled, *values), gradients(function, *values)):
+            np.testing.assert_allclose(made, wanted, rtol=1e-3, atol=1e-4)
+
+
+def test_a_module_of_operators_without_rules_is_decomposed() -> None:
+    class Margins(nn.Module):  # type: ignore[misc, name-defined]
+        def forward(self, x: Any) -> Any:
+            return torch.renorm(x, 2, 0, 1.0), torch.block_diag(x, x)
+
+    x = torch.randn(3, 4)
+    made, wanted = gc.from_torch(Margins(), x)(x.numpy()), Margins()(x)
+    same(made[0], wanted[0])
+    same(made[1], wanted[1])

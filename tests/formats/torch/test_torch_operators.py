@@ -145,6 +145,67 @@ def images(x: Any, w: Any, v: Any, g: Any) -> list[Any]:
     ]
 
 
+def uneven(x: Any, v: Any) -> list[Any]:
+    """Windows of different sizes, and elements that go back where they were."""
+    wide = x[:, :, :, :7]
+    read, places = F.max_pool2d(x, 2, return_indices=True)
+    cube = x.view(2, 4, 4, 4, 4)
+    return [
+        *F.adaptive_max_pool2d(wide, (3, 5), return_indices=True),
+        *F.adaptive_max_pool2d(wide[0], 3, return_indices=True),
+        *F.adaptive_max_pool1d(x[0], 3, return_indices=True),
+        *(F.adaptive_max_pool3d(cube, 3), F.max_unpool2d(read, places, 2)),
+        *(
+            F.max_unpool2d(read, places, 2, output_size=(8, 9)),
+            F.conv_transpose2d(x[0], v[:, :3, :3][:, None]),
+        ),
+        *(F.avg_pool2d(x, 3, 2, 1, divisor_override=5), F.rrelu(x)),
+        *(F.avg_pool2d(x, 3, 2, 1, ceil_mode=True, divisor_override=2), F.bilinear(x, x, v)),
+    ]
+
+
+def losses(a: Any, b: Any, labels: Any, w: Any) -> list[Any]:
+    """Weights, smoothing, chances as targets, margins, in every reduction."""
+    made, chances = [], b.softmax(1)
+    for how in ("none", "mean", "sum"):
+        for smooth in (0.0, 0.2):
+            made += [F.cross_entropy(a, labels, w, None, 1, None, how, smooth)]
+            made += [F.cross_entropy(a, chances, w, reduction=how, label_smoothing=smooth)]
+        made += [F.binary_cross_entropy_with_logits(a, chances, w, None, None, how, w + 1)]
+        made += [F.multi_margin_loss(a, labels, 2, 0.5, w, None, None, how)]
+    made += [F.multi_margin_loss(a[0], labels[0])]
+    return made
+
+
+def frames(x: Any) -> list[Any]:
+    """Spectra of frames and the signals that they come from."""
+    hann, short = torch.hann_window(16), torch.hann_window(12)
+    made = torch.stft(x, 16, window=hann, return_complex=True)
+    wide = torch.stft(x, 16, 4, 12, short, False, onesided=False, return_complex=True)
+    unit = torch.stft(x[0], 16, 8, window=hann, normalized=True, return_complex=True)
+    return [
+        *(made, wide, unit, torch.istft(made, 16, window=hann), made.abs()),
+        torch.istft(unit, 16, 8, window=hann, normalized=True, length=60),
+    ]
+
+
+def factors(a: Any, b: Any) -> list[Any]:
+    linalg, flat = torch.linalg, b[:, 0]
+    square = a @ a.mT + torch.eye(4)
+    packed, pivots = linalg.lu_factor(a)
+    low = linalg.cholesky(square)
+    return [
+        *(linalg.inv(a), linalg.det(a), *linalg.slogdet(a), *linalg.inv_ex(a)),
+        *(linalg.solve(a, b), linalg.solve(a[0], flat), linalg.solve(a, b.T, left=False)),
+        *(packed, pivots, *linalg.lu(a), *torch.lu_unpack(packed, pivots)),
+        *(linalg.lu_solve(packed, pivots, b), linalg.lu_solve(packed, pivots, b, adjoint=True)),
+        *(linalg.lu_solve(packed, pivots, b.T, left=False), linalg.cholesky(square, upper=True)),
+        *(low, torch.cholesky_solve(b, low[0]), torch.cholesky_inverse(low)),
+        *(linalg.solve_triangular(a, b, upper=True), torch.triangular_solve(b, a[0])[0]),
+        *(linalg.solve_triangular(a, b.T, upper=False, left=False, unitriangular=True),),
+    ]
+
+
 def sequences(lstm: Any, gru: Any, heads: Any, x: Any, labels: Any) -> list[Any]:
     q = x[:, None]
     made, (h, c) = lstm(x)
@@ -212,6 +273,7 @@ def families() -> dict[str, tuple[Any, tuple[Any, ...]]]:
     i, j = torch.randint(-5, 6, (3, 4)), torch.randint(1, 6, (3, 4))
     lstm = nn.LSTM(8, 4, num_layers=2, bidirectional=True, batch_first=True)
     heads = nn.MultiheadAttention(8, 2, batch_first=True)
+    labels = torch.tensor([3, 1, 0])
     parts = (lstm, nn.GRU(8, 4, batch_first=True), heads)
     return {
         "arithmetic": (Functions(arithmetic), (a, b, i, j, a > 0)),
@@ -221,6 +283,10 @@ def families() -> dict[str, tuple[Any, tuple[Any, ...]]]:
         "images": (Functions(images), (x, r(6, 4, 3, 3), r(4, 3, 3, 3), r(2, 3, 3, 2).tanh())),
         "sequences": (Functions(sequences, *parts), (r(2, 5, 8), torch.tensor([3, 1]))),
         "graphs": (Functions(graphs), (a,)),
+        "uneven": (Functions(uneven), (x, r(4, 8, 8))),
+        "losses": (Functions(losses), (a, b, labels, r(4).abs() + 0.1)),
+        "frames": (Functions(frames), (r(2, 64),)),
+        "factors": (Functions(factors), (r(2, 4, 4) + 2 * torch.eye(4), r(4, 3))),
         "spectra": (Functions(spectra), (a,)),
     }
 
@@ -235,6 +301,10 @@ FAMILIES = (
     "sequences",
     "graphs",
     "spectra",
+    "uneven",
+    "losses",
+    "frames",
+    "factors",
 )
 
 
@@ -250,3 +320,16 @@ def test_operators_agree_with_pytorch(family: str, form: str) -> None:
     for k, (one, other) in enumerate(zip(made, wanted)):
         assert one.dtype == other.dtype and one.shape == other.shape, k
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5, err_msg=str(k))
+
+
+def test_a_loss_of_listed_classes_is_that_of_the_module_as_exported() -> None:
+    """PyTorch's decomposition of it counts classes that are not listed."""
+    torch.manual_seed(0)
+    x, listed = torch.randn(3, 4), torch.tensor([[1, 3, -1, 0], [2, -1, 1, 1], [0, 1, 2, 3]])
+    for how in ("none", "mean", "sum"):
+        module = torch.nn.MultiLabelMarginLoss(reduction=how)
+        for values in ((x, listed), (x[0], listed[0])):
+            wanted = module(*values).numpy()
+            program = from_exported(torch.export.export(module, values), how)
+            (made,) = Interpreted(program).run([array_of(v) for v in values])
+            np.testing.assert_allclose(made, wanted, rtol=1e-5)

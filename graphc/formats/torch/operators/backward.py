@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from graphc.formats.torch.operators import layers, products
+from graphc.formats.torch.operators import layers, products, shapes
 from graphc.formats.torch.table import aten
 from graphc.frontend.transforms.grad import vjp
 
@@ -98,6 +98,23 @@ for _rank in (2, 3):
     aten(f"max_pool{_rank}d_with_indices_backward")(_pool_backward(_rank))
     aten(f"avg_pool{_rank}d_backward")(_avg_backward(_rank))
     aten(f"_adaptive_avg_pool{_rank}d_backward")(_adaptive_backward(_rank))
+    aten(f"adaptive_max_pool{_rank}d_backward")(
+        lambda grad_output, x, indices, _rank=_rank: layers.put_back(
+            grad_output, indices, x.shape[-_rank:], "add"
+        )
+    )
+
+
+def _pad_backward(mode: str) -> Callable[..., Any]:
+    def pad_backward(grad_output: Any, x: Any, padding: Any) -> Any:
+        return pulled(lambda a: shapes.pad_(a, padding, mode), grad_output, x)[0]
+
+    return pad_backward
+
+
+for _rank in (1, 2, 3):
+    aten(f"reflection_pad{_rank}d_backward")(_pad_backward("reflect"))
+    aten(f"replication_pad{_rank}d_backward")(_pad_backward("replicate"))
 
 
 @aten("_scaled_dot_product_flash_attention_for_cpu_backward")

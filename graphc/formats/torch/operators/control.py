@@ -10,8 +10,8 @@ from typing import Any
 from graphc.errors import GraphError, LimitError
 from graphc.formats.deciding_values import number, refuse
 from graphc.formats.torch.interpret import Refusal, number_of
-from graphc.formats.torch.records import Block
-from graphc.formats.torch.table import aten, ordered
+from graphc.formats.torch.records import Block, Operator
+from graphc.formats.torch.table import aten, find, ordered
 from graphc.frontend.transforms.control import cond, map, scan, while_loop
 from graphc.ir.sizes import Size, greatest, least
 from graphc.ops.record.value import Value
@@ -96,9 +96,18 @@ def assert_scalar(x: Any, assert_msg: str = "") -> None:
 
 
 @ordered("aten._assert_async", "aten._functional_assert_async", "aten._assert_tensor_metadata")
+@ordered("aten._linalg_check_errors")
 @ordered("aten.sym_constrain_range", "aten.sym_constrain_range_for_size", "aten._print")
 def unchecked(*facts: Any) -> None:
     """Conditions on elements and types, which PyTorch checks while it runs."""
+
+
+@ordered("higher_order.with_effects")
+def with_effects(token: Any, effect: Operator, *operands: Any, call: Any) -> Any:
+    """A check, kept in its place among others by a token, which holds nothing."""
+    rule = find(effect.name)
+    refuse(rule is not None and rule.function is unchecked, f"{effect.name} has effects")
+    return token, None
 
 
 # ------------------------------------------------------------------------------------ graphs

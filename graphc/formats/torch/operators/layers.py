@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from graphc.formats.deciding_values import refuse
+from graphc.formats.torch.operators.indexing import scattered
 from graphc.formats.torch.operators.products import each
 from graphc.formats.torch.promotion import cast, dtype_of
 from graphc.formats.torch.table import aten
@@ -226,13 +227,17 @@ def batched(rank: int, function: Callable[..., Any]) -> Callable[..., Any]:
     return apply
 
 
+def around_of(pairs: Any, more: Any) -> list[tuple[int, int]]:
+    """Paddings of all axes, with what the last windows lack."""
+    return [(0, 0), (0, 0), *((low, high + m) for (low, high), m in zip(pairs, more))]
+
+
 def largest_with_places(
     x: Any, window: Any, step: Any, padding: Any, spread: Any, ceil_mode: bool
 ) -> tuple[Any, Any]:
     """The largest elements of windows, and their places in the flattened axes behind channels."""
     *_, pairs, more = windowed(x, window, step, spread, (*padding, *padding), "", ceil_mode)
-    around = [(0, 0), (0, 0), *((low, high + m) for (low, high), m in zip(pairs, more))]
-    wide = f.pad(x, around, constant_values=lowest(dtype_of(x)))
+    wide = f.pad(x, around_of(pairs, more), constant_values=lowest(dtype_of(x)))
     read = cut_windows(wide, window, step, spread)
     found = f.expand_dims(f.argmax(read, axis=-1), -1)
     strides = [math.prod(x.shape[k + 1 :]) for k in range(2, x.ndim)]
@@ -284,10 +289,12 @@ def _avg_pool(rank: int) -> Callable[..., Any]:
         step = each(stride, rank) if stride else window
 
         def pooled(v: Any) -> Any:
-            made = f.avg_pool(v, window, step, each(padding, rank), ceil_mode, count_include_pad)
+            pads = each(padding, rank)
             if divisor_override is None:
-                return made
-            refuse(not any(each(padding, rank)) and not ceil_mode, "a divisor beside padding")
+                return f.avg_pool(v, window, step, pads, ceil_mode, count_include_pad)
+            *_, pairs, more = windowed(v, window, step, (), (*pads, *pads), "", ceil_mode)
+            wide = f.pad(v, around_of(pairs, more))
+            made = f.avg_pool(wide, window, step)
             return f.multiply(made, cast(math.prod(window) / divisor_override, dtype_of(v)))
 
         return batched(rank, pooled)(x)
@@ -325,15 +332,52 @@ def _adaptive_avg_pool(rank: int) -> Callable[..., Any]:
     return adaptive
 
 
+def _largest_of_uneven(x: Any, wanted: tuple[int, ...]) -> tuple[Any, Any]:
+    """The same of windows of different sizes: a shorter one counts its last element again."""
+    rank = len(wanted)
+    axes = []
+    for extent, count in zip(x.shape[2:], wanted):
+        refuse(0 < count <= 1 << 12 and extent > 0, f"{count} parts of an axis of {extent}")
+        ends = np.array(_ends(extent, count))
+        reach = np.arange(int(np.max(ends[:, 1] - ends[:, 0])))
+        axes.append(np.minimum(ends[:, :1] + reach, ends[:, 1:] - 1))
+    refuse(math.prod(part.size for part in axes) <= 1 << 22, f"windows for {list(wanted)}")
+    places: Any = np.zeros((1,) * (2 * rank), np.int64)
+    for k, part in enumerate(axes):
+        column = [part.shape[0] if a == k else 1 for a in range(rank)]
+        column += [part.shape[1] if a == k else 1 for a in range(rank)]
+        places = places * x.shape[2 + k] + part.reshape(column)
+    places = places.reshape(*wanted, -1)
+    read = f.take(f.reshape(x, (*x.shape[:2], math.prod(x.shape[2:]))), places, axis=2)
+    found = f.expand_dims(f.argmax(read, axis=-1), -1)
+    at = f.take_along_axis(f.broadcast_to(places, read.shape), found, -1)
+    return tuple(f.getitem(v, (..., 0)) for v in (f.take_along_axis(read, found, -1), at))
+
+
+def put_back(x: Any, places: Any, extents: Sequence[int], mode: str) -> Any:
+    """Elements of windows where they were found among the elements of wider arrays."""
+    refuse(math.prod(extents) <= 1 << 26, f"sizes {list(extents)}")
+    outer, rank = x.shape[: x.ndim - len(extents)], len(extents)
+    flat = [f.reshape(v, (*outer, math.prod(v.shape[-rank:]))) for v in (x, places)]
+    start = f.zeros((*outer, math.prod(extents)), x.dtype)
+    made = scattered(start, len(outer), flat[1], flat[0], mode)
+    return f.reshape(made, (*outer, *extents))
+
+
+@aten("max_unpool2d", "max_unpool3d")
+def max_unpool(
+    x: Any, indices: Any, output_size: Sequence[int], stride: Any = None, padding: Any = None
+) -> Any:
+    return put_back(x, indices, list(output_size), "set")
+
+
 def _adaptive_max_pool(rank: int) -> Callable[..., Any]:
     def adaptive(x: Any, output_size: Any) -> Any:
         def pooled(v: Any) -> Any:
             wanted = each(output_size, rank)
+            if any(n % k for n, k in zip(v.shape[2:], wanted)):
+                return _largest_of_uneven(v, wanted)
             window = tuple(n // k for n, k in zip(v.shape[2:], wanted))
-            refuse(
-                all(n % k == 0 for n, k in zip(v.shape[2:], wanted)),
-                "windows of different sizes are not supported",
-            )
             return largest_with_places(v, window, window, (0,) * rank, (1,) * rank, False)
 
         return batched(rank, pooled)(x)
@@ -428,131 +472,3 @@ def grid_sampler(
 def affine_grid(theta: Any, size: Any, align_corners: bool) -> Any:
     refuse(math.prod(size[2:]) <= 1 << 21, f"sizes {list(size)}")
     return f.affine_grid(theta, tuple(size[2:]), align_corners)
-
-
-# ------------------------------------------------------------------------------------ losses
-
-_REDUCTIONS = ("none", "mean", "sum")
-
-
-def _reduced(x: Any, reduction: int) -> Any:
-    return x if reduction == 0 else f.mean(x) if reduction == 1 else f.sum(x)
-
-
-@aten("triplet_margin_loss")
-def triplet_margin_loss(
-    anchor: Any,
-    positive: Any,
-    negative: Any,
-    margin: float = 1.0,
-    p: float = 2.0,
-    eps: float = 1e-6,
-    swap: bool = False,
-    reduction: int = 1,
-) -> Any:
-    def apart(a: Any, b: Any) -> Any:
-        gap = f.abs(f.add(f.subtract(a, b), cast(eps, dtype_of(a))))
-        total = f.sum(f.power(gap, cast(p, dtype_of(a))), axis=-1)
-        return f.power(total, cast(1 / p, dtype_of(a)))
-
-    near, far = apart(anchor, positive), apart(anchor, negative)
-    far = f.minimum(far, apart(positive, negative)) if swap else far
-    over = f.add(f.subtract(near, far), cast(margin, dtype_of(near)))
-    return _reduced(f.maximum(over, cast(0, dtype_of(near))), reduction)
-
-
-@aten("mse_loss")
-def mse_loss(x: Any, target: Any, reduction: int = 1) -> Any:
-    return _reduced(f.square(f.subtract(x, target)), reduction)
-
-
-@aten("l1_loss")
-def l1_loss(x: Any, target: Any, reduction: int = 1) -> Any:
-    return _reduced(f.abs(f.subtract(x, target)), reduction)
-
-
-@aten("huber_loss")
-def huber_loss(x: Any, target: Any, reduction: int = 1, delta: float = 1.0) -> Any:
-    return f.huber(x, target, delta=delta, reduction=_REDUCTIONS[reduction])
-
-
-@aten("smooth_l1_loss")
-def smooth_l1_loss(x: Any, target: Any, reduction: int = 1, beta: float = 1.0) -> Any:
-    if not beta:
-        return l1_loss(x, target, reduction)
-    made = f.huber(x, target, delta=beta, reduction=_REDUCTIONS[reduction])
-    return f.divide(made, cast(beta, dtype_of(x)))
-
-
-@aten("binary_cross_entropy")
-def binary_cross_entropy(x: Any, target: Any, weight: Any = None, reduction: int = 1) -> Any:
-    made = f.binary_cross_entropy(x, target, reduction="none")
-    return _reduced(made if weight is None else f.multiply(made, weight), reduction)
-
-
-@aten("binary_cross_entropy_with_logits")
-def bce_with_logits(
-    x: Any, target: Any, weight: Any = None, pos_weight: Any = None, reduction: int = 1
-) -> Any:
-    refuse(pos_weight is None, "weights of positive examples are not supported")
-    made = f.binary_cross_entropy_with_logits(x, target, reduction="none")
-    return _reduced(made if weight is None else f.multiply(made, weight), reduction)
-
-
-@aten("nll_loss", "nll_loss_nd", "nll_loss2d")
-def nll_loss(
-    x: Any, target: Any, weight: Any = None, reduction: int = 1, ignore_index: int = -100
-) -> Any:
-    return nll_loss_forward(x, target, weight, reduction, ignore_index)[0]
-
-
-@aten("nll_loss_forward", "nll_loss2d_forward")
-def nll_loss_forward(
-    x: Any, target: Any, weight: Any = None, reduction: int = 1, ignore_index: int = -100
-) -> Any:
-    axis = 1 if x.ndim > 1 else 0
-    counted = f.not_equal(target, ignore_index)
-    safe = f.where(counted, target, 0)
-    picked = f.take_along_axis(x, f.expand_dims(safe, axis), axis)
-    losses = f.negative(f.squeeze(picked, axis))
-    factors = f.astype(counted, dtype_of(x))
-    if weight is not None:
-        factors = f.multiply(factors, f.take(weight, safe, axis=0))
-    losses = f.multiply(losses, factors)
-    total = f.sum(factors)
-    if reduction == 0:
-        return losses, f.zeros((), x.dtype)
-    made = f.sum(losses)
-    return (f.divide(made, total) if reduction == 1 else made), total
-
-
-@aten("cross_entropy_loss")
-def cross_entropy_loss(
-    x: Any,
-    target: Any,
-    weight: Any = None,
-    reduction: int = 1,
-    ignore_index: int = -100,
-    label_smoothing: float = 0.0,
-) -> Any:
-    axis = 1 if x.ndim > 1 else 0
-    if weight is None and dtype_of(target).kind in "iu":
-        return f.cross_entropy(
-            x,
-            target,
-            axis=axis,
-            label_smoothing=label_smoothing,
-            reduction=_REDUCTIONS[reduction],
-            ignore_index=ignore_index,
-        )
-    refuse(not label_smoothing and dtype_of(target).kind in "iu", "weights beside smoothed labels")
-    return nll_loss(f.log_softmax(x, axis), target, weight, reduction, ignore_index)
-
-
-@aten("kl_div")
-def kl_div(x: Any, target: Any, reduction: int = 1, log_target: bool = False) -> Any:
-    if log_target:
-        return _reduced(f.multiply(f.exp(target), f.subtract(target, x)), reduction)
-    zero = f.equal(target, 0)
-    part = f.multiply(target, f.log(f.where(zero, cast(1, dtype_of(target)), target)))
-    return _reduced(f.subtract(part, f.multiply(target, x)), reduction)

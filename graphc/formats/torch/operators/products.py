@@ -70,6 +70,29 @@ def bilinear(input1: Any, input2: Any, weight: Any, bias: Any = None) -> Any:
     return made if bias is None else f.add(made, bias)
 
 
+@aten("_trilinear")
+def trilinear(
+    i1: Any,
+    i2: Any,
+    i3: Any,
+    expand1: Sequence[int],
+    expand2: Sequence[int],
+    expand3: Sequence[int],
+    sumdim: Sequence[int],
+    unroll_dim: int = 1,
+) -> Any:
+    """The product of three arrays that lack axes, summed over some."""
+    rank = i1.ndim + len(expand1)
+    refuse(rank <= 26, f"{rank} axes")
+    letters = [chr(ord("a") + k) for k in range(rank)]
+
+    def without(gone: Sequence[int]) -> str:
+        return "".join(letter for k, letter in enumerate(letters) if k not in gone)
+
+    given = ",".join(map(without, (expand1, expand2, expand3)))
+    return f.einsum(f"{given}->{without(sumdim)}", i1, i2, i3)
+
+
 @aten("einsum")
 def einsum(equation: str, tensors: Sequence[Any], path: Any = None) -> Any:
     return f.einsum(equation.replace(" ", ""), *tensors)
@@ -94,9 +117,6 @@ def cdist(x1: Any, x2: Any, p: float = 2.0, compute_mode: Any = None) -> Any:
     return f.vector_norm(away, axis=-1, ord=float(p))
 
 
-for _name in ("det", "inv", "cholesky"):
-    aten(f"linalg_{_name}", _name)(lambda x, _name=_name: getattr(f, f"linalg.{_name}")(x))
-aten("linalg_solve")(lambda x, B: getattr(f, "linalg.solve")(x, B))
 aten("matrix_power", "linalg_matrix_power")(lambda x, n: getattr(f, "linalg.matrix_power")(x, n))
 
 
@@ -183,7 +203,10 @@ def _conv_transpose(rank: int) -> Any:
         groups: int = 1,
         dilation: Any = 1,
     ) -> Any:
-        return convolution(x, weight, bias, stride, padding, dilation, True, output_padding, groups)
+        held = f.expand_dims(x, 0) if x.ndim == rank + 1 else x
+        how = stride, padding, dilation, True, output_padding, groups
+        made = convolution(held, weight, bias, *how)
+        return f.squeeze(made, 0) if x.ndim == rank + 1 else made
 
     return conv_transpose
 

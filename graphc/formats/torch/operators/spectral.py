@@ -9,9 +9,11 @@ import numpy as np
 
 from graphc.formats.deciding_values import refuse
 from graphc.formats.torch.operators.elementwise import element_of
-from graphc.formats.torch.promotion import DEFAULT, cast, dtype_of
+from graphc.formats.torch.operators.shapes import pad_, unfold
+from graphc.formats.torch.promotion import DEFAULT, cast, category, dtype_of
 from graphc.formats.torch.records import Element
 from graphc.formats.torch.table import aten
+from graphc.formats.windows import add_windows
 from graphc.limits import check_within
 from graphc.ops.record.value import functions as f
 
@@ -33,6 +35,11 @@ def logdet(x: Any) -> Any:
     """NaN where the determinant is negative."""
     sign, size = _linalg("slogdet")(x)
     return f.where(f.less(sign, 0), cast(np.nan, dtype_of(size)), size)
+
+
+@aten("linalg_slogdet", "slogdet")
+def linalg_slogdet(x: Any) -> Any:
+    return _linalg("slogdet")(x)
 
 
 @aten("_linalg_slogdet")
@@ -190,3 +197,89 @@ def _fft_r2c(x: Any, dim: Any, normalization: int, onesided: bool) -> Any:
 def _fft_c2r(x: Any, dim: Any, normalization: int, last_dim_size: int) -> Any:
     sizes = (*(-1 for _ in dim[1:]), last_dim_size)
     return getattr(f, "fft.irfftn")(x, sizes, tuple(dim), _norm(normalization, False))
+
+
+# ------------------------------------------------------------------------------------ frames
+
+
+def _framed(window: Any, length: int, frame: int, kind: Any) -> Any:
+    """A window in the middle of a frame; ones where there is none."""
+    held = np.ones(length, kind) if window is None else window
+    refuse(0 < length <= frame and tuple(held.shape) == (length,), f"a window of {length}")
+    low = (frame - length) // 2
+    return f.pad(held, [(low, frame - length - low)])
+
+
+@aten("stft", "stft.center")
+def stft(
+    x: Any,
+    n_fft: int,
+    hop_length: int | None = None,
+    win_length: int | None = None,
+    window: Any = None,
+    center: bool = False,
+    pad_mode: str = "reflect",
+    normalized: bool = False,
+    onesided: bool | None = None,
+    return_complex: bool | None = None,
+    align_to_window: bool | None = None,
+) -> Any:
+    """Spectra of frames: [..., frequencies, frames], or with real and imaginary parts behind."""
+    step = n_fft // 4 if hop_length is None else hop_length
+    refuse(not align_to_window and n_fft > 0 and step > 0, "frames aligned to windows")
+    held = pad_(x, [n_fft // 2] * 2, pad_mode) if center else x
+    real = category(dtype_of(x)) < 3
+    frames = unfold(held, -1, n_fft, step)
+    length = n_fft if win_length is None else win_length
+    frames = f.multiply(frames, _framed(window, length, n_fft, np.zeros(0, dtype_of(x)).real.dtype))
+    half = real if onesided is None else onesided
+    made = getattr(f, "fft.rfft" if half else "fft.fft")(
+        frames, None, -1, "ortho" if normalized else "backward"
+    )
+    made = f.swapaxes(made, -1, -2)
+    return made if return_complex else f.stack([f.real(made), f.imag(made)], -1)
+
+
+@aten("istft")
+def istft(
+    x: Any,
+    n_fft: int,
+    hop_length: int | None = None,
+    win_length: int | None = None,
+    window: Any = None,
+    center: bool = True,
+    normalized: bool = False,
+    onesided: bool | None = None,
+    length: int | None = None,
+    return_complex: bool = False,
+) -> Any:
+    """The signal whose spectra these are: frames added up, by the sum of squared windows."""
+    refuse(not return_complex, "signals of complex numbers")
+    step = n_fft // 4 if hop_length is None else hop_length
+    spectra = f.swapaxes(x if x.ndim == 3 else f.expand_dims(x, 0), -1, -2)
+    norm = "ortho" if normalized else "backward"
+    half = x.shape[-2] == n_fft // 2 + 1 if onesided is None else onesided
+    frames = (
+        getattr(f, "fft.irfft")(spectra, n_fft, -1, norm)
+        if half
+        else f.real(getattr(f, "fft.ifft")(spectra, n_fft, -1, norm))
+    )
+    size = n_fft if win_length is None else win_length
+    shape = _framed(window, size, n_fft, dtype_of(frames))
+    whole = n_fft + step * (frames.shape[1] - 1)
+
+    def added(parts: Any) -> Any:
+        columns = f.swapaxes(parts, 1, 2)
+        made = add_windows(columns, (whole,), (n_fft,), (step,), (1,), [(0, 0)])
+        return f.reshape(made, (parts.shape[0], whole))
+
+    weights = f.broadcast_to(f.square(shape), (1, frames.shape[1], n_fft))
+    start = n_fft // 2 if center else 0
+    end = whole - start if length is None else start + length
+    cut = (slice(None), slice(start, min(end, whole)))
+    made = f.divide(
+        f.getitem(added(f.multiply(frames, shape)), cut), f.getitem(added(weights), cut)
+    )
+    if end > whole:
+        made = f.pad(made, [(0, 0), (0, end - whole)])
+    return made if x.ndim == 3 else f.squeeze(made, 0)

@@ -1,0 +1,89 @@
+"""What operators become before their graphs are read: PyTorch's own decompositions of gradients
+and of what has no rule here, and ours of what PyTorch computes along with its factors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from graphc.formats.torch.table import find
+from graphc.seams.torch import core_decompositions, decompositions
+
+_KEPT = ("native_layer_norm", "native_group_norm", "native_batch_norm", "_softmax")
+
+
+def of_graphs() -> Mapping[Any, Callable[..., Any]]:
+    """What becomes simpler in graphs of torch.compile."""
+    import torch
+
+    import graphc.formats.torch.operators  # noqa: F401  (fills the table)
+
+    made: dict[Any, Callable[..., Any]] = {}
+    for op, rule in core_decompositions().items():
+        known = find(str(op)) is not None
+        if not (known and str(op).split(".")[1] in _KEPT):
+            made[op] = rule
+    made |= {op: rule for op, rule in decompositions().items() if find(str(op)) is None}
+    ours = {"_linalg_det": _det, "_linalg_slogdet": _slogdet, "_linalg_solve_ex": _solve_ex}
+    return made | {getattr(torch.ops.aten, name).default: rule for name, rule in ours.items()}
+
+
+def simplified(program: Any) -> Any:
+    """A program of torch.export without the operators that have no rule, where PyTorch can."""
+    import torch
+
+    import graphc.formats.torch.operators  # noqa: F401  (fills the table)
+
+    kind = type(torch.ops.aten.add.Tensor)
+    targets = {node.target for node in program.graph.nodes if node.op == "call_function"}
+    unknown = {op for op in targets if isinstance(op, kind) and find(str(op)) is None}
+    if not unknown:
+        return program
+    known = decompositions()
+    return program.run_decompositions({op: known[op] for op in unknown if op in known})
+
+
+# --------------------------------------------------------------------------------- factors
+#
+# Gradients read the factors: those of the transpose for determinants of matrices whose rows lie
+# behind one another, which is part of the graph of the gradient, and of the matrix else.
+
+
+def _factored(matrix: Any) -> tuple[Any, Any]:
+    import torch
+
+    turned = matrix.is_contiguous() and not matrix.is_complex()
+    made: tuple[Any, Any] = torch.linalg.lu_factor_ex(matrix.mT if turned else matrix)[:2]
+    return made
+
+
+def _sign(pivots: Any, like: Any) -> Any:
+    import torch
+
+    places = torch.arange(1, pivots.shape[-1] + 1, device=pivots.device, dtype=pivots.dtype)
+    odd = (pivots != places).sum(-1) % 2
+    return (1 - 2 * odd).to(like.dtype)
+
+
+def _det(A: Any) -> tuple[Any, ...]:
+    packed, pivots = _factored(A)
+    diagonal = packed.diagonal(dim1=-2, dim2=-1)
+    return diagonal.prod(-1) * _sign(pivots, diagonal), packed, pivots
+
+
+def _slogdet(A: Any) -> tuple[Any, ...]:
+    packed, pivots = _factored(A)
+    diagonal = packed.diagonal(dim1=-2, dim2=-1)
+    sign = diagonal.sgn().prod(-1) * _sign(pivots, diagonal)
+    return sign, diagonal.abs().log().sum(-1), packed, pivots
+
+
+def _solve_ex(A: Any, B: Any, *, left: bool = True, check_errors: bool = False) -> tuple[Any, ...]:
+    import torch
+
+    packed, pivots, info = torch.linalg.lu_factor_ex(A)
+    vector = B.ndim == 1 or (A.ndim - 1 == B.ndim and A.shape[:-1] == B.shape)
+    right = B.unsqueeze(-1) if vector else B
+    made = torch.linalg.lu_solve(packed, pivots, right, left=left)
+    return made.squeeze(-1) if vector else made, packed, pivots, info

@@ -1,0 +1,189 @@
+"""Systems of equations and factors of matrices: LU with PyTorch's pivots, Cholesky, triangles.
+
+PyTorch tells in which order rows were exchanged (row k with row pivots[k] - 1, one after another),
+graphc where each row came from.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from graphc.formats.deciding_values import refuse
+from graphc.formats.torch.table import aten
+from graphc.frontend.transforms.control import scan
+from graphc.ops.record.value import emit
+from graphc.ops.record.value import functions as f
+
+
+def _linalg(name: str, *operands: Any) -> Any:
+    return getattr(f, f"linalg.{name}")(*operands)
+
+
+def _info(x: Any) -> Any:
+    """That all went well: what fails raises when it runs."""
+    return f.zeros(x.shape[:-2], np.int32)
+
+
+aten("linalg_det", "det")(lambda x: _linalg("det", x))
+aten("linalg_inv", "inv", "inverse")(lambda x: _linalg("inv", x))
+aten("linalg_inv_ex")(lambda x, check_errors=False: (_linalg("inv", x), _info(x)))
+aten("_linalg_det")(lambda x: (_linalg("det", x), None, None))
+
+
+@aten("linalg_cholesky", "cholesky")
+def linalg_cholesky(x: Any, upper: bool = False) -> Any:
+    made = _linalg("cholesky", f.swapaxes(x, -1, -2) if upper else x)
+    return f.swapaxes(made, -1, -2) if upper else made
+
+
+@aten("linalg_cholesky_ex")
+def linalg_cholesky_ex(x: Any, upper: bool = False, check_errors: bool = False) -> Any:
+    return linalg_cholesky(x, upper), _info(x)
+
+
+def _columns(x: Any, B: Any) -> bool:
+    """Whether the right sides are vectors: as many as there are matrices."""
+    return B.ndim == 1 or (x.ndim - 1 == B.ndim and tuple(B.shape) == tuple(x.shape[:-1]))
+
+
+@aten("linalg_solve")
+def linalg_solve(x: Any, B: Any, left: bool = True) -> Any:
+    refuse(left or not _columns(x, B), "vectors on the right are solved from the left")
+    if _columns(x, B):
+        return f.squeeze(_linalg("solve", x, f.expand_dims(B, -1)), -1)
+    if left:
+        return _linalg("solve", x, B)
+    return f.swapaxes(_linalg("solve", f.swapaxes(x, -1, -2), f.swapaxes(B, -1, -2)), -1, -2)
+
+
+@aten("_linalg_solve_ex")
+def solve_ex(x: Any, B: Any, left: bool = True, check_errors: bool = False) -> Any:
+    """Its factors are left out: gradients, which read them, have them from linalg_lu_factor_ex."""
+    return linalg_solve(x, B, left), None, None, _info(x)
+
+
+aten("linalg_solve_ex")(
+    lambda x, B, left=True, check_errors=False: (linalg_solve(x, B, left), _info(x))
+)
+
+
+@aten("linalg_solve_triangular")
+def linalg_solve_triangular(
+    x: Any, B: Any, upper: bool, left: bool = True, unitriangular: bool = False
+) -> Any:
+    """What lies in the other triangle, and on the diagonal where that is one, is not read."""
+    made = f.triu(x) if upper else f.tril(x)
+    if unitriangular:
+        eye = np.eye(x.shape[-1], dtype=bool)
+        made = f.where(eye, np.ones((), x.dtype), made)
+    return linalg_solve(made, B, left)
+
+
+@aten("triangular_solve")
+def triangular_solve(
+    x: Any, A: Any, upper: bool = True, transpose: bool = False, unitriangular: bool = False
+) -> Any:
+    held = f.swapaxes(A, -1, -2) if transpose else A
+    return linalg_solve_triangular(held, x, upper != transpose, True, unitriangular), A.copy()
+
+
+@aten("cholesky_solve")
+def cholesky_solve(x: Any, input2: Any, upper: bool = False) -> Any:
+    low = f.swapaxes(input2, -1, -2) if upper else input2
+    part = linalg_solve_triangular(low, x, False)
+    return linalg_solve_triangular(f.swapaxes(low, -1, -2), part, True)
+
+
+@aten("cholesky_inverse")
+def cholesky_inverse(x: Any, upper: bool = False) -> Any:
+    eye = f.broadcast_to(f.eye(x.shape[-1], dtype=x.dtype), x.shape)
+    return cholesky_solve(eye, x, upper)
+
+
+# ------------------------------------------------------------------------------------ LU
+
+
+def _turns(values: Any, exchanged: Any) -> tuple[Any, Any]:
+    """Rows exchanged one pair after another: the order that is left, and the partner of each.
+
+    `exchanged(order, value)` tells with which place the next one is exchanged.
+    """
+    stack, n = values.shape[:-1], values.shape[-1]
+    numbers = f.arange(n, dtype=np.int64)
+
+    def step(order: Any, row: Any) -> tuple[Any, Any]:
+        k, value = row
+        other = exchanged(order, f.expand_dims(value, -1))
+        own = f.broadcast_to(k, other.shape)
+        here, there = (f.take_along_axis(order, at, -1) for at in (own, other))
+        moved = f.where(f.equal(numbers, other), here, order)
+        return f.where(f.equal(numbers, own), there, moved), f.squeeze(other, -1)
+
+    start = f.broadcast_to(numbers, (*stack, n))
+    order, partners = scan(step, start, (numbers, f.moveaxis(values, -1, 0)))
+    return order, f.moveaxis(partners, 0, -1)
+
+
+def _pivots(order: Any) -> Any:
+    """The exchanges that put rows into an order."""
+    _, partners = _turns(
+        order, lambda rows, row: f.argmax(f.equal(rows, row), axis=-1, keepdims=True)
+    )
+    return f.astype(f.add(partners, 1), np.int32)
+
+
+def _order(pivots: Any) -> Any:
+    """The order that exchanges put rows into."""
+    return _turns(f.subtract(f.astype(pivots, np.int64), 1), lambda rows, place: place)[0]
+
+
+def _factors(x: Any, pivot: bool) -> tuple[Any, Any]:
+    refuse(pivot and x.shape[-1] == x.shape[-2], "takes square matrices and exchanges rows")
+    packed, order, _ = emit("lu", x)
+    return packed, order
+
+
+@aten("linalg_lu_factor_ex")
+def linalg_lu_factor_ex(x: Any, pivot: bool = True, check_errors: bool = False) -> Any:
+    packed, order = _factors(x, pivot)
+    return packed, _pivots(order), _info(x)
+
+
+@aten("linalg_lu_factor")
+def linalg_lu_factor(x: Any, pivot: bool = True) -> Any:
+    return linalg_lu_factor_ex(x, pivot)[:2]
+
+
+def _parts(packed: Any, order: Any) -> tuple[Any, Any, Any]:
+    n = packed.shape[-1]
+    eye = np.eye(n, dtype=packed.dtype)
+    rows = f.take(eye, order, axis=0)
+    return f.swapaxes(rows, -1, -2), f.add(f.tril(packed, -1), eye), f.triu(packed)
+
+
+@aten("linalg_lu")
+def linalg_lu(x: Any, pivot: bool = True) -> Any:
+    return _parts(*_factors(x, pivot))
+
+
+@aten("lu_unpack")
+def lu_unpack(
+    LU_data: Any, LU_pivots: Any, unpack_data: bool = True, unpack_pivots: bool = True
+) -> Any:
+    refuse(LU_data.shape[-1] == LU_data.shape[-2], "takes square matrices")
+    return _parts(LU_data, _order(LU_pivots))
+
+
+@aten("linalg_lu_solve")
+def linalg_lu_solve(LU: Any, pivots: Any, B: Any, left: bool = True, adjoint: bool = False) -> Any:
+    held = B if left else f.swapaxes(B, -1, -2)
+    stack = np.broadcast_shapes(LU.shape[:-2], held.shape[:-2])
+    packed, right = (f.broadcast_to(v, (*stack, *v.shape[-2:])) for v in (LU, held))
+    order = f.broadcast_to(_order(pivots), (*stack, LU.shape[-1]))
+    made = emit("lu_solve", packed, order, right, transposed=adjoint == left)
+    return made if left else f.swapaxes(made, -1, -2)
+
+
+aten("lu_solve")(lambda x, LU_data, LU_pivots: linalg_lu_solve(LU_data, LU_pivots, x))
