@@ -26,7 +26,9 @@ def of_graphs() -> Mapping[Any, Callable[..., Any]]:
             made[op] = rule
     made |= {op: rule for op, rule in decompositions().items() if find(str(op)) is None}
     ours = {"_linalg_det": _det, "_linalg_slogdet": _slogdet, "_linalg_solve_ex": _solve_ex}
-    return made | {getattr(torch.ops.aten, name).default: rule for name, rule in ours.items()}
+    for name, rule in ours.items():
+        made[getattr(torch.ops.aten, name).default] = rule
+    return made
 
 
 def simplified(program: Any) -> Any:
