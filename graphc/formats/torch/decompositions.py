@@ -25,7 +25,11 @@ def of_graphs() -> Mapping[Any, Callable[..., Any]]:
         if not (known and str(op).split(".")[1] in _KEPT):
             made[op] = rule
     made |= {op: rule for op, rule in decompositions().items() if find(str(op)) is None}
-    ours = {"_linalg_det": _det, "_linalg_slogdet": _slogdet, "_linalg_solve_ex": _solve_ex}
+    ours: dict[str, Callable[..., Any]] = {
+        "_linalg_det": _det,
+        "_linalg_slogdet": _slogdet,
+        "_linalg_solve_ex": _solve_ex,
+    }
     for name, rule in ours.items():
         made[getattr(torch.ops.aten, name).default] = rule
     return made
