@@ -58,7 +58,31 @@ def refused_first(x: Any) -> Any:
             return x * 0
 
 
-@pytest.mark.parametrize("model", [plain, named, several, refused_first])
+def mixed(x: Any) -> Any:
+    match x.shape[0]:
+        case 3 | str():
+            return x * 7
+        case (float() | None) as n:
+            return x * 9 * len(n)
+        case (6 | str(nothing=5)) | bool():
+            return x * 8
+        case int(n) | (5.5 as n) as again:
+            return x * n + again
+        case _:
+            return x * 3
+
+
+def attributes(x: Any) -> Any:
+    match {"x": x}:
+        case {"x": np.ndarray(nothing=_) | np.ndarray(ndim=3)}:
+            return x * 9
+        case {"x": np.ndarray(ndim=2, size=int(size), T=np.ndarray() as turned)}:
+            return x * size + turned[0, 0]
+        case _:
+            return x * 3
+
+
+@pytest.mark.parametrize("model", [plain, named, several, refused_first, mixed, attributes])
 def test_classes_of_open_sizes_are_those_of_python(model: Any, tmp_path: Path) -> None:
     run = gc.compile(model)
     arrays = [np.ones((rows, 4)) for rows in (5, 6, 7, 3, 120)]

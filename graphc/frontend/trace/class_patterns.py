@@ -2,6 +2,8 @@
 
     case int(k): ...             ->     case m if isinstance(m, int) and ((k := m) is m): ...
     case (int() | None, 3): ...  ->     case (m, 3) if isinstance(m, int) or m is None: ...
+    case ndarray(ndim=2): ...    ->     case m if isinstance(m, ndarray) and hasattr(m, "ndim") and
+                                            m.ndim == 2: ...
 
 So open sizes are ints and traced arrays NumPy's arrays, as for `isinstance`.
 """
@@ -41,42 +43,65 @@ class _Patterns(ast.NodeTransformer):
 
     def _moved(self, node: ast.pattern | None, name: str | None) -> ast.pattern | None:
         """A name in the place of a pattern whose test is a condition; None if it is not."""
-        here = f"graphc_match_{len(self.tests)}_{node.lineno}_{node.col_offset}" if node else ""
-        alternatives = node.patterns if isinstance(node, ast.MatchOr) else [node]
-        tests = [self._test(each, here) for each in alternatives]
-        is_class = any(isinstance(each, ast.MatchClass) for each in alternatives)
-        if node is None or not is_class or any(test is None for test in tests):
+        if node is None or not any(isinstance(each, ast.MatchClass) for each in ast.walk(node)):
             return None
-        listed = [test for test in tests if test is not None]
-        self.tests.append(listed[0] if len(listed) == 1 else ast.BoolOp(ast.Or(), listed))
+        here = f"graphc_match_{len(self.tests)}_{node.lineno}_{node.col_offset}"
+        test = self._test(node, ast.Name(here, ast.Load()))
+        if test is None:
+            return None
+        self.tests.append(test)
         if name is not None:
-            self.tests.append(_bound(name, here))
+            self.tests.append(_bound(name, ast.Name(here, ast.Load())))
         return ast.copy_location(ast.MatchAs(None, here), node)
 
-    def _test(self, node: ast.pattern | None, here: str) -> ast.expr | None:
-        """Whether what has the name `here` matches, as an expression."""
-        value = ast.Name(here, ast.Load())
-        if isinstance(node, ast.MatchSingleton):
-            return ast.Compare(value, [ast.Is()], [ast.Constant(node.value)])
-        if not isinstance(node, ast.MatchClass) or node.kwd_patterns:
-            return None
-        asked: ast.expr = ast.Call(
-            self.hooked(ast.copy_location(ast.Name("isinstance", ast.Load()), node)),
-            [value, node.cls],
-            [],
-        )
-        if not node.patterns:
-            return asked
-        is_itself = isinstance(node.cls, ast.Name) and node.cls.id in ("int", "float")
-        inner = node.patterns[0] if is_itself and len(node.patterns) == 1 else None
-        if not isinstance(inner, ast.MatchAs) or inner.pattern is not None:
-            return None
-        if inner.name is None:
-            return asked
-        return ast.BoolOp(ast.And(), [asked, _bound(inner.name, here)])
+    def _test(self, node: ast.pattern, value: ast.expr) -> ast.expr | None:
+        """Whether a value matches, as an expression; None of one that positions take apart."""
+        match node:
+            case ast.MatchSingleton():
+                return ast.Compare(value, [ast.Is()], [ast.Constant(node.value)])
+            case ast.MatchValue():
+                return ast.Compare(value, [ast.Eq()], [node.value])
+            case ast.MatchOr():
+                return _joined(ast.Or(), [self._test(each, value) for each in node.patterns])
+            case ast.MatchAs():
+                inner = self._test(node.pattern, value) if node.pattern is not None else _true()
+                bound = _bound(node.name, value) if node.name is not None else _true()
+                return _joined(ast.And(), [inner, bound])
+            case ast.MatchClass():
+                return self._class_test(node, value)
+        return None
+
+    def _class_test(self, node: ast.MatchClass, value: ast.expr) -> ast.expr | None:
+        tests: list[ast.expr | None] = [self._asked("isinstance", value, node.cls, node)]
+        if node.patterns:
+            is_itself = isinstance(node.cls, ast.Name) and node.cls.id in ("int", "float")
+            if not is_itself or len(node.patterns) != 1:
+                return None
+            tests.append(self._test(node.patterns[0], value))
+        for name, inner in zip(node.kwd_attrs, node.kwd_patterns, strict=True):
+            tests.append(self._asked("hasattr", value, ast.Constant(name), node))
+            tests.append(self._test(inner, ast.Attribute(value, name, ast.Load())))
+        return _joined(ast.And(), tests)
+
+    def _asked(self, title: str, value: ast.expr, about: ast.expr, node: ast.AST) -> ast.expr:
+        """A call of a function of Python, by its hook."""
+        callee = self.hooked(ast.copy_location(ast.Name(title, ast.Load()), node))
+        return ast.Call(callee, [value, about], [])
 
 
-def _bound(name: str, here: str) -> ast.expr:
+def _bound(name: str, value: ast.expr) -> ast.expr:
     """What gives a value a further name, and is true."""
-    given = ast.NamedExpr(ast.Name(name, ast.Store()), ast.Name(here, ast.Load()))
-    return ast.Compare(given, [ast.Is()], [ast.Name(here, ast.Load())])
+    given = ast.NamedExpr(ast.Name(name, ast.Store()), value)
+    return ast.Compare(given, [ast.Is()], [ast.Name(name, ast.Load())])
+
+
+def _true() -> ast.expr:
+    return ast.Constant(True)
+
+
+def _joined(how: ast.And | ast.Or, tests: list[ast.expr | None]) -> ast.expr | None:
+    """All of them, or any; None if one of them is none."""
+    known = [test for test in tests if test is not None]
+    if len(known) < len(tests):
+        return None
+    return known[0] if len(known) == 1 else ast.BoolOp(how, known)
