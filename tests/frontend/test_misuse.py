@@ -222,6 +222,21 @@ def test_second_derivatives_by_several_arguments() -> None:
         gc.jacobian(function, wrt="z")(X, y)
 
 
+def test_an_argument_without_arrays_has_no_gradient() -> None:
+    def loss(mode: Any, w: Any) -> Any:
+        return (w * w).sum()
+
+    for transform in (gc.grad, gc.value_and_grad, gc.jacobian):
+        with pytest.raises(gc.TraceError, match="argument mode is 'train', which has no gradient"):
+            transform(loss)("train", X)
+        with pytest.raises(gc.TraceError, match=r"mode\.kind is 'train'"):
+            transform(loss, wrt=(1, 0))({"kind": "train"}, X)
+    assert gc.grad(loss)(None, X) is None and gc.grad(loss)({}, X) == {}
+    mixed = gc.grad(lambda params: loss("", params["w"]))({"w": X, "kind": "sgd"})
+    assert mixed["kind"] is None
+    np.testing.assert_allclose(mixed["w"], 2 * X)
+
+
 # ---------------------------------------------------------------------------------------- text
 
 

@@ -206,6 +206,7 @@ class Operands:
         stays: Callable[[str, Any], bool] | None = None,
     ) -> None:
         trace = enclosing()
+        self.name = name
         self.leaves, self.tree = flatten(arguments)
         self.positions: list[int] = []
         self.values: list[Value] = []

@@ -216,9 +216,12 @@ def under(path: str, key: Key) -> bool:
 
 
 def chosen_leaves(given: Operands, keys: Sequence[Key], floats_only: bool = True) -> list[int]:
-    """Numbers of the operands under wrt. Raises TraceError for other than floats."""
+    """Numbers of the operands under wrt. Raises TraceError for other than floats, and where an
+    entry of wrt is an argument without any."""
     paths = leaf_names(given.tree)
     chosen = []
+    for key in keys:
+        _require_arrays(given, paths, key)
     for number, (position, value) in enumerate(zip(given.positions, given.values)):
         if any(under(paths[position], key) for key in keys):
             if floats_only and value.element.kind not in "fc":
@@ -229,6 +232,19 @@ def chosen_leaves(given: Operands, keys: Sequence[Key], floats_only: bool = True
                 )
             chosen.append(number)
     return chosen
+
+
+def _require_arrays(given: Operands, paths: Sequence[str], key: Key) -> None:
+    """Raise TraceError for an argument that holds something, but no array."""
+    held = [k for k, path in enumerate(paths) if under(path, key)]
+    others = [k for k in held if given.leaves[k] is not None]
+    if others and not any(k in given.positions for k in held):
+        first = others[0]
+        raise TraceError(
+            f"argument {given.name(paths[first])} is {given.leaves[first]!r:.40}, which has no "
+            "gradient",
+            hint="wrt= is the number or the name of an argument with arrays of floats",
+        )
 
 
 def gradient_tree(given: Operands, key: Key, found: dict[int, Any]) -> Any:
