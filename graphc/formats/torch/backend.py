@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from graphc.config import Config
+from graphc.errors import GraphError
 from graphc.formats.kinds import Kind
 from graphc.formats.torch.decompositions import of_graphs
 from graphc.formats.torch.interpret import nodes_of
@@ -88,8 +89,22 @@ class CompiledGraph:
                 made.append(values[place])
             else:
                 result = next(results)
+                if result is None:
+                    raise self._without_gradient(fixed.name)
                 made.append(result.item() if k in self.numbers else tensor_of(result))
         return made
+
+    def _without_gradient(self, name: str) -> GraphError:
+        """The error for a result that only a backward pass reads, and that has no value here."""
+        nodes = {whole.name: node for node in nodes_of(self.block) for whole in node.outputs}
+        maker = nodes[name]
+        while maker.target == "_operator.getitem":
+            maker = nodes[maker.inputs[0][1].name]
+        return GraphError(
+            f"{maker.target} cannot be differentiated: what its gradient needs is not made",
+            hint="call it under torch.no_grad(), or leave the layer to PyTorch:"
+            " torch.compiler.disable",
+        )
 
     def _model(self, numbers: tuple[Any, ...]) -> TorchModel:
         with self.lock:

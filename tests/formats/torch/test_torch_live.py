@@ -184,6 +184,16 @@ def test_torch_compile_differentiates_factors_and_windows() -> None:
             np.testing.assert_allclose(made, wanted, rtol=1e-3, atol=1e-4)
 
 
+def test_a_gradient_that_is_not_there_is_told() -> None:
+    torch._dynamo.reset()
+    bag, rows = nn.EmbeddingBag(10, 4), torch.tensor([[1, 2], [4, 4]])
+    compiled = torch.compile(bag, backend=gc.torch_backend)
+    with pytest.raises(gc.GraphError, match=r"_embedding_bag.* cannot be differentiated"):
+        compiled(rows)
+    with torch.no_grad():
+        np.testing.assert_allclose(compiled(rows), bag(rows), rtol=1e-6)
+
+
 def test_a_module_of_operators_without_rules_is_decomposed() -> None:
     class Margins(nn.Module):  # type: ignore[misc, name-defined]
         def forward(self, x: Any) -> Any:
