@@ -183,9 +183,11 @@ def frames(x: Any) -> list[Any]:
     made = torch.stft(x, 16, window=hann, return_complex=True)
     wide = torch.stft(x, 16, 4, 12, short, False, onesided=False, return_complex=True)
     unit = torch.stft(x[0], 16, 8, window=hann, normalized=True, return_complex=True)
+    fft, whole = torch.fft, (4 * x).to(torch.int32)
     return [
         *(made, wide, unit, torch.istft(made, 16, window=hann), made.abs()),
         torch.istft(unit, 16, 8, window=hann, normalized=True, length=60),
+        *(fft.fft(whole), fft.rfft2(whole), fft.ifftn(whole), fft.rfft(whole > 0)),
     ]
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from graphc.formats.deciding_values import refuse
 from graphc.formats.torch.operators.elementwise import element_of
 from graphc.formats.torch.operators.shapes import pad_, unfold
-from graphc.formats.torch.promotion import DEFAULT, cast, category, dtype_of
+from graphc.formats.torch.promotion import DEFAULT, as_float, cast, category, dtype_of
 from graphc.formats.torch.records import Element
 from graphc.formats.torch.table import aten
 from graphc.formats.windows import add_windows
@@ -149,23 +149,23 @@ def kaiser_window(
     return np.where(len(at) > 1, made, 1).astype(element_of(dtype, DEFAULT))
 
 
-# Along one axis; along several.
+# Along one axis; along several.  Whole numbers are transformed as floats of the default type.
 for _name in ("fft", "ifft", "rfft", "irfft", "hfft", "ihfft"):
     aten(f"fft_{_name}")(
         lambda x, n=None, dim=-1, norm=None, _name=_name: getattr(f, f"fft.{_name}")(
-            x, n, dim, norm
+            as_float(x), n, dim, norm
         )
     )
 for _name in ("fftn", "ifftn", "rfftn", "irfftn"):
     aten(f"fft_{_name}")(
         lambda x, s=None, dim=None, norm=None, _name=_name: getattr(f, f"fft.{_name}")(
-            x, s, dim, norm
+            as_float(x), s, dim, norm
         )
     )
 for _name in ("fft2", "ifft2", "rfft2", "irfft2"):
     aten(f"fft_{_name}")(
         lambda x, s=None, dim=(-2, -1), norm=None, _name=_name: getattr(f, f"fft.{_name}")(
-            x, s, dim, norm
+            as_float(x), s, dim, norm
         )
     )
 for _name in ("fftshift", "ifftshift"):
