@@ -21,6 +21,10 @@ from graphc.runtime.files.stable_file import OpenFile
 
 Array = np.ndarray[Any, Any]
 
+MOST_HEADS = 1000  # of outermost fields that are looked at before a file is read
+_LONGEST_VARINT = 10  # bytes
+_FIXED = {1: 8, 5: 4}  # bytes of the wire types of one size
+
 # Errors of the protobuf package and of NumPy on fields that make no sense.
 MALFORMED = (ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError)
 
@@ -30,12 +34,43 @@ def read(path: Path) -> File:
     onnx = package()
     source = OpenFile(path)
     check_within("model_bytes", source.size, f"{path.name} has {source.size} bytes")
+    _require_fields(source, path)
     data = source.read(0, source.size).tobytes()
     try:
         model = onnx.ModelProto.FromString(data)
     except Exception as error:  # noqa: BLE001  (protobuf has one error class per implementation)
         raise GraphError(f"{path.name} is no ONNX model", details=(str(error)[:200],)) from None
     return from_proto(model, path)
+
+
+def _require_fields(source: OpenFile, path: Path) -> None:
+    """Raise GraphError unless the outermost fields of a protobuf message follow each other, as far
+    as that can be told from the heads of a few: a file of another kind is not read whole.
+    """
+    place = 0
+    for _ in range(MOST_HEADS):
+        if place == source.size:
+            return
+        head = source.read(place, min(2 * _LONGEST_VARINT, source.size - place)).tobytes()
+        tag, start = _varint(head, 0)
+        size = _FIXED.get(tag & 7)
+        if tag & 7 == 0:
+            start, size = _varint(head, start)[1], 0
+        elif tag & 7 == 2:
+            size, start = _varint(head, start)
+        if tag >> 3 == 0 or size is None or place + start + size > source.size:
+            raise GraphError(f"{path.name} is no ONNX model: no field begins at byte {place}")
+        place += start + size
+
+
+def _varint(data: bytes, place: int) -> tuple[int, int]:
+    """A number of protobuf, and where it ends; 0 where it does not end."""
+    value = 0
+    for k, byte in enumerate(data[place : place + _LONGEST_VARINT]):
+        value |= (byte & 0x7F) << (7 * k)
+        if byte < 0x80:
+            return value, place + k + 1
+    return 0, place
 
 
 def from_proto(model: Any, path: Path) -> File:

@@ -19,6 +19,7 @@ import graphc as gc
 from graphc.cli import main
 from graphc.cli.compile import parse_bindings
 from graphc.limits import limit, set_limit
+from graphc.runtime.files.stable_file import OpenFile
 
 onnx = pytest.importorskip("onnx", reason="the onnx package reads ONNX files")
 TensorProto, helper, numpy_helper = onnx.TensorProto, onnx.helper, onnx.numpy_helper
@@ -469,3 +470,24 @@ def test_weights_of_many_directions_are_refused(tmp_path: Path, op: str, operand
     )
     with pytest.raises(gc.GraphError, match="weights of 1 direction"):
         gc.load(path).graph  # noqa: B018  (traces it)
+
+
+@pytest.mark.parametrize(
+    "head", [b"", b"\x08\x07", b"\x08\x07\x12\x03abc", b"PK\x03\x04", b"\xff" * 11]
+)
+def test_a_large_file_of_another_kind_is_not_read_whole(
+    head: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, counts, read = tmp_path / "m.onnx", list[int](), OpenFile.read
+
+    def counted(source: OpenFile, place: int, count: int) -> Any:
+        counts.append(count)
+        return read(source, place, count)
+
+    monkeypatch.setattr(OpenFile, "read", counted)
+    with path.open("wb") as file:
+        file.write(head)
+        file.truncate(900 << 20)
+    with pytest.raises(gc.GraphError, match=r"m\.onnx is no ONNX model: no field begins at byte"):
+        gc.load(path)
+    assert sum(counts) < 1000
