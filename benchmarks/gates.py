@@ -289,7 +289,7 @@ def cache_lookup() -> Pair:
 
 
 GATES = (
-    Gate("call-four", "a call with four arrays, in Python calls", 11, four_arrays),
+    Gate("call-four", "a call with four arrays, in Python calls", 6, four_arrays),
     Gate("call-nested", "a call with a nested dict of twenty", 25, nested_argument),
     Gate("call-nested-result", "the same, with twenty results", 200, nested_result),
     Gate("call-session", "a warm run of a session", 19, session_run),
