@@ -97,6 +97,11 @@ def test_what_lies_in_one_object() -> None:
     assert grouped([]) == []
 
 
+def test_who_calls_a_fill_of_tables_lies_apart_from_who_calls_none() -> None:
+    caller = piece(2, "call void @graphc_f64_fill_rows(ptr %a)")
+    assert grouped([piece(3), caller]) == [[piece(3)], [caller]]
+
+
 def test_a_text_that_llvm_refuses() -> None:
     with pytest.raises(RuntimeError, match=r"parsing error(.|\n)*expected"):
         objects_of([piece(1, "define nonsense"), piece(2)], host(), 2, 2)
