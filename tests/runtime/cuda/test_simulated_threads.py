@@ -7,12 +7,12 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from threads import at_once
 
 pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
 pytest.importorskip("greenlet", reason="greenlet is not installed")
@@ -268,16 +268,9 @@ def test_threads_allocate_and_free_memory_at_once() -> None:
     held = [device.allocate(1) for _ in range(2_000)]  # a walk over them takes many turns
 
     def work(_: int) -> None:
-        for _ in range(100):
-            address = device.allocate(64)
-            assert device._view("uint8", 64, address).size == 64
-            device.free(address)
+        address = device.allocate(64)
+        assert device._view("uint8", 64, address).size == 64
+        device.free(address)
 
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    try:
-        with ThreadPoolExecutor(4) as pool:
-            list(pool.map(work, range(4)))
-    finally:
-        sys.setswitchinterval(interval)
+    at_once(*[work] * 4, times=100)
     assert device.starts == sorted(held)
