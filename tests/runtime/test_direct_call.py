@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import subprocess
 import sys
+import textwrap
 import threading
 import weakref
 from collections.abc import Callable
@@ -197,3 +199,20 @@ def test_threads_that_make_each_other_the_latest() -> None:
         np.testing.assert_allclose(f(x), np.sin(x) * 2, rtol=1e-6)
 
     at_once(*[lambda k, first=first: work(first + k) for first in range(4)], times=300)
+
+
+def test_where_slots_are_unknown_python_calls() -> None:
+    script = """
+    import numpy as np
+    import graphc as gc
+    from graphc.seams import cpython
+    cpython.place_of_slot = lambda owner, slot: 0
+    f, x = gc.compile(lambda x, y: x + y), np.ones(4, "f4")
+    for _ in range(5):
+        assert (f(x, x) == 2).all() and (f(x, y=x) == 2).all()
+    assert type(type(f).__call__).__name__ == "function"
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
