@@ -34,7 +34,7 @@ from graphc.ir.size_answers import (
     value_of,
     whole_of,
 )
-from graphc.ir.size_bounds import bounds_by_rests, polynomial_bounds
+from graphc.ir.size_bounds import bounds_by_rests, bounds_by_values, polynomial_bounds
 from graphc.ir.unknowns import Atom, Guard, Monomial, Terms, number_of, order_of, text_of
 from graphc.ir.user_lines import asking
 from graphc.size_arithmetic import KINDS, even_parts
@@ -204,6 +204,8 @@ class Scope:
             found = polynomial_bounds(size, generic)
             if None in found:
                 found = bounds_by_rests(size, generic, *found)
+            if None in found:
+                found = bounds_by_values(size, generic, *found)
             self._signs[key] = found
         return found
 

@@ -103,6 +103,81 @@ def test_whether_sizes_are_equal_is_a_condition_of_the_file(asks, tmp_path):
         [loaded(np.ones((n, 2))) for n in (3, 4)]
 
 
+@pytest.mark.parametrize(
+    "part",
+    [
+        *(np.s_[:3], np.s_[-3:], np.s_[2:], np.s_[:-2], np.s_[1:-1], np.s_[2:-3], np.s_[3::2]),
+        *(np.s_[5:2:-1], np.s_[-1:-4:-1], np.s_[::-2], np.s_[:-4:-2], np.s_[4:1], np.s_[1:3]),
+    ],
+    ids=str,
+)
+def test_slices_of_a_file_end_where_the_array_does(part, tmp_path):
+    def function(x):
+        return x[part] * 2, gc.scan(lambda c, v: (c + v[part].sum(), c), 0.0, np.stack([x, x]))[0]
+
+    gc.compile(function).save(tmp_path / "m.gir", gc.spec(("n",), "f64"))
+    loaded: Any = gc.load(tmp_path / "m.gir")
+    for n in (0, 1, 2, 3, 4, 5, 9):
+        x = np.arange(1.0, n + 1)
+        made, total = loaded(x)
+        np.testing.assert_array_equal(made, x[part] * 2)
+        np.testing.assert_allclose(total, 2 * x[part].sum())
+    assert len(loaded._open.made) == 1
+
+
+def test_a_slice_of_as_many_as_there_surely_are_needs_no_mark(tmp_path):
+    gc.compile(lambda x: x[:3] + x[-3:]).save(tmp_path / "m.gir", gc.spec(("n+3",), "f64"))
+    assert "  mark " not in (tmp_path / "m.gir").read_text()
+
+
+def test_unequal_sections_need_no_mark_of_the_rest(tmp_path):
+    def function(x):
+        return tuple(np.array_split(x, 4))
+
+    gc.compile(function).save(tmp_path / "m.gir", gc.spec(("n",), "f64"))
+    loaded: Any = gc.load(tmp_path / "m.gir")
+    for n in (0, 1, 3, 4, 6, 7, 41):
+        x = np.arange(1.0, n + 1)
+        for made, want in zip(loaded(x), function(x), strict=True):
+            np.testing.assert_array_equal(made, want)
+    assert len(loaded._open.made) == 1
+
+
+def test_searches_in_arrays_of_any_length_are_saved(tmp_path):
+    def function(x, v):
+        return np.searchsorted(np.sort(x), v)
+
+    gc.compile(function).save(tmp_path / "m.gir", gc.spec(("n",), "f64"), gc.spec((3,), "f64"))
+    loaded: Any = gc.load(tmp_path / "m.gir")
+    for n in (0, 1, 7, 100):
+        x, v = rng.standard_normal(n), rng.standard_normal(3)
+        np.testing.assert_array_equal(loaded(x, v), function(x, v))
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_files_of_factors_serve_every_number_of_rows(full, tmp_path):
+    def function(x):
+        q, r = np.linalg.qr(x, "complete" if full else "reduced")
+        u, s, v = np.linalg.svd(x, full_matrices=full)
+        k = len(s)
+        return q @ r, (u[:, :k] * s) @ v[:k], s, np.linalg.svd(x, compute_uv=False)
+
+    gc.compile(function).save(tmp_path / "m.gir", gc.spec(("n", 4), "f64"))
+    loaded: Any = gc.load(tmp_path / "m.gir")
+    for n in (0, 1, 3, 4, 5, 40):
+        x = rng.standard_normal((n, 4))
+        for made, want in zip(loaded(x), function(x), strict=True):
+            assert made.shape == want.shape
+            np.testing.assert_allclose(made, want, atol=1e-12)
+
+
+def test_what_text_has_no_type_for_is_refused_before_it_is_written(tmp_path):
+    made = gc.compile(lambda x, y: np.convolve(x, y))
+    with pytest.raises(GraphError, match="stands for any size"):
+        made.save(tmp_path / "m.gir", gc.spec(("n",), "f64"), gc.spec(("m",), "f64"))
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_file_of_images_of_any_height_passes_pools_and_strides(tmp_path):
     def net(x, w):
         h = gc.max_pool(np.maximum(gc.conv(x, w, padding=1), 0), 2)

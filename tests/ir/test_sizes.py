@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
+import random
 from typing import Any
 
 import numpy as np
 
 import graphc as gc
-from graphc.ir.sizes import Scope, either, greatest, least
+from graphc.ir.sizes import Scope, Size, bounds_of, either, greatest, least
 
 
 def nested(n: Any, depth: int) -> Any:
@@ -24,6 +26,32 @@ def test_parts_that_are_read_twice_do_not_double() -> None:
     assert made.symbols() == {"n"} and len(repr(made)) < 1000
     for value in (0, 1, 2, 20, 1000):
         assert made.value({"n": value}) == nested(value, 400)
+
+
+def test_bounds_hold_for_all_values() -> None:
+    chance, found = random.Random(3), 0
+    for _ in range(300):
+        scope = Scope()
+        values: list[Any] = [scope.symbol("n", 20), scope.symbol("m", 7), 3]
+        for _ in range(6):
+            a, b = chance.choice(values), chance.choice(values)
+            made = [greatest(a, b), least(a, b), a - b, a + b, a * 2 - 1, a // 2, -a]
+            values.append(chance.choice(made))
+        for size in [v for v in values if isinstance(v, Size)]:
+            low, high = scope.bounds(size, False)
+            found += (low is not None) + (high is not None)
+            for n, m in itertools.product((0, 1, 2, 3, 8, 100), repeat=2):
+                value = size.value({"n": n, "m": m})
+                assert (low is None or low <= value) and (high is None or value <= high), size
+    assert found > 500
+
+
+def test_slices_at_clamped_places_are_within() -> None:
+    n = Scope().symbol("n", 20)
+    first = least(2, n)
+    last = greatest(first, n - 3)
+    for rest in (last - first, n - last, n - first, first):
+        assert bounds_of(rest)[0] == 0
 
 
 def test_extremes_are_one_in_any_order() -> None:

@@ -27,8 +27,9 @@ from graphc.frontend.trace.spec import symbols_of
 from graphc.frontend.trace.trace import USUAL_COUNT, Traced
 from graphc.frontend.trace.tree import flatten
 from graphc.garbage_collection import collector_paused
-from graphc.ir.graph import Builder, Graph, Location, Node
+from graphc.ir.graph import Builder, Graph, Location, Node, infer
 from graphc.ir.op import OPS
+from graphc.ir.regions import scheduled_graphs
 from graphc.ir.sizes import (
     Scope,
     Size,
@@ -89,18 +90,62 @@ def text_graph(
     the arguments are marked. Raises what tracing raises."""
     signature, _ = function._signature(args, kwargs)
     names = sorted(symbols_of(filter(None, map(parameter_type, signature.keys))))
+    plain = None
     try:
         variant = function._traced(args, kwargs)
-        if not variant.traced.counts:
-            return variant.graph
+        plain = None if variant.traced.counts else variant.graph
+        if plain is not None and not (names and _may_be_short(plain)):
+            return plain
     except (*NEEDS_NUMBERS, AttributeError):  # it asks what only a number has
         if not names:
             raise
-    with function._lock, collector_paused():
-        scope = scope_of(dict.fromkeys(names, USUAL))
-        scope.for_any = True
-        opened = function._trace(signature, "", scope)
-        return with_marks(opened.traced)
+    try:
+        with function._lock, collector_paused():
+            scope = scope_of(dict.fromkeys(names, USUAL))
+            scope.for_any = True
+            made = with_marks(function._trace(signature, "", scope).traced)
+        require_readable(made)
+        return made
+    except NEEDS_NUMBERS:
+        if plain is None:
+            raise
+        return plain  # for as many elements as its slices want
+
+
+def require_readable(graph: Graph) -> None:
+    """Raises GraphError, with the user's line, for a node whose type nobody can tell from text:
+    without formulas a reader infers them all."""
+    if any("." in mark for mark in graph.marks):
+        return
+    for node in (node for g in scheduled_graphs(graph) for node in g.nodes):
+        try:
+            infer(node.op, tuple(n.type for n in node.inputs), node.attrs, node.regions)
+        except GraphError as error:
+            raise GraphError(
+                f"{node.op.name} cannot be saved for any size: {error.message}",
+                location=node.loc,
+                hint="say a number for what it needs: gc.spec((5,), ...)",
+            ) from error
+
+
+def _may_be_short(graph: Graph) -> bool:
+    """Whether a slice wants more elements than there are for some sizes, where NumPy clamps it."""
+    for node in (node for g in scheduled_graphs(graph) for node in g.nodes):
+        if node.op is not OPS["slice"]:
+            continue
+        given, kind = node.attrs.values_dict, node.inputs[0].type
+        assert isinstance(kind, Type)
+        bounds = given["starts"], given["stops"], given["steps"], kind.shape
+        for start, stop, step, extent in zip(*bounds, strict=True):
+            low, high = (start, stop) if step > 0 else (stop + 1, start + 1)
+            if not all(map(_never_negative, (low, high - low, extent - high))):
+                return True
+    return False
+
+
+def _never_negative(extent: Dimension) -> bool:
+    """Whether it is at least 0, whatever its symbols stand for."""
+    return extent >= 0 if isinstance(extent, int) else all(c >= 0 for _, c in extent.terms)
 
 
 def with_marks(traced: Traced) -> Graph:

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from graphc.errors import TraceError
-from graphc.ir.sizes import Size, is_open
+from graphc.ir.sizes import Size, greatest, is_open, least
 from graphc.ir.types import BOOL, Dim, Dimension
 from graphc.ops.index.gather import emit_gather
 from graphc.ops.index.traced_slices import HINT, first_traced, is_traced, taken
@@ -241,18 +241,27 @@ def _symbolic_bounds(part: slice, extent: Dimension, step: int) -> tuple[Dimensi
 
 
 def _open_bounds(part: slice, extent: int, step: int) -> tuple[Dimension, Dimension, int]:
-    """The same for an open extent: bounds that lie outside of it are a matter of guards."""
-    least, most = (0, extent) if step > 0 else (-1, extent - 1)
+    """The same for an open extent: whether a bound lies outside of it is a matter of guards; where
+    the sizes may be any, a number is clamped by a formula."""
+    low, high = (0, extent) if step > 0 else (-1, extent - 1)
+    for_any = isinstance(extent, Size) and extent.scope.for_any
 
     def bound(value: Any, default: int) -> int:
         if value is None:
             return default
+        if for_any and not isinstance(value, Size):
+            value = operator.index(value)
+            clamped: int = greatest(low, least(value + extent if value < 0 else value, high))
+            return clamped
         value = value if isinstance(value, Size) else operator.index(value)
         value = value + extent if value < 0 else value
-        return least if value < least else most if value > most else value
+        return low if value < low else high if value > high else value
 
-    first, last = (least, most) if step > 0 else (most, least)
-    return bound(part.start, first), bound(part.stop, last), step
+    first, last = (low, high) if step > 0 else (high, low)
+    first, last = bound(part.start, first), bound(part.stop, last)
+    if for_any:  # nothing, where they cross
+        last = greatest(first, last) if step > 0 else least(first, last)
+    return first, last, step
 
 
 def parse_index(index: Any, dims: tuple[Dimension, ...]) -> Selection:

@@ -15,8 +15,21 @@ import numpy as np
 
 from graphc.errors import TypeRuleError
 from graphc.ir.op import Attr, Op, Sample
+from graphc.ir.sizes import greatest, least, scope_of
 from graphc.ir.traits import Traits
-from graphc.ir.types import C64, C128, I64, AnyType, Dim, DType, TupleType, Type, tensor, tuple_type
+from graphc.ir.types import (
+    C64,
+    C128,
+    I64,
+    AnyType,
+    Dim,
+    Dimension,
+    DType,
+    TupleType,
+    Type,
+    tensor,
+    tuple_type,
+)
 from graphc.loops.nest import NON_FINITE, Expr
 from graphc.loops.scalars import Pair, where
 from graphc.ops.linalg import decomposition_gradients as rules
@@ -30,14 +43,20 @@ from graphc.ops.record.families import define, require, require_dtype, sample_ar
 DTYPES = ("f32", "f64", "c64", "c128")
 
 
-def _matrix(name: str, x: AnyType) -> tuple[Type, int, int]:
+def _matrix(name: str, x: AnyType) -> tuple[Type, Dimension, Dimension]:
     x = tensor_type(name, x)
     require_dtype(name, x, DTYPES)
     require(x.rank >= 2, f"{name} takes matrices, got {x}")
     m, n = x.shape[-2:]
-    if isinstance(m, Dim) or isinstance(n, Dim):
-        raise TypeRuleError(f"{name}: the extents {m} and {n} are not known")
     return x, m, n
+
+
+def _fewer(name: str, m: Dimension, n: Dimension) -> Dimension:
+    """The lesser extent: a formula where a graph is for any size, else a decision."""
+    if isinstance(m, Dim) or isinstance(n, Dim):
+        raise TypeRuleError(f"{name}: which of the extents {m} and {n} is less is not known")
+    scope = scope_of((m, n))
+    return least(m, n) if scope is not None and scope.for_any else min(m, n)
 
 
 def square_type(name: str, x: AnyType) -> Type:
@@ -129,27 +148,27 @@ def _op(
 
 def _infer_qr(x: AnyType, *, complete: bool) -> TupleType:
     x, m, n = _matrix("qr", x)
-    k = m if complete else min(m, n)
+    k = m if complete else _fewer("qr", m, n)
     return tuple_type(tensor(x.dtype, (*x.shape[:-2], *d)) for d in ((m, k), (k, n)))
 
 
 def _qr_needs(node: Applied) -> Rows:
     kind, k = node.inputs[0].type, parts(node)[0].dims[-1]
     m, n = kind.dims[-2:]
-    sizes = {"a": m * max(n, k), "tau": min(m, n), "work": BLOCK * max(n, k, 1)}
+    sizes = {"a": m * greatest(n, k), "tau": least(m, n), "work": BLOCK * greatest(n, k, 1)}
     return {name: (kind.dtype, size) for name, size in sizes.items()}
 
 
 def _qr(f: Routines, unit: Expr) -> None:
     m, n, k = f.m, f.n, parts(f.node)[0].dims[-1]
     f.fill(unit)
-    room = BLOCK * max(n, k, 1)
-    f.call("geqrf", m, n, "a", max(1, m), "tau", "work", room)
+    room = BLOCK * greatest(n, k, 1)
+    f.call("geqrf", m, n, "a", greatest(1, m), "tau", "work", room)
     with f.b.loop(k) as row, f.b.loop(n) as column:
         value = f.get("a", f.b.affine([(column, m)], row))
         f.write(f.index(unit, row, column), where(row <= column, value, f.zero()), 1)
     generate = "ungqr" if f.element.is_complex else "orgqr"
-    f.call(generate, m, k, min(m, n), "a", max(1, m), "tau", "work", room)
+    f.call(generate, m, k, least(m, n), "a", greatest(1, m), "tau", "work", room)
     f.give(unit, "a", m, k, m, 0)
 
 
@@ -173,7 +192,7 @@ qr_op = _op(
 
 def _infer_svd(x: AnyType, *, full: bool) -> TupleType:
     x, m, n = _matrix("svd", x)
-    k, lead = min(m, n), x.shape[:-2]
+    k, lead = _fewer("svd", m, n), x.shape[:-2]
     shapes = ((m, m), (k,), (n, n)) if full else ((m, k), (k,), (k, n))
     kinds = (x.dtype, x.dtype.real, x.dtype)
     return tuple_type(tensor(d, (*lead, *s)) for d, s in zip(kinds, shapes, strict=True))
@@ -182,15 +201,15 @@ def _infer_svd(x: AnyType, *, full: bool) -> TupleType:
 def _svd_sizes(node: Applied) -> dict[str, int]:
     """Elements of a, s, and of the scratch that the routine asks for, for vectors or none."""
     m, n = node.inputs[0].type.dims[-2:]
-    k, x, given = min(m, n), max(m, n), dict[str, int]()
+    k, x, given = least(m, n), greatest(m, n), dict[str, int]()
     if len(results := parts(node)) == 3:
         given = {"u": m * results[0].dims[-1], "vt": results[2].dims[-2] * n}
     if node.inputs[0].type.dtype.is_complex:
-        least = k * k + 3 * k + x
-        rwork = {"rwork": max(5 * k * k + 5 * k, 2 * x * k + 2 * k * k + k)}
+        fewest = k * k + 3 * k + x
+        rwork = {"rwork": greatest(5 * k * k + 5 * k, 2 * x * k + 2 * k * k + k)}
     else:
-        least, rwork = 4 * k * k + 7 * k + x, {}
-    return {"a": m * n, "s": k, **given, "work": least + BLOCK * (m + n), **rwork, "iwork": 8 * k}
+        fewest, rwork = 4 * k * k + 7 * k + x, {}
+    return {"a": m * n, "s": k, **given, "work": fewest + BLOCK * (m + n), **rwork, "iwork": 8 * k}
 
 
 def _svd_needs(node: Applied) -> Rows:
@@ -207,9 +226,10 @@ def _typed(element: DType, sizes: dict[str, int]) -> Rows:
 def _gesdd(f: Routines, job: str, u: int, vt: int) -> None:
     """Factors of `a`; u and vt are the distances of columns of theirs."""
     sizes = _svd_sizes(f.node)
-    vectors = ("u", max(1, u), "vt", max(1, vt)) if job != "N" else ("s", 1, "s", 1)
+    vectors = ("u", greatest(1, u), "vt", greatest(1, vt)) if job != "N" else ("s", 1, "s", 1)
     rest = ("rwork", "iwork") if f.element.is_complex else ("iwork",)
-    f.call("gesdd", job, f.m, f.n, "a", max(1, f.m), "s", *vectors, "work", sizes["work"], *rest)
+    lead = greatest(1, f.m)
+    f.call("gesdd", job, f.m, f.n, "a", lead, "s", *vectors, "work", sizes["work"], *rest)
 
 
 def _svd(f: Routines, unit: Expr) -> None:
@@ -250,13 +270,13 @@ svd_op = _op(
 
 def _infer_svdvals(x: AnyType) -> Type:
     x, m, n = _matrix("svdvals", x)
-    return tensor(x.dtype.real, (*x.shape[:-2], min(m, n)))
+    return tensor(x.dtype.real, (*x.shape[:-2], _fewer("svdvals", m, n)))
 
 
 def _svdvals(f: Routines, unit: Expr) -> None:
     f.fill(unit)
     _gesdd(f, "N", 1, 1)
-    f.give_row(unit, "s", min(f.m, f.n), None)
+    f.give_row(unit, "s", least(f.m, f.n), None)
 
 
 svdvals_op = _op(
@@ -300,7 +320,7 @@ def _heevd(f: Routines, unit: Expr, job: str) -> None:
     given = [name for name in ("work", "rwork", "iwork") if name in sizes]
     scratch = (part for name in given for part in (name, sizes[name]))
     name = "heevd" if f.element.is_complex else "syevd"
-    f.call(name, job, "L", n, "a", max(1, n), "w", *scratch)
+    f.call(name, job, "L", n, "a", greatest(1, n), "w", *scratch)
 
 
 def _eigh(f: Routines, unit: Expr) -> None:
@@ -376,9 +396,9 @@ def _geev(f: Routines, unit: Expr, job: str, number: int | None) -> None:
         for part in (value.re, value.im) if isinstance(value, Pair) else (value,):
             b.fail(part - part != zero, NON_FINITE)
     values = ("z",) if f.element.is_complex else ("re", "im")
-    vectors = ("v" if job == "V" else "a", max(1, n))
+    vectors = ("v" if job == "V" else "a", greatest(1, n))
     rest = ("work", sizes["work"], *(("rwork",) if f.element.is_complex else ()))
-    pitch = max(1, n)
+    pitch = greatest(1, n)
     f.call("geev", "N", job, n, "a", pitch, *values, "a", pitch, *vectors, *rest)
     with b.loop(n) as k:
         made = f.get("z", k) if f.element.is_complex else Pair(f.get("re", k), f.get("im", k))

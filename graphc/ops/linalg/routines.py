@@ -14,6 +14,7 @@ from typing import Any
 
 from graphc.errors import GraphError
 from graphc.ir.op import CudaCode, Library, Loops
+from graphc.ir.sizes import greatest
 from graphc.ir.types import I64, DType, leaves
 from graphc.loops.nest import NON_FINITE, Buffer, Expr, Scalars
 from graphc.loops.scalars import Element, Pair
@@ -138,7 +139,7 @@ def lapack(
             nest(Routines(b, node, read, write, scratch, needs(node)), unit)
 
     def workspace(node: Applied) -> tuple[Need, ...]:
-        wanted = ((kind, max(1, count)) for kind, count in needs(node).values())
+        wanted = ((kind, greatest(1, count)) for kind, count in needs(node).values())
         return ((I64, CELLS), *wanted)
 
     loops = Loops(whole, matrices, workspace)

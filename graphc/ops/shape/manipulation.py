@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from graphc.errors import TypeRuleError
+from graphc.ir.sizes import least
 from graphc.ir.types import Dim, Dimension
 from graphc.limits import check_within
 from graphc.ops.record.arguments import ArrayLike, Axes, DTypeLike, Tensor
@@ -239,7 +240,7 @@ def _cuts(extent: Dimension, sections: Any, even: bool) -> list[Dimension]:
         f"split: extent {extent} does not divide into {sections} equal sections",
         hint="np.array_split allows sections of unequal size",
     )
-    return [size * k + min(k, rest) for k in range(1, sections)]
+    return [size * k + (0 if even else least(k, rest)) for k in range(1, sections)]
 
 
 def _split(x: Value, sections: ArrayLike, axis: int, even: bool) -> list[Any]:
