@@ -4,6 +4,7 @@
 @/job:localhost/device:cpu:0                          a device
 @/job:localhost/device:cpu:0[4096:512]                and a buffer: arena offset, bytes
 @/job:localhost/device:cpu:0[r0+0:512]                base registers: c constants, pK, rK, vK
+@/job:localhost/device:cpu:0[(8*n+64):(4*n)]          formulas of sizes that are open
 @/job:localhost/device:cpu:0[0:512;512:4096]          and memory that is only used while it runs
 """
 
@@ -11,15 +12,20 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
+from typing import Any
 
 from graphc.errors import GraphError
+from graphc.ir.types import Dimension, symbol
 from graphc.record import record
 
 _SPEC = re.compile(
     r"(?:/job:(?P<job>\w+))?(?:/replica:[0-9]+)?(?:/task:(?P<task>[0-9]{1,9}))?"
     r"(?:/?(?:device:)?(?P<type>[A-Za-z_]\w*?)(?::(?P<index>[0-9]{1,9}|\*))?)?"
 )
-_BUFFER = re.compile(r"(?:(c|[prv][0-9]{1,9})\+)?([0-9]{1,18}):([0-9]{1,18})")
+_BYTES = r"[0-9]{1,18}|\([\w.+*\-]{1,1000}\)"
+_FACTOR = r"(?:[A-Za-z_][\w.]*|[0-9]{1,18})"
+_TERM = re.compile(rf"([+-]?)({_FACTOR}(?:\*{_FACTOR})*)")
+_BUFFER = re.compile(rf"(?:(c|[prv][0-9]{{1,9}})\+)?({_BYTES}):({_BYTES})")
 
 
 @record(frozen=True)
@@ -95,7 +101,10 @@ class Constraint:
 
 @record(frozen=True)
 class Region:
-    """One leaf's bytes: base register (arena, c, pK, rK, vK), byte offset and length."""
+    """One leaf's bytes: base register (arena, c, pK, rK, vK), byte offset and length.
+
+    These are formulas where sizes are open.
+    """
 
     base: str
     offset: int
@@ -103,7 +112,13 @@ class Region:
 
     def __str__(self) -> str:
         prefix = "" if self.base == "arena" else f"{self.base}+"
-        return f"{prefix}{self.offset}:{self.nbytes}"
+        return f"{prefix}{_bytes_text(self.offset)}:{_bytes_text(self.nbytes)}"
+
+
+def _bytes_text(value: object) -> str:
+    """A number, or a formula in parentheses: no name in it is a base register."""
+    text = str(value)
+    return text if text.isdigit() else f"({text})"
 
 
 @record(frozen=True)
@@ -170,7 +185,27 @@ def parse_region(text: str) -> Region:
     found = _BUFFER.fullmatch(text)
     if not found:
         raise GraphError(f"{text!r} is not a buffer", hint="write [offset:bytes]")
-    return Region(found[1] or "arena", int(found[2]), int(found[3]))
+    return Region(found[1] or "arena", _bytes_of(found[2]), _bytes_of(found[3]))
+
+
+def _bytes_of(text: str) -> Any:
+    """The number, or the formula in parentheses. Raises GraphError for what is neither."""
+    return int(text) if text.isdigit() else _formula(text[1:-1])
+
+
+def _formula(text: str) -> Dimension:
+    total: Dimension = 0
+    position = 0
+    while position < len(text):
+        found = _TERM.match(text, position)
+        if found is None or (position and not found[1]):
+            raise GraphError(f"{text!r} is not a formula of sizes", hint="write (8*n+64)")
+        product: Dimension = -1 if found[1] == "-" else 1
+        for factor in found[2].split("*"):
+            product = product * (int(factor) if factor.isdigit() else symbol(factor))
+        total = total + product
+        position = found.end()
+    return total
 
 
 def variable_group(container: str, name: str) -> str:

@@ -26,6 +26,7 @@ from graphc.errors import GraphError, printable
 from graphc.forks import fork_safe_lock
 from graphc.frontend.compile.engine import Built
 from graphc.frontend.files.gir_files import save
+from graphc.frontend.files.marked_sizes import marking
 from graphc.frontend.files.saved_variables import values_of
 from graphc.frontend.files.weights import write_weights
 from graphc.ir.graph import Graph, Node, Program
@@ -81,12 +82,13 @@ def _write_stages(target: Path, stages: Sequence[Record]) -> None:
     constants = [*_constants(stages), *variables.values()]
     if constants:
         write_weights(target / CONSTANTS, constants)
+    marked = marking([stage.value for stage in stages])
     for number, stage in _numbered(stages):
         if number == "--":
             continue
         save(
             target / f"{number}-{stage.name}.gir",
-            stage.value,
+            marked(stage.value),
             comments=(f"# stage {stage.name}: {node_counts(stage.value)}",),
             weights=CONSTANTS,
             variables=variables,

@@ -56,7 +56,7 @@ class LoadedGraph(Loaded):
         params = tuple(p.attrs["name"] for p in graph.params)
         types = tuple(p.type for p in graph.params if isinstance(p.type, Type))
         self._adopt(graph.name, params, types, first.result_names, config, stage)
-        if isinstance(graph, Graph) and graph.marks and stage in (None, "trace"):
+        if first.marks:
             self._marked = MarkedSizes(graph)
             self._symbolic |= bool(self._marked)
 
@@ -170,8 +170,6 @@ class LoadedGraph(Loaded):
         """The graph with its symbols replaced. Raises GraphError for one that has no value."""
         if not self._symbolic:
             return self.graph
-        if isinstance(self.graph, Program):
-            return self.graph.map(lambda g: specialise(g, binding))
         if self._marked.counts:
             raise GraphError(
                 f"{self.name} has sizes that its data decides, and no graph with numbers for them",
@@ -188,11 +186,12 @@ class LoadedGraph(Loaded):
         state = self.variable_values()
         return self._bound(numbers_of(traced, self.config, arrays, binding, state))
 
-    def _bound(self, binding: Mapping[str, Any]) -> Graph:
-        assert isinstance(self.graph, Graph)
-        if not self._marked:
-            return specialise(self.graph, binding)
-        return specialise(self._marked.graph, self._marked.known(binding))
+    def _bound(self, binding: Mapping[str, Any]) -> Graph | Program:
+        graph = self._marked.graph if self._marked else self.graph
+        known = self._marked.known(binding) if self._marked else binding
+        if isinstance(graph, Program):
+            return graph.map(lambda g: specialise(g, known))
+        return specialise(graph, known)
 
     def _is_for_all(self) -> bool:
         """Can stages look at the graph with its symbols? Type rules do not know marked ones."""
@@ -266,7 +265,9 @@ class LoadedGraph(Loaded):
             return build_counted(self._marked.traced(dict(scope.symbols), scope), self.config), None
         if self._is_for_all():
             return build(self.graph, self.config, sizes=scope.symbols), None
-        return build_traced(self._bound(scope.symbols), scope, self.config), None
+        graph = self._bound(scope.symbols)
+        assert isinstance(graph, Graph)
+        return build_traced(graph, scope, self.config), None
 
     def save(self, path: str | PathLike[str]) -> None:
         """Save it again."""

@@ -27,8 +27,9 @@ from graphc.frontend.trace.spec import symbols_of
 from graphc.frontend.trace.trace import USUAL_COUNT, Traced
 from graphc.frontend.trace.tree import flatten
 from graphc.garbage_collection import collector_paused
-from graphc.ir.graph import Builder, Graph, Location, Node, infer
+from graphc.ir.graph import Builder, Graph, Location, Node, Program, infer
 from graphc.ir.op import OPS
+from graphc.ir.place import Buffer, Place, Region
 from graphc.ir.regions import scheduled_graphs
 from graphc.ir.sizes import (
     Scope,
@@ -42,6 +43,7 @@ from graphc.ir.sizes import (
     parts_of,
     unknowns_behind,
 )
+from graphc.ir.sizes import scope_of as size_scope
 from graphc.ir.specialise import specialise
 from graphc.ir.types import (
     AnyType,
@@ -49,6 +51,7 @@ from graphc.ir.types import (
     StackType,
     TupleType,
     Type,
+    leaves,
     stack_type,
     substitute_dim,
     symbol,
@@ -56,6 +59,7 @@ from graphc.ir.types import (
     tuple_type,
 )
 from graphc.ir.unknowns import Atom, Guard
+from graphc.ir.verify import graphs_of
 from graphc.limits import check_within
 from graphc.size_arithmetic import KINDS
 
@@ -152,32 +156,80 @@ def with_marks(traced: Traced) -> Graph:
     """The graph of a trace with open sizes as text holds it. Raises GraphError for a size that
     text has no words for."""
     assert traced.scope is not None
-    return _Marking(traced.scope, traced.graph).graph(traced)
+    counts = {f"{COUNT}.{name}": frozenset([n.id]) for name, n in traced.counts.items()}
+    graph = traced.graph.replace(marks=counts)
+    made = SizeMarks(traced.scope, graph.next_id).marked(graph)
+    assert isinstance(made, Graph)
+    return made
 
 
-class _Marking:
-    """Names for the unknowns of a scope, and the nodes that say what they are."""
+def marking(stages: Sequence[Graph | Program]) -> Callable[[Graph | Program], Graph | Program]:
+    """What makes of each of these stages, that leave sizes open, the one that text holds."""
+    graphs = [graph for stage in stages for graph in graphs_of(stage)]
+    kinds = (k for graph in graphs for n in (*graph.params, *graph.nodes) for k in leaves(n.type))
+    scope = size_scope(d for kind in kinds if isinstance(kind, Type) for d in kind.shape)
+    if scope is None:
+        return lambda stage: stage
+    return SizeMarks(scope, max(graph.next_id for graph in graphs)).marked
 
-    def __init__(self, scope: Scope, graph: Graph) -> None:
+
+class SizeMarks:
+    """Names for the unknowns of a scope, and the nodes that say what they are.
+
+    `marked` may be asked about one graph after the other, as stages make them of each other: a
+    size has one name in all of them, and one node says what it is.  `first_id` is above their ids.
+    """
+
+    def __init__(self, scope: Scope, first_id: int) -> None:
         self.scope = scope
-        self.builder = Builder(graph.next_id)
-        self.marks: dict[str, frozenset[int]] = {}
+        self.builder = Builder(first_id)
         self.names: dict[Atom, str] = {}
+        self.formulas: dict[str, tuple[str, list[Node]]] = {}  # its kind and parts, by name
+        self.decided: dict[Guard, Node] = {}
+        self.used: set[str] = set()
 
-    def graph(self, traced: Traced) -> Graph:
-        for name, node in traced.counts.items():
-            self.marks[f"{COUNT}.{name}"] = frozenset([node.id])
-        made = self.closed(traced.graph)
+    def marked(self, value: Graph | Program) -> Graph | Program:
+        """The graph, or program, with names in the place of sizes, and what they are marked."""
+        self.used = set()
+        first, *others = map(self.closed, graphs_of(value))
+        marks, nodes = self.marks()
+        noted = first.replace(
+            nodes=[*first.nodes, *nodes],
+            marks={**first.marks, **marks},
+            next_id=self.builder.next_id,
+        )
+        return Program(value.name, (noted, *others)) if isinstance(value, Program) else noted
+
+    def marks(self) -> tuple[dict[str, frozenset[int]], list[Node]]:
+        """Marks of the decisions, and of the formulas in use; and their nodes."""
+        found: dict[str, list[Node]] = {}
         for guard in self.scope.guards.values():
+            if guard not in self.decided:
+                self.decided[guard] = self.extent(guard.difference, guard.where)
             kind = next(k for k, v in RELATIONS.items() if v == (guard.relation, guard.holds))
-            node = self.extent(guard.difference, guard.where)
-            self.marks[kind] = self.marks.get(kind, frozenset()) | {node.id}
-        nodes = [*made.nodes, *self.builder.nodes]
-        return made.replace(nodes=nodes, marks=self.marks, next_id=self.builder.next_id)
+            found.setdefault(kind, []).append(self.decided[guard])
+        decided = [node for nodes in found.values() for node in nodes]
+        for name in self.behind(self.used.union(*map(_named, decided))):
+            kind, parts = self.formulas[name]
+            found[f"{kind}.{name}"] = parts
+        nodes = {node.id: node for parts in found.values() for node in parts}
+        marks = {mark: frozenset(node.id for node in parts) for mark, parts in found.items()}
+        return marks, [nodes[id] for id in sorted(nodes)]
+
+    def behind(self, names: set[str]) -> list[str]:
+        """Those of the names that stand for formulas, and the ones that these are made of."""
+        found: dict[str, None] = {}
+        pending = sorted(names, reverse=True)
+        while pending:
+            name = pending.pop()
+            if name in self.formulas and name not in found:
+                found[name] = None
+                pending += [other for node in self.formulas[name][1] for other in _named(node)]
+        return list(found)
 
     def closed(self, graph: Graph) -> Graph:
         """The graph, or region, with names in the place of sizes."""
-        params = tuple(p.replace(type=self.type(p.type)) for p in graph.params)
+        params = tuple(p.replace(type=self.type(p.type), place=self.place(p)) for p in graph.params)
         mapped = dict(zip(graph.params, params, strict=True))
         for node in graph.nodes:
             attrs = {name: self.value(value) for name, value in node.attrs.values_dict.items()}
@@ -187,12 +239,24 @@ class _Marking:
                 inputs=tuple(mapped[i] for i in node.inputs),
                 after=tuple(mapped[a] for a in node.after),
                 regions=tuple(map(self.closed, node.regions)),
+                place=self.place(node),
             )
         return graph.replace(
             params=params,
             nodes=[mapped[node] for node in graph.nodes],
             results=tuple(mapped[r] for r in graph.results),
         )
+
+    def place(self, node: Node) -> Place | None:
+        """Where its value lies."""
+        place: Place | None = node.place
+        if not isinstance(place, Buffer):
+            return place
+        scratch = self.memory(place.scratch) if place.scratch is not None else None
+        return Buffer(place.device, tuple(map(self.memory, place.regions)), scratch)
+
+    def memory(self, region: Region) -> Region:
+        return Region(region.base, self.value(region.offset), self.value(region.nbytes))
 
     def value(self, value: Any) -> Any:
         """The value of an attribute."""
@@ -217,6 +281,7 @@ class _Marking:
         """The size over names."""
         for atom in unknowns_behind(size, self.names):
             self.names[atom] = self.name(atom)
+        self.used |= {self.names[atom] for monomial, _ in size.terms for atom in monomial}
         total: Dimension = 0
         for monomial, coefficient in size.terms:
             product: Dimension = coefficient
@@ -230,8 +295,7 @@ class _Marking:
         if atom.kind == "symbol":
             return atom.name
         name = next(n for k in range(len(self.names) + 1) if (n := f"size{k}") not in self.taken())
-        nodes = [self.extent(part) for part in atom.args]
-        self.marks[f"{atom.kind}.{name}"] = frozenset(node.id for node in nodes)
+        self.formulas[name] = atom.kind, [self.extent(part) for part in atom.args]
         return name
 
     def taken(self) -> set[str]:
@@ -242,16 +306,22 @@ class _Marking:
         return self.builder.emit(OPS["extent"], (), {"extent": extent}, loc=where)
 
 
+def _named(node: Node) -> set[str]:
+    """The names in what an `extent` says."""
+    return extent_symbols(node.attrs["extent"])
+
+
 # ----------------------------------------------------------------------------------------- reading
 
 
 class MarkedSizes:
     """What the marks of a graph say: which sizes its runs count, and which are formulas.
 
-    `graph` is without the nodes that are there for the marks alone.
+    `graph` is without the nodes that are there for the marks alone.  A program's are in its first.
     """
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, value: Graph | Program) -> None:
+        graph, *others = graphs_of(value)
         by_id = {node.id: node for node in graph.nodes}
         self.counts: dict[str, int] = {}  # the node of each
         self.formulas: dict[str, tuple[str, tuple[Dimension, ...]]] = {}
@@ -275,7 +345,9 @@ class MarkedSizes:
         used = {node for n in graph.nodes for node in (*n.inputs, *n.after)} | {*graph.results}
         gone = {id for id in spare if by_id[id] not in used}
         kept = [node for node in graph.nodes if node.id not in gone]
-        self.graph = graph.replace(nodes=kept) if gone else graph
+        first = graph.replace(nodes=kept) if gone else graph
+        program = isinstance(value, Program)
+        self.graph = Program(value.name, (first, *others)) if program else first
 
     def __bool__(self) -> bool:
         return bool(self.counts or self.formulas or self.decisions)
@@ -337,6 +409,7 @@ class MarkedSizes:
 
     def traced(self, binding: Mapping[str, Any], scope: Scope) -> Traced:
         """The graph with sizes of a scope in the place of names."""
+        assert isinstance(self.graph, Graph)
         counts = {name: scope.symbol(name, USUAL_COUNT) for name in self.counts}
         graph = specialise(self.graph, self.known({**binding, **counts}))
         by_id = {node.id: node for node in graph.nodes}
