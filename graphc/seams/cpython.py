@@ -10,7 +10,7 @@ import sys
 import sysconfig
 from collections.abc import Callable
 from functools import cache
-from types import FrameType
+from types import CellType, FrameType
 from typing import Any
 
 from graphc.memory_layout import Address, Layout, Word
@@ -26,6 +26,12 @@ class ObjectWords(Layout):
 
     type: Address = 8
     length: Word = 16
+
+
+class CellWords(Layout):
+    """A variable that functions share."""
+
+    content: Address = 16
 
 
 @cache
@@ -113,6 +119,13 @@ def place_of_slot(owner: type, slot: str) -> int:
     words = range(1, owner.__basicsize__ // 8)
     found = [8 * number for number in words if word(probe, number) == id(mark)]
     return found[0] if len(found) == 1 else 0
+
+
+@cache
+def cells_are_known() -> bool:
+    """Whether a cell has its content where native code reads it; else Python looks."""
+    probes: tuple[object, ...] = (object(), "text")
+    return is_known() and all(word(CellType(p), CellWords.content) == id(p) for p in probes)
 
 
 def keep_for_ever(owner: object) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import subprocess
 import sys
@@ -67,6 +68,83 @@ def test_a_few_sizes_that_take_turns_make_no_frame() -> None:
     for x in inputs[-MOST_DIRECT:]:
         assert frames(lambda x=x: f(x)) == []
         np.testing.assert_array_equal(f(x), 2 * x)
+
+
+SCALE = 2.0
+
+
+def test_what_cells_and_globals_hold_is_looked_at_natively() -> None:
+    global SCALE
+    shift, rate = 1.0, type("Rate", (), {})()
+    rate.value = 3.0
+    f = warm(lambda x: x * SCALE + shift * rate.value, X)
+    assert frames(lambda: f(X)) == []
+    try:
+        SCALE = 4.0
+        np.testing.assert_array_equal(f(X), 4 * X + 3)
+        shift = 2.0
+        np.testing.assert_array_equal(f(X), 4 * X + 6)
+        rate.value = 5.0
+        for _ in range(2):
+            np.testing.assert_array_equal(f(X), 4 * X + 10)
+        assert frames(lambda: f(X)) == []
+        assert len(f.compiles) == 4
+        SCALE, shift, rate.value = 2.0, 1.0, 3.0  # equal, and one or another of them another object
+        for _ in range(2):
+            np.testing.assert_array_equal(f(X), 2 * X + 3)
+        assert len(f.compiles) == 4
+    finally:
+        SCALE = 2.0
+
+
+@pytest.mark.parametrize("value", [None, 0.0, -0.0, float("nan"), 1 << 70, "text", (1, (2.0, "a"))])
+def test_a_value_that_is_equal_but_another_object_does_not_compile_again(value: Any) -> None:
+    def model(x: Any) -> Any:
+        return x * (2 if value is None else 3)
+
+    f = warm(model, X)
+    assert frames(lambda: f(X)) == []
+    value = copy.deepcopy(value) if value is None else eval(repr(value), {"nan": float("nan")})
+    for _ in range(2):
+        np.testing.assert_array_equal(f(X), X * (2 if value is None else 3))
+    assert len(f.compiles) == 1
+
+
+def test_elements_of_arrays_and_items_of_lists_are_looked_at_in_python() -> None:
+    table, items = np.ones(8, "f4"), [1.0, 2.0]
+    f = warm(lambda x: x * table + items[0], X)
+    table[:] = 3
+    np.testing.assert_array_equal(f(X), 3 * X + 1)
+    items[0] = 4.0
+    np.testing.assert_array_equal(f(X), 3 * X + 4)
+    del items[0]
+    np.testing.assert_array_equal(f(X), 3 * X + 2)
+
+
+def test_what_is_gone_is_an_error_as_ever() -> None:
+    rate = type("Rate", (), {})()
+    rate.value = 3.0
+    f = warm(lambda x: x * rate.value, X)
+    del rate.value
+    with pytest.raises((gc.GraphError, AttributeError)):
+        f(X)
+    rate.value = 3.0
+    np.testing.assert_array_equal(f(X), 3 * X)
+
+
+def test_threads_that_change_what_is_read() -> None:
+    scale = 1.0
+    f = warm(lambda x: x * scale, X)
+
+    def change(number: int) -> None:
+        nonlocal scale
+        scale = float(number % 3)
+
+    def call(number: int) -> None:
+        assert f(X)[1] in (0, 1, 2)
+
+    at_once(change, call, call, times=300)
+    np.testing.assert_array_equal(f(X), X * np.float32(scale))
 
 
 def test_a_failure_is_of_the_entry_that_ran() -> None:
@@ -153,7 +231,8 @@ def test_failures_say_what_they_say_through_python() -> None:
 
 
 def test_nothing_is_left_of_calls() -> None:
-    f = warm(lambda x, y: (x + y, x - y), X, X)
+    one = object()
+    f = warm(lambda x, y: (x + y, x - y) if one else x, X, X)
 
     def calls() -> None:
         for _ in range(300):
@@ -162,7 +241,7 @@ def test_nothing_is_left_of_calls() -> None:
             with pytest.raises(gc.GraphError):
                 f(X)
 
-    assert_nothing_is_left(calls, [X, f, None])
+    assert_nothing_is_left(calls, [X, f, None, one])
 
 
 def test_a_function_ends_with_its_last_reference() -> None:

@@ -87,7 +87,7 @@ def warm(function, *args, **kwargs):
 
 def is_native(compiled: CompiledFunction, *args, **kwargs) -> bool:
     """Whether the native entry of the latest call takes this one."""
-    entry, variant, _ = compiled._last
+    entry, variant, *_ = compiled._last
     before = variant.run
     variant.run = lambda leaves: UNKNOWN  # what Python would go on with
     try:

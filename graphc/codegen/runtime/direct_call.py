@@ -1,6 +1,7 @@
 """The `__call__` of compiled functions: calls like recent ones make no frame of Python.
 
-    f(x)    an entry of a recent call takes these arguments  ->  its answer (see `entry`, `nesting`)
+    f(x)    an entry of a recent call takes these arguments, and what its trace read outside of
+            them is what it was                              ->  its answer (see `entry`, `nesting`)
             a step of its run failed                         ->  `failed(f, code, entries, number,
                                                                   *args)`, which raises the error
             keywords, a trace, arguments of another kind     ->  `called(f, *args, **kwargs)`
@@ -11,6 +12,7 @@ It is a method with the METH_FASTCALL | METH_KEYWORDS calling convention.
 from __future__ import annotations
 
 from graphc.codegen.llvm.writer import (
+    I1,
     PTR,
     Global,
     Number,
@@ -23,6 +25,8 @@ from graphc.codegen.llvm.writer import (
 from graphc.codegen.runtime.python_api import (
     allocate,
     drop,
+    error_clear,
+    get_of_dict,
     keep,
     new_int,
     no_memory,
@@ -30,8 +34,8 @@ from graphc.codegen.runtime.python_api import (
     size_of_tuple,
 )
 from graphc.codegen.runtime.python_api import call as vectorcall
-from graphc.runtime.load.layouts import CallWords, DirectWords
-from graphc.seams.cpython import ObjectWords
+from graphc.runtime.load.layouts import CallWords, DirectWords, WatchedWords
+from graphc.seams.cpython import CellWords, ObjectWords
 from graphc.seams.numpy import ArrayWords
 
 settings = Global("call_words", CallWords)
@@ -76,14 +80,33 @@ def ask(
         with f.when(code.is_null):
             keep(f, words.none)
             f.give(words.none)
-        found = f.invoke(PTR, code, entry.context, args, count)
-        with f.when(found.is_null):
-            f.give(found)
-        with f.when(found.to(ObjectWords).type == words.integer):
-            f.give(fail(f, function, found, entries, number, args, count))
-        with f.when(found != words.none):
-            f.give(found)
-        drop(f, found)
+        with f.when(is_unchanged(f, entry.watched)):
+            found = f.invoke(PTR, code, entry.context, args, count)
+            with f.when(found.is_null):
+                f.give(found)
+            with f.when(found.to(ObjectWords).type == words.integer):
+                f.give(fail(f, function, found, entries, number, args, count))
+            with f.when(found != words.none):
+                f.give(found)
+            drop(f, found)
+        number += 1
+
+
+@native(I1)
+def is_unchanged(f: Writer, watched: Struct[WatchedWords]) -> None:
+    """Whether cells and dicts hold the very objects that they held."""
+    number = f.local(0)
+    with f.forever():
+        each, found = watched[number], f.local(f.null())
+        with f.when(each.holder.is_null):
+            f.give(1)
+        with f.when(each.key.is_null):
+            found.set(each.holder.to(CellWords).content)
+        with f.otherwise():
+            found.set(get_of_dict(f, each.holder, each.key))
+        with f.when(found != each.value):
+            error_clear(f)  # of comparing keys
+            f.give(0)
         number += 1
 
 

@@ -19,7 +19,14 @@ import functools
 import inspect
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from types import FunctionType, MemberDescriptorType, MethodType, ModuleType, SimpleNamespace
+from types import (
+    CellType,
+    FunctionType,
+    MemberDescriptorType,
+    MethodType,
+    ModuleType,
+    SimpleNamespace,
+)
 from typing import Any
 
 import numpy as np
@@ -55,6 +62,7 @@ _LIBRARIES = frozenset((*sys.stdlib_module_names, "numpy", "graphc"))
 
 Array = np.ndarray[Any, Any]
 Get = Callable[[], Any]
+Place = tuple[CellType | dict[Any, Any], Any]  # of a value: a cell and None, or a dict and its key
 
 
 class Baked:
@@ -77,6 +85,15 @@ class Baked:
                 return False
         return all(sample.tobytes() == known for sample, known, _ in self.elements)
 
+    def places(self) -> tuple[tuple[Place, Any], ...] | None:
+        """The cells and dicts that hold what is watched, each with the object that it held.
+
+        While they hold these very objects nothing has changed. None where more has to be looked at.
+        """
+        found = [(_place(get), value) for get, value, _ in self.values]
+        known = tuple((place, value) for place, value in found if place is not None)
+        return known if len(known) == len(found) and not self.elements else None
+
     def change(self) -> str:
         """What has changed, in words."""
         for get, value, title in self.values:
@@ -85,6 +102,23 @@ class Baked:
                 return f"{title}: {_difference(value, now)}"
         changed = (title for sample, known, title in self.elements if sample.tobytes() != known)
         return f"{next(changed, 'nothing')}: its elements changed"
+
+
+def _place(get: Get) -> Place | None:
+    """Where a value is read, if that is a cell or an entry of a dict."""
+    if not isinstance(get, functools.partial):
+        return None
+    if get.func is _content:
+        return get.args[0], None
+    holder = getattr(get.func, "__self__", None)
+    return (holder, get.args[0]) if type(holder) is dict else None
+
+
+def _content(cell: CellType) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:  # it is empty
+        return MISSING
 
 
 def _same(now: Any, value: Any) -> bool:
@@ -204,17 +238,14 @@ class _Walk:
             elif not stored:
                 self._parts(name, roots[name], 0)
         elif name in cells:
-            get = functools.partial(getattr, cells[name], "cell_contents", MISSING)
+            get = functools.partial(_content, cells[name])
             self._watch(name, get, attributes, stored)
         elif name in function.__globals__:
             get = functools.partial(function.__globals__.get, name, MISSING)
             self._watch(f"global {name}", get, attributes, stored)
 
     def _watch(self, title: str, get: Get, attributes: Sequence[str], stored: bool) -> None:
-        try:
-            value = get()
-        except ValueError:  # a cell that is empty
-            return
+        value = get()
         _require_no_tracer(title, value)
         if stored and not attributes:
             return

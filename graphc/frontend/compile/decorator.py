@@ -141,7 +141,7 @@ class CompiledFunction(RecentCalls, Generic[P, R]):
         """Run on arrays, compiling first if the signature is new; inside a trace, a `call` node."""
         try:
             if not _ACTIVE.stack:
-                entry, variant, _ = self._last
+                entry, variant, _, _ = self._last
                 made = entry(*args, kwargs, NAMED) if kwargs else entry(*args)
                 if made is not None:  # a call like the latest one
                     if variant.is_finished and made.__class__ is not int:

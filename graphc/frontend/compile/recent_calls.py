@@ -19,6 +19,7 @@ from graphc.frontend.compile.signature import Binder, plain_key
 from graphc.frontend.compile.variant import UNKNOWN, Variant, no_entry
 from graphc.ops.record.value import traces_active
 from graphc.runtime.call.direct_call import DirectEntries, call_natively
+from graphc.seams.cpython import cells_are_known
 
 _ndarray = np.ndarray
 MOST_RECENT = 8  # calls with nested arguments that are known again
@@ -28,12 +29,23 @@ MOST_DIRECT = 4  # kinds of calls that native code knows again
 class Known(NamedTuple):
     """A call that has been made: the entry for others like it.
 
-    It is `direct` where it is native and answers what the call returns.
+    `native` is the part of it in native code, which does not look at what the trace has read. It is
+    `direct` where it answers what the call returns, and native code can look at all that was read.
     """
 
     entry: Callable[..., Any]
     variant: Any
+    native: Callable[..., Any] = no_entry
     direct: bool = False
+
+    @property
+    def places(self) -> Any:
+        """The cells and dicts that hold what was read, and what they held."""
+        return self.variant.places
+
+    def is_like(self, other: Known) -> bool:
+        """Whether both are for the same calls."""
+        return self.native is other.native and self.variant is other.variant
 
 
 class RecentCalls:
@@ -67,23 +79,27 @@ class RecentCalls:
     def _remember(self, variant: Variant, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Let further calls like this one skip binding and hashing."""
         plain = not kwargs and all(type(arg) is _ndarray for arg in args)
-        entry = variant.entry(self._binder, (len(args), tuple(kwargs)), plain)
-        if entry is no_entry or variant.traced.counts:
+        native = variant.entry(self._binder, (len(args), tuple(kwargs)), plain)
+        if native is no_entry or variant.traced.counts:
             return
-        is_direct = variant.is_finished and not kwargs and isinstance(entry, BuiltinFunctionType)
+        is_direct = (
+            (variant.is_finished and not kwargs)
+            and (isinstance(native, BuiltinFunctionType) and variant.places is not None)
+            and (not variant.places or cells_are_known())
+        )
         if is_direct:
             call_natively(type(self), "_direct", traces_active)
-        latest = Known(entry, variant, is_direct)
+        latest = Known(variant.guarded(native), variant, native, is_direct)
         self._be_latest(latest)
         if plain and variant.is_flat and self._binder.simple and not variant.baked:
             variant.plain_key = key = plain_key(args)
             self._plain[key] = latest
-        elif all(known.entry is not entry for known in self._recent):
+        elif not any(known.is_like(latest) for known in self._recent):
             self._recent = (latest, *self._recent[: MOST_RECENT - 1])
 
     def _be_latest(self, known: Known) -> None:
         self._last, held = known, self._direct.keep if self._direct is not None else ()
-        if known.direct and all(each.entry is not known.entry for each in held):
+        if known.direct and not any(each.is_like(known) for each in held):
             self._direct = DirectEntries.of((known, *held[: MOST_DIRECT - 1]))
 
     def _forget(self, variant: Variant) -> None:

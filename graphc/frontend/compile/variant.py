@@ -89,6 +89,7 @@ class Variant:
         self._builds = None if self._bare else builds_of(self.tree)
         self.is_finished = self._bare or self._builds is not None  # native entries nest results
         self._entries: dict[Form, Callable[..., Any]] = {}
+        self.places = baked.places()  # None where Python has to look at what was read
         self.by_counts = [self]  # those of this signature for one or other counts of a run
 
     @property
@@ -153,7 +154,8 @@ class Variant:
     def entry(self, binder: Binder, form: Form, plain: bool) -> Callable[..., Any]:
         """The native entry for calls of this form, all arguments `plain` arrays or not.
 
-        It answers None to calls of another signature, else what `answer` takes.
+        It answers None to calls of another signature, else what `answer` takes; it does not look at
+        what the trace has read.
         """
         assert self.built is not None
         flat = plain and self.is_flat and self._builds is None and not form[1]
@@ -162,10 +164,12 @@ class Variant:
         found = self._entries.get(form)
         if found is None:
             found = self.built.executable.entry if flat else self._make_entry(binder, form)
-            if self.baked and found is not no_entry:
-                found = _guarded(found, self.baked.holds)
             self._entries[form] = found
         return found
+
+    def guarded(self, entry: Callable[..., Any]) -> Callable[..., Any]:
+        """An entry that answers None, too, once what the trace has read is not what it was."""
+        return _guarded(entry, self.baked.holds) if self.baked else entry
 
     def _make_entry(self, binder: Binder, form: Form) -> Callable[..., Any]:
         assert self.built is not None

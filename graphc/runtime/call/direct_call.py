@@ -16,34 +16,49 @@ from graphc.forks import fork_safe_lock
 from graphc.runtime.call.entry import Context
 from graphc.runtime.call.memory import address_of
 from graphc.runtime.call.native_support import present
-from graphc.runtime.load.layouts import CallWords, DirectWords
+from graphc.runtime.load.layouts import CallWords, DirectWords, WatchedWords
 from graphc.seams import cpython
 
 _lock = fork_safe_lock()
 
 
 class Known(Protocol):
-    """Something with a native entry."""
+    """Something with a native entry, which is for calls while cells and dicts hold what they did.
+
+    Of a cell the key is None.
+    """
 
     @property
-    def entry(self) -> Any: ...
+    def native(self) -> Any: ...
+
+    @property
+    def places(self) -> Iterable[tuple[tuple[object, Any], object]]: ...
 
 
 class DirectEntries(Context):
     """The words of native entries that answer what a call returns, or the code of a failure."""
 
     keep: tuple[Any, ...]
+    watched: list[np.ndarray[Any, Any]]
 
     @staticmethod
     def of(known: Iterable[Known]) -> DirectEntries:
         kept = tuple(known)
         words = np.zeros((len(kept) + 1, len(DirectWords.fields)), np.int64)
-        for row, each in zip(words, kept, strict=False):
-            row[DirectWords.code] = cpython.address_of_builtin(each.entry)
-            row[DirectWords.context] = id(each.entry.__self__)
+        watched = [_watched(each) for each in kept]
+        for row, each, places in zip(words, kept, watched, strict=False):
+            row[DirectWords.code] = cpython.address_of_builtin(each.native)
+            row[DirectWords.context] = id(each.native.__self__)
+            row[DirectWords.watched] = address_of(places)
         made = words.reshape(-1).view(DirectEntries)
-        made.keep = kept
+        made.keep, made.watched = kept, watched
         return made
+
+
+def _watched(known: Known) -> np.ndarray[Any, Any]:
+    """The words of what must be as it was; the objects are alive as long as `known` is."""
+    rows = [(id(h), 0 if key is None else id(key), id(v)) for (h, key), v in known.places]
+    return np.array([*rows, (0,) * len(WatchedWords.fields)], np.int64)
 
 
 def call_natively(owner: Any, slot: str, traces: np.ndarray[Any, Any]) -> None:

@@ -222,6 +222,15 @@ class DirectWords(Layout):
 
     code: Address  # null behind the last one
     context: Address  # its self
+    watched: Address  # of what must be as it was
+
+
+class WatchedWords(Layout):
+    """An object that a trace has read, in a cell or a dict."""
+
+    holder: Address  # null behind the last one
+    key: Address  # null of a cell
+    value: Address
 
 
 class FetchWords(Layout):
