@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import numpy as np
@@ -12,7 +13,7 @@ from loop_evaluator import Evaluator
 
 from graphc.codegen.llvm import kernel as llvm
 from graphc.codegen.llvm import target as targets
-from graphc.codegen.llvm.interleave import Strided, factors, runs
+from graphc.codegen.llvm.interleave import Strided, exchanges, factors, runs
 from graphc.ir.types import BOOL, F16, F32, F64, I8, I32, DType
 from graphc.loops.nest import Buffer, Kernel, Scalars
 
@@ -99,3 +100,31 @@ def test_loops_that_gain_nothing_are_left_to_llvm() -> None:
     with b.loop(100, "vector") as i:
         b.store(sink, i, b.load(source, i * 5))
     assert targets.LEFT in llvm.emit(Kernel("k0", (source, sink), 0, b.body), HOST)
+
+
+@pytest.mark.parametrize(
+    ("bits", "lanes"), [(16, 8), (32, 2), (32, 4), (32, 8), (32, 16), (64, 2), (64, 4)]
+)
+def test_exchanges_turn_rows_and_turn_them_back(lanes: int, bits: int) -> None:
+    """Of vectors that hold rows one after another they make one vector for each column."""
+    for width in (w for w in (2, 4, 8, 16) if w <= lanes):
+        rows = np.arange(lanes * width).reshape(width, lanes)
+        columns = rows.reshape(lanes, width).T
+        np.testing.assert_array_equal(exchanged(rows, bits, along=False), columns)
+        np.testing.assert_array_equal(exchanged(columns, bits, along=True), rows)
+
+
+def exchanged(vectors: np.ndarray, bits: int, along: bool) -> np.ndarray:
+    width, lanes = vectors.shape
+    made = list(vectors)
+    steps, order = exchanges(lanes, width, bits, along)
+    for slot, move in steps:
+        for low in (k for k in range(width) if not k >> slot & 1):
+            both = np.concatenate([made[low], made[low | 1 << slot]])
+            made[low], made[low | 1 << slot] = (both[list(o)] for o in move.orders())
+    return np.array([made[place] for place in order])
+
+
+def test_a_square_of_rows_is_turned_by_one_exchange_for_each_bit() -> None:
+    for lanes, along in itertools.product((4, 8), (False, True)):
+        assert 1 << len(exchanges(lanes, lanes, 256 // lanes, along)[0]) == lanes
