@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import operator
 import subprocess
@@ -475,6 +476,22 @@ def test_sizes_compute_like_numbers():
     assert n * m > m
     assert [repr(guard) for guard in scope.guards.values()] == ["n*m > m"]
     assert tensor(F32, (n, 3)).size is n * 3
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x, y: np.concatenate([x[:2], y[1:-1], x]),
+        lambda x, y: x[-3:].sum() + y[::-1][2:] * 2,
+        lambda x, y: np.stack([p.sum() for p in np.array_split(x, 3)]) + y[:1].sum(),
+    ],
+)
+def test_arrays_that_are_too_short_for_a_slice_take_one_compilation_more(function):
+    made = gc.compile(function)
+    for n, m in itertools.product((9, 0, 1, 2, 4, 30), (7, 1, 0, 17, 2, 3)):
+        x, y = np.arange(1.0, n + 1), np.arange(2.0, m + 2)
+        np.testing.assert_allclose(made(x, y), function(x, y))
+    assert len(made.compiles) <= 5
 
 
 @pytest.mark.parametrize("sizes", [(5, 41, 40), (41, 5), (41, 41)])

@@ -44,9 +44,10 @@ def build_open(
     return build(graph, config, seconds, sizes=scope_of(examples).symbols)
 
 
-def scope_of(examples: Mapping[str, int]) -> Scope:
-    """Open sizes by name."""
+def scope_of(examples: Mapping[str, int], for_any: bool = False) -> Scope:
+    """Open sizes by name; `for_any`: what is traced with them holds for as many as can be."""
     scope, used = Scope(), set[int]()
+    scope.for_any = for_any
     for name, given in examples.items():
         example = max(given, FEWEST)
         while example in used:  # two symbols that are equal by chance would be taken for one
@@ -58,7 +59,7 @@ def scope_of(examples: Mapping[str, int]) -> Scope:
 
 def build_traced(graph: Graph, scope: Scope, config: Config, seconds: float = 0.0) -> Built:
     """Compile a graph that was traced with open sizes."""
-    scope.typing = False
+    scope.typing = scope.for_any = False
     return build(graph, config, seconds)
 
 
@@ -75,7 +76,8 @@ class OpenBuilds(Generic[Origin]):
         self.made: list[tuple[Built, Origin]] = []
         self.closed = ""
         self.refused = ""
-        self._examples: list[Mapping[str, int]] = []
+        self._examples: list[tuple[Mapping[str, int], bool]] = []
+        self._for_any = set[tuple[str, ...]]()  # open sizes for which formulas were tried
 
     def __bool__(self) -> bool:
         return bool(self.made)
@@ -106,21 +108,27 @@ class OpenBuilds(Generic[Origin]):
         """What runs arrays of these shapes, compiled for sizes like the `given` ones: usual sizes
         where those are small, else themselves.  Without shapes, the compilation itself.
 
+        No example is 0 or 1: once decisions do not hold for these, formulas are tried instead.
+
         `allow` is called before each compilation and may raise.  What needs a number is `closed`.
         """
         failed: Exception | None = None
-        for fewest in (USUAL, FEWEST):
+        names = tuple(given)
+        special = min(given.values(), default=FEWEST) < FEWEST and names not in self._for_any
+        for fewest, for_any in ((USUAL, False), (USUAL, special), (FEWEST, False)):
             example = {name: max(size, fewest) for name, size in given.items()}
-            if example in self._examples or not self.may_grow:
+            if (example, for_any) in self._examples or not self.may_grow:
                 continue
-            self._examples.append(example)
+            self._examples.append((example, for_any))
+            if for_any:
+                self._for_any.add(names)
             allow()
             try:
-                self._add(*make(scope_of(example)))
+                self._add(*make(scope_of(example, for_any)), last=for_any)
             except FeedError:  # sizes that the program is not for
                 continue
             except NEEDS_NUMBERS as error:
-                failed = error
+                failed = failed if for_any else error
                 continue
             found = self.serving(shapes) if shapes is not None else self.made[0]
             if found is not None:
@@ -129,8 +137,9 @@ class OpenBuilds(Generic[Origin]):
             self.closed = str(failed)
         return None
 
-    def _add(self, built: Built, origin: Origin) -> None:
-        self.made.insert(0, (built, origin))
+    def _add(self, built: Built, origin: Origin, last: bool) -> None:
+        """Keep a compilation as the first or the last that is asked to serve."""
+        self.made.insert(len(self.made) if last else 0, (built, origin))
         formulas = built.formulas
         if formulas is None:
             return
