@@ -10,7 +10,7 @@ import importlib
 import json
 import os
 import sys
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 
@@ -98,7 +98,7 @@ def main(arguments: list[str] | None = None) -> None:
         error.show()
         sys.exit(error.exit_code)
     except (click.Abort, KeyboardInterrupt):
-        sys.exit(130)
+        _leave(130)
     except MemoryError:
         _fail("not enough memory", None, "--json" in arguments)
     except BrokenPipeError:  # the reader of our output went away
@@ -110,14 +110,25 @@ def main(arguments: list[str] | None = None) -> None:
             sys.exit(status)
 
 
-def _fail(text: str, error: GraphError | None, as_json: bool) -> None:
+def _fail(text: str, error: GraphError | None, as_json: bool) -> NoReturn:
     click.echo(f"error: {text}", err=True)
     if as_json:
         record: dict[str, Any] = {"error": error.message if error else text}
         if error is not None and error.location is not None:
             record["file"], record["line"] = error.location
         click.echo(json.dumps(record))
-    sys.exit(1)
+    _leave(1)
+
+
+def _leave(status: int) -> NoReturn:
+    """Exit; at once where a routine of a library goes on that was interrupted."""
+    from graphc.runtime.call.library_runs import goes_on
+
+    if goes_on():
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
+    sys.exit(status)
 
 
 class Mismatch(click.exceptions.Exit):

@@ -32,6 +32,7 @@ MANY_NODES = 2000
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON on stdout.")
 
 
+DRAWN_AT_ONCE = 1 << 18  # random numbers
 GRACE_SECONDS = 2.0  # that a command may take to end once its time is over
 
 
@@ -401,8 +402,7 @@ def complete_feeds(
     rng = np.random.default_rng(seed)
     made = dict(feeds)
     drawn = [k for n, k in zip(names, types) if seed is not None and n not in made and k.is_static]
-    # Floats are drawn in f64 before they take their own type.
-    check_bytes("the feeds", sum(k.size * (8 + k.dtype.itemsize) for k in drawn), "random arrays")
+    check_bytes("the feeds", sum(k.nbytes for k in drawn), "random arrays")
     for name, kind in zip(names, types):
         value = made.get(name)
         if value is None and seed is not None and kind.is_static:
@@ -414,16 +414,22 @@ def complete_feeds(
 
 
 def random_array(rng: np.random.Generator, kind: Type) -> np.ndarray[Any, Any]:
-    """Normal floats, small non-negative integers or random bools of a type."""
+    """Normal floats, small non-negative integers or random bools of a type.
+
+    They are drawn a block at a time: Ctrl-C is heard between two of them.
+    """
     import numpy as np
 
     element = kind.dtype
-    if element.kind == "b" or element.is_integer:
-        return rng.integers(0, 2, kind.dims).astype(element.numpy)
-    made = rng.standard_normal(kind.dims)
-    if element.is_complex:
-        return (made + 1j * rng.standard_normal(kind.dims)).astype(element.numpy)
-    return np.asarray(made, element.numpy)
+    made = np.empty(kind.dims, element.numpy)
+    flat = made.reshape(-1)
+    whole = element.kind == "b" or element.is_integer
+    for part in (flat.real, flat.imag) if element.is_complex else (flat,):
+        for first in range(0, part.size, DRAWN_AT_ONCE):
+            block = part[first : first + DRAWN_AT_ONCE]
+            n = block.size
+            block[...] = rng.integers(0, 2, n) if whole else rng.standard_normal(n)
+    return made
 
 
 def write_results(path: Path, names: tuple[str, ...], results: list[Any]) -> None:

@@ -163,7 +163,11 @@ def poll_of(region: Graph, units: int) -> int:
     flops = sum(n.op.estimate(n)[0] for n in region.nodes)
     kinds = [leaf for n in (*region.params, *region.results) for leaf in leaves(n.type)]
     nbytes = sum(kind.nbytes for kind in kinds if isinstance(kind, Type) and kind.is_static)
-    seconds = max(flops / tuned.slow_flops, hint_of(nbytes) / tuned.slow_bytes)
+    is_told = all(
+        n.op.cost is not None or not isinstance(n.op.lower, Library) for n in region.nodes
+    )
+    passes = 1 if is_told else tuned.untold_passes
+    seconds = max(flops / tuned.slow_flops, hint_of(nbytes) * passes / tuned.slow_bytes)
     if isinstance(nbytes, Size):
         seconds *= loops_tuned.later_growth
     return (

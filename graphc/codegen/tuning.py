@@ -225,7 +225,9 @@ class CodegenTuning(Tuning):
     # Kernels and rows of the step table.
     slow_flops = number(4e10, 1e3, 1e30, "operations per second", "gemm-1024",
         "what a slow thread does: looks at the cancel flag come from it")
-    slow_bytes = number(4e9, 1e3, 1e30, "bytes per second", "gemm-1024", "the same for memory")
+    slow_bytes = number(1e9, 1e3, 1e30, "bytes per second", "gemm-1024", "the same for memory")
+    untold_passes = number(64, 1, 1 << 20, "passes over its operands", "sort-long",
+        "the same for what does not say how much it does: sorts")
     long_kernel = number(0.5, 0.0, 1e9, "seconds", "gemm-1024",
         "how soon a run is cancelled against looks at the flag")
     poll_seconds = number(0.1, 1e-6, 1e9, "seconds", "gemm-1024",

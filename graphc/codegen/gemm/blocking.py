@@ -248,11 +248,19 @@ def block(
         widest = given.n if whole_rows else widest
         columns, unit_rows = _open_units(given, sizes, kind, (columns, unit_rows), widest)
     unit_rows = least(unit_rows, longest)
+    if not whole_rows:
+        columns = least(columns, _most_columns(hint_of(unit_rows) * sizes.k, kind))
     words[Word.UNIT_COLUMNS], words[Word.UNIT_ROWS] = columns, unit_rows
     words[Word.ROW_UNITS] = -(-given.m // unit_rows)
     words[Word.COLUMN_UNITS] = -(-given.n // columns)
     group = (kind.rows if flags & Flag.LANES else 8) * kind.columns
     words[Word.FINISH_COLUMNS] = columns if whole_rows else least(columns, group)
+
+
+def _most_columns(depth: int, kind: Kind) -> int:
+    """How wide a unit may be that is cancelled soon enough, with so many steps for each column."""
+    wanted = max(tuned.long_rows, tuned.long_unit // max(1, depth))
+    return max(1, wanted // kind.columns) * kind.columns
 
 
 def same_tables(words: list[int]) -> int:

@@ -32,8 +32,16 @@ from graphc.ops.record.value import Value, emit, functions
 
 
 def roots(exponents: Any, n: int) -> Any:
-    """exp(-2 pi i e / n), with whole exponents taken modulo n first."""
-    return np.exp(-2j * np.pi * (np.asarray(exponents) % n) / n)
+    """exp(-2 pi i e / n), with whole exponents taken modulo n first.
+
+    A block at a time: Ctrl-C is heard between two of them.
+    """
+    given = np.asarray(exponents)
+    made = np.empty(given.size, np.complex128)
+    for first in range(0, given.size, ROOTS_AT_ONCE):
+        block = slice(first, first + ROOTS_AT_ONCE)
+        made[block] = np.exp(-2j * np.pi * (given.reshape(-1)[block] % n) / n)
+    return made.reshape(given.shape)
 
 
 def extent_of(name: str, x: Tensor | Type, axis: int) -> int:
@@ -43,6 +51,7 @@ def extent_of(name: str, x: Tensor | Type, axis: int) -> int:
     return extent
 
 
+ROOTS_AT_ONCE = 1 << 18
 LEAST_COLUMNS = 8  # below, they are turned into rows
 MOST_TURNS = 1 << 16  # numbers of a row that a thread has scratch for
 

@@ -26,6 +26,7 @@ from graphc.runtime.call.binding import Binding, Homes
 from graphc.runtime.call.failure import explain, take_error
 from graphc.runtime.call.frame import Frame, Part, part_of
 from graphc.runtime.call.interrupt import EVER, stop_on_interrupt
+from graphc.runtime.call.library_runs import calls_long, walk_apart
 from graphc.runtime.call.memory import address_of, result_array
 from graphc.runtime.call.nesting import Build, Fetch, nested
 from graphc.runtime.call.pending import Pending
@@ -82,7 +83,12 @@ class Executable:
         self._binding = Binding(*zip(*owned, strict=True)) if owned else None
         self._keep: list[Any] = [image, self.part]
         dtypes = (*self._param_dtypes, *self._result_dtypes)
-        self._context = entry.make_context(image, dtypes, self._binding, self._keep)
+        self._is_apart = any(map(calls_long, image.images))
+        self._context = (
+            entry.make_context(image, dtypes, self._binding, self._keep)
+            if not self._is_apart
+            else None
+        )
         self.entry = self._make_entry()
         self._tell_hosts(self._binding.homes if self._binding is not None else ())
         executables.add(self)
@@ -306,7 +312,7 @@ class Executable:
         if self.threads > self.support.threads:
             self.support.start(self.threads)
         begin = time.perf_counter_ns()
-        status = self._go(frame)
+        status = walk_apart(self._go, frame) if self._is_apart else self._go(frame)
         if self._context is not None and not self._context[ContextWords.ready]:
             self._fastest = min(self._fastest, time.perf_counter_ns() - begin)
             self._runs += 1
@@ -384,7 +390,11 @@ class Executable:
         return Frame(self.part)
 
     def give(self, frame: Frame) -> None:
-        """End the use of a frame."""
+        """End the use of a frame; one whose run goes on is free when that ends."""
+        if frame.apart is not None:
+            if not frame.apart.is_over(partial(self.give, frame)):
+                return
+            frame.apart = None
         if frame.held is not None:
             frame.held.close()
             frame.held = None

@@ -14,6 +14,7 @@ import numpy as np
 from graphc.runtime.call import native_support
 from graphc.runtime.call.array import Array
 from graphc.runtime.call.host import Trampoline
+from graphc.runtime.call.library_runs import LibraryRun
 from graphc.runtime.call.memory import address_of, aligned_bytes, result_array
 from graphc.runtime.devices.device import default_threads
 from graphc.runtime.devices.ready_segments import Ready, agenda_of
@@ -118,6 +119,7 @@ class Frame:
     __slots__ = (
         "__weakref__",
         "address",
+        "apart",
         "arena",
         "arrays",
         "bases",
@@ -136,6 +138,7 @@ class Frame:
         self.held: ExitStack | None = None
         self.arrays: tuple[np.ndarray | Array, ...] = ()
         self.own: Any = None
+        self.apart: LibraryRun | None = None  # the run, where it goes on by itself
         self.ready: Ready | None = None
         self.words = part.words(FrameWords.bases + image.bases)
         self.address = address_of(self.words)
@@ -167,6 +170,7 @@ class Frame:
 
     def after_fork(self) -> None:
         """A forked child has no thread that uses the frame."""
+        self.apart = None
         self.words[FrameWords.in_use] = 0
 
 

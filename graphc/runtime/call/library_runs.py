@@ -1,0 +1,104 @@
+"""Runs that call a library's routines, which hear no signal, walk on a thread while the main thread
+waits for them.
+
+    main thread     ..wait.............KeyboardInterrupt
+    another one     geqrf of 3,000 x 3,000 numbers........its frame is free
+
+So Ctrl-C and time limits end the wait at once.  The routine itself goes on until it is done, or the
+process ends; the run stops behind it, and only then is its frame (arena, locks of variables,
+arrays) given back.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from graphc.forks import fork_safe_lock
+from graphc.runtime.load.program import Image
+from graphc.runtime.tuning import tuned
+from graphc.seams.lapack import PREFIX
+
+if TYPE_CHECKING:
+    from graphc.runtime.call.frame import Frame
+
+_going_on: set[LibraryRun] = set()  # whose wait was interrupted
+
+
+def goes_on() -> bool:
+    """Whether a routine is still at work whose result nobody waits for: at the end of the process
+    its library would, for seconds."""
+    return bool(_going_on)
+
+
+def calls_long(image: Image) -> bool:
+    """Whether runs of a program call a library for what may take long, by the memory they use."""
+    large = image.arena_bytes >= tuned.library_bytes
+    return large and any(PREFIX.encode() in code for code, _ in image.objects)
+
+
+class LibraryRun:
+    """A run on a thread of its own, and what is to be done when it has ended."""
+
+    def __init__(self, walk: Callable[[Frame], int], frame: Frame) -> None:
+        self._walk, self._frame = walk, frame
+        context = contextvars.copy_context()
+        self._thread = threading.Thread(
+            target=context.run, args=(self._work,), name="graphc-library", daemon=True
+        )
+        self._lock = fork_safe_lock()
+        self._done = threading.Event()
+        self._then: Callable[[], None] | None = None
+        self._status = 0
+        self._error: BaseException | None = None
+
+    def wait(self) -> int:
+        """Walk, and wait for the end: the status.  An interrupt of the wait stops the run behind
+        the routine that it is in."""
+        try:
+            self._thread.start()
+            while not self._done.wait(tuned.listens):  # a time limit interrupts Python, not a wait
+                pass
+        except BaseException:
+            self._frame.cancel()
+            with self._lock:
+                if not self._done.is_set():
+                    _going_on.add(self)
+            raise
+        if self._error is not None:
+            raise self._error
+        return self._status
+
+    def _work(self) -> None:
+        try:
+            self._status = self._walk(self._frame)
+        except BaseException as error:  # noqa: BLE001  (it is raised where the run was begun)
+            self._error = error
+        with self._lock:
+            self._done.set()
+            _going_on.discard(self)
+            then = self._then
+        if then is not None:
+            then()
+
+    def join(self) -> None:
+        """Wait for the end, and for what is done then."""
+        self._thread.join()
+
+    def is_over(self, then: Callable[[], None]) -> bool:
+        """Whether it has ended; if not, `then` is called when it has."""
+        with self._lock:
+            if self._done.is_set():
+                return True
+            self._then = then
+            return False
+
+
+def walk_apart(walk: Callable[[Frame], int], frame: Frame) -> int:
+    """The status of a run, which goes on by itself where the wait for it is interrupted."""
+    if threading.current_thread() is not threading.main_thread():
+        return walk(frame)
+    frame.apart = LibraryRun(walk, frame)
+    return frame.apart.wait()
