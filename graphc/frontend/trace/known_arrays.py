@@ -296,10 +296,17 @@ def _attribute(name: str) -> property:
             return _of_tracer(self, name)
         if is_method:
             return lambda *args, **kwargs: _method(self, name, args, kwargs)
-        view = "transpose" if name == "T" else None
+        view = "transpose" if name == "T" else name if name in views.LINKED else None
         return presented(getattr(array, name), [self], view, (self,))
 
-    return property(get)
+    def change(self: KnownArray, value: Any) -> None:
+        if self.known is None or any_unknown(value):
+            self.promoted()
+            getattr(Tracer, name).__set__(self, value)
+        else:
+            setattr(self.writable(), name, plain(value))
+
+    return property(get, change if name in ("real", "imag") else None)
 
 
 _WRITING_METHODS = ("fill", "sort", "partition", "put", "resize", "setfield", "itemset", "setflags")

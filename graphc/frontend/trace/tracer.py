@@ -155,16 +155,30 @@ class Tracer(Value):
         return self.copy()
 
     def __pow__(self, other: Any) -> Any:
+        if self.element.kind == "b" and type(other) is int and other == 2:
+            return PUBLIC["square"](self)  # which is what NumPy takes, and of bools it is i8
         made = PUBLIC["power"](self, other)
         return made if made is not self else self.copy()
 
     @property
     def real(self) -> Any:
-        return PUBLIC["real"](self) if self.element.is_complex else self
+        return views.call("real", (self,), {})
+
+    @real.setter
+    def real(self, value: Any) -> None:
+        views.set_part(self, "real", value)
 
     @property
     def imag(self) -> Any:
-        return PUBLIC["imag"](self) if self.element.is_complex else PUBLIC["zeros_like"](self)
+        if not self.element.is_complex:
+            return PUBLIC["zeros_like"](self)
+        return views.call("imag", (self,), {})
+
+    @imag.setter
+    def imag(self, value: Any) -> None:
+        if not self.element.is_complex:
+            raise TypeError("array does not have imaginary part to set")
+        views.set_part(self, "imag", value)
 
     @property
     def itemsize(self) -> int:
@@ -200,7 +214,7 @@ class Tracer(Value):
     def astype(self, dtype: Any, *args: Any, copy: bool = True, **kwargs: Any) -> Any:
         dtype = NUMPY_SPELLINGS.get(dtype, dtype) if isinstance(dtype, str) else dtype
         made = PUBLIC["astype"](self, dtype, *args, copy=copy, **kwargs)
-        return made if made is not self else self.copy()
+        return made if made is not self or not copy else self.copy()
 
     def copy(self, order: str = "C") -> Tracer:
         """A tracer of the same value that later writes to this one do not reach."""
@@ -220,7 +234,7 @@ class Tracer(Value):
         if dtype is None:
             return views.call("reshape", (self, self.shape), {})
         dtype = NUMPY_SPELLINGS.get(dtype, dtype) if isinstance(dtype, str) else dtype
-        return PUBLIC["view"](self, dtype)
+        return views.call("view", (self, dtype), kwargs)
 
     # -------------------------------------------------------------------------------- writes
 
@@ -303,7 +317,7 @@ def _missing(tracer: Tracer, name: str) -> MissingAttribute:
 
 
 def _refusing(name: str) -> Callable[[Tracer, Any], Any]:
-    forward, function = getattr(Value, name), getattr(operator, name, None)
+    forward, function = getattr(Tracer, name), getattr(operator, name, None)
 
     def apply(self: Tracer, other: Any) -> Any:
         try:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from graphc.errors import TraceError
+from graphc.errors import TraceError, also
 from graphc.frontend.trace.masks import counted_elements, selected
 from graphc.frontend.trace.operands import is_basic, mapped, plain
 from graphc.ir.size_answers import by_example
@@ -151,14 +151,12 @@ def foreign_write(tracer: Tracer) -> TraceError:
 def fitted(value: Value, target: Tracer, name: str) -> Value:
     """A result as the new content of an array: same shape, cast as NumPy's in-place rules allow."""
     if value.shape != target.shape:
-        raise TraceError(
-            f"{name} in place: a result of shape {list(value.shape)} does not fit {target.type}"
-        )
+        text = f"{name} in place: a result of shape {list(value.shape)} does not fit {target.type}"
+        raise also(TraceError(text), ValueError)
     if not np.can_cast(value.dtype, target.dtype, "same_kind"):
-        raise TraceError(
-            f"{name} in place: cannot store {value.element} in {target.type}",
-            hint=f"write x = x ... instead, or cast the result with .astype('{target.dtype}')",
-        )
+        hint = f"write x = x ... instead, or cast the result with .astype('{target.dtype}')"
+        text = f"{name} in place: cannot store {value.element} in {target.type}"
+        raise also(TraceError(text, hint=hint), TypeError)
     return cast_value(value, target.element)
 
 
@@ -251,6 +249,22 @@ def _write_flipped(name: str, args: Any, kwargs: Any) -> Callable[[Any, Any], An
     return lambda parent, value: PUBLIC[name](value, *args, **kwargs)  # its own inverse
 
 
+def _write_part(name: str, args: Any, kwargs: Any) -> Callable[[Any, Any], Any]:
+    def write_back(parent: Any, value: Any) -> Any:
+        if not parent.element.is_complex:
+            return value
+        parts = [value, PUBLIC["imag"](parent)]
+        if name == "imag":
+            parts = [PUBLIC["real"](parent), value]
+        return cast_value(PUBLIC["complex"](*parts), parent.element)
+
+    return write_back
+
+
+def _write_bits(name: str, args: Any, kwargs: Any) -> Callable[[Any, Any], Any]:
+    return lambda parent, value: PUBLIC["view"](value, parent.dtype)
+
+
 def _read_only(name: str, args: Any, kwargs: Any) -> None:
     return None
 
@@ -262,9 +276,12 @@ LINKED: dict[str, Callable[..., Any]] = {
     **dict.fromkeys(("transpose", "swapaxes", "moveaxis", "rollaxis"), _write_permuted),
     **dict.fromkeys(("permute_dims", "matrix_transpose"), _write_permuted),
     **dict.fromkeys(("flip", "flipud", "fliplr"), _write_flipped),
-    **dict.fromkeys(("broadcast_to", "diagonal", "rot90"), _read_only),
+    **dict.fromkeys(("real", "imag"), _write_part),
+    "view": _write_bits,
+    **dict.fromkeys(("broadcast_to", "diagonal", "rot90", "sliding_window_view"), _read_only),
 }
 _MAY_COPY = ("reshape", "ravel")
+_PARTS = ("real", "imag")
 
 
 def _numpy_call(name: str, array: Any, args: Any, kwargs: Any) -> Any:
@@ -275,7 +292,13 @@ def _numpy_call(name: str, array: Any, args: Any, kwargs: Any) -> Any:
     if name in _MAY_COPY:
         shape = -1 if name == "ravel" else kwargs.get("shape", args[0] if args else -1)
         return np.reshape(array, shape, copy=False)
-    return getattr(np, name)(array, *args, **kwargs)
+    if name == "view":
+        return array
+    if name in _PARTS:  # every other number
+        strides = tuple(2 * step for step in array.strides)
+        return np.lib.stride_tricks.as_strided(array, strides=strides, writeable=False)
+    home = np.lib.stride_tricks if name == "sliding_window_view" else np
+    return getattr(home, name)(array, *args, **kwargs)
 
 
 def call(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -285,6 +308,8 @@ def call(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if parent is None or not hasattr(parent, "link") or not isinstance(made, Value):
         return made
     rest, shape = args[1:], made.shape
+    if name in _PARTS and not parent.element.is_complex:
+        return parent if name == "real" else made
     link = link_of(name, parent, rest, kwargs)
 
     def keeps() -> bool:
@@ -295,6 +320,13 @@ def call(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if parent.is_scalar or (name in _MAY_COPY and not keeps()):
         return made if made is not parent else parent.copy()
     return _attach(made, link)
+
+
+def set_part(tracer: Tracer, name: str, value: Any) -> None:
+    """z.real = value, or z.imag."""
+    part = PUBLIC[name](tracer).copy()
+    part[...] = value
+    tracer.assign(_write_part(name, (), {})(tracer, part))
 
 
 def link_of(name: str, parent: Tracer, rest: tuple[Any, ...], kwargs: dict[str, Any]) -> Link:
