@@ -17,7 +17,7 @@ from weakref import WeakValueDictionary
 import ml_dtypes
 import numpy as np
 
-from graphc.errors import GraphError, LimitError, TypeRuleError
+from graphc.errors import GraphError, LimitError, TypeRuleError, also
 from graphc.forks import fork_safe_lock
 from graphc.ir.size_answers import any_size, read_by_user
 from graphc.ir.sizes import Size
@@ -122,8 +122,9 @@ def dtype(value: object) -> DType:
         except (TypeError, ValueError):
             found = None
     if found is None:
-        raise TypeRuleError(
-            f"{value!r} is not an element type of graphc", hint=f"use one of {', '.join(DTYPES)}"
+        hint = f"use one of {', '.join(DTYPES)}"
+        raise also(
+            TypeRuleError(f"{value!r} is not an element type of graphc", hint=hint), TypeError
         )
     return found
 

@@ -6,6 +6,7 @@ compiled function, is the same.
 
 from __future__ import annotations
 
+import operator
 from pathlib import Path
 from typing import Any
 
@@ -480,3 +481,29 @@ def test_the_table_is_long_enough() -> None:
     assert not set(CALLS) - there, set(CALLS) - there
     assert not set(KNOWN) - there
     assert len(CALLS) + len(KNOWN) >= 290
+
+
+def test_the_square_of_bools_is_narrow_as_numpys_is() -> None:
+    x = np.array([True, False])
+    for function in (lambda x: x**2, lambda x: x**3, lambda x: x**2.0, lambda x: 2**x):
+        wanted, made = function(x), gc.compile(function)(x)
+        assert made.dtype == wanted.dtype
+        np.testing.assert_array_equal(made, wanted)
+
+
+@pytest.mark.parametrize(
+    ("function", "kind"),
+    [
+        (lambda x: x + 300, OverflowError),
+        (lambda x: operator.iadd(x, 1.5), TypeError),
+        (lambda x: operator.itruediv(x, 2), TypeError),
+        (lambda x: x.astype("nonsense"), TypeError),
+        (lambda x: operator.iadd(x, np.ones((2, 3), np.int8)), ValueError),
+    ],
+)
+def test_refused_writes_are_of_numpys_classes(function: Any, kind: type[Exception]) -> None:
+    x = np.arange(3, dtype=np.int8)
+    for run in (function, gc.compile(function)):
+        with pytest.raises(kind) as found:
+            run(x.copy())
+    assert isinstance(found.value, GraphError)

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from graphc.errors import GraphError, LimitError, TraceError, TypeRuleError
+from graphc.errors import GraphError, LimitError, TraceError, TypeRuleError, also
 from graphc.forks import fork_safe_lock
 from graphc.ir.graph import Builder, Location, Node
 from graphc.ir.literal import literal
@@ -481,7 +481,8 @@ def _check_fits(number: Any, element: DType) -> None:
     if element.is_integer and isinstance(number, int):
         info = np.iinfo(element.numpy)
         if not info.min <= number <= info.max:
-            raise TraceError(f"Python integer {number} is out of bounds for {element.name}")
+            text = f"Python integer {number} is out of bounds for {element.name}"
+            raise also(TraceError(text), OverflowError)
 
 
 def cast_value(value: Value, element: DType) -> Value:
