@@ -163,6 +163,22 @@ def test_globals_cells_and_modules():
     SCALE = 2.0
 
 
+def test_a_helper_that_is_defined_anew_is_seen():
+    """As people do in a notebook: a function, or a class, with the name of the one before."""
+    space = {"gc": gc}
+    exec("def helper(x):\n    return x + 1", space)
+    exec("class Scale:\n    def __call__(self, x):\n        return x * 2", space)
+    exec("f = gc.compile(lambda x: helper(x), sizes='exact')", space)
+    exec("g = gc.compile(lambda x: Scale()(x))", space)
+    x = np.ones(3, np.float32)
+    for _ in range(3):
+        assert space["f"](x)[0] == 2 and space["g"](x)[0] == 2
+    exec("def helper(x):\n    return x + 2", space)
+    exec("class Scale:\n    def __call__(self, x):\n        return x * 5", space)
+    assert space["f"](x)[0] == 3 and space["g"](x)[0] == 5
+    assert space["f"](x)[0] == 3 and space["g"](x)[0] == 5
+
+
 @pytest.mark.parametrize(
     ("before", "after", "same"),
     [

@@ -249,7 +249,7 @@ class _Walk:
         _require_no_tracer(title, value)
         if stored and not attributes:
             return
-        if not isinstance(value, ModuleType | FunctionType | type):
+        if not isinstance(value, ModuleType):
             self._note(get, value, title)
         if attributes:
             self._follow(title, value, attributes, stored)
