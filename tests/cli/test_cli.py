@@ -268,6 +268,7 @@ def test_diff_shows_headers_whole(folder, run):
     assert "\n+   graph @f(" in out
 
 
+@pytest.mark.slow
 def test_tables(folder, run):
     for arguments in (
         ("passes",),

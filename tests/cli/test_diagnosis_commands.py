@@ -85,6 +85,7 @@ def test_reduced(folder, run, planted):
     assert (status, json.loads(out)["nodes"]) == (0, 1)
 
 
+@pytest.mark.slow
 def test_a_crash_is_reduced(folder, run, monkeypatch):
     next(bug for bug in BUGS if bug.name == "everything_lies_at_one_place").planted(monkeypatch)
     gc.compile(lambda x: np.tanh(x @ x.T) @ x).save(folder / "m.gir", X)

@@ -157,6 +157,7 @@ for round in range(10):
 """
 
 
+@pytest.mark.slow
 def test_concurrent_writers(tmp_path):
     command = [sys.executable, "-c", WRITER, str(tmp_path)]
     writers = [subprocess.Popen(command) for _ in range(3)]

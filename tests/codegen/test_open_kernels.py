@@ -119,6 +119,7 @@ NETS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NETS)
 def test_convolutions_of_any_images_are_compiled_once(name: str) -> None:
     function, weights = NETS[name]

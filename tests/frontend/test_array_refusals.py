@@ -73,6 +73,7 @@ def changed(bound: inspect.BoundArguments, name: str, wrong: Any) -> Any:
     return made.args, made.kwargs
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_arguments_of_other_kinds() -> None:
     turn, tried, bare = 0, set(), []

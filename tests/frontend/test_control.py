@@ -53,6 +53,7 @@ def test_random_control_flow(g: Graph, options: tuple[int, int]) -> None:
         equal(executable.run(arrays), interpret(g, arrays))
 
 
+@pytest.mark.slow
 @SLOW
 @given(control_graphs())
 def test_every_pass_keeps_control_flow(g: Graph) -> None:
@@ -116,6 +117,7 @@ executable.run([np.int64(9), np.int64(9), EYE])
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="limits memory as Linux does")
 def test_a_stack_without_memory_is_an_error() -> None:
     command = [sys.executable, "-c", OUT_OF_MEMORY]

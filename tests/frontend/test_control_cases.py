@@ -251,6 +251,7 @@ def test_a_loop_can_be_cancelled() -> None:
     assert "cancelled" in str(caught[0])
 
 
+@pytest.mark.slow
 def test_stacks_grow_and_are_checked() -> None:
     g = parse(STACK)
     assert isinstance(g, Graph)

@@ -504,6 +504,7 @@ def pair(count):
     return np.where(np.arange(24) < count, x, 0.0), y
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SETS)
 def test_sets_have_numpys_sizes(name):
     function = SETS[name]

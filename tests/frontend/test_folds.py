@@ -113,6 +113,7 @@ METHODS: dict[str, Any] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("name", few(BINARY, 12))
 def test_methods_of_every_ufunc(name: str, method: str) -> None:

@@ -396,6 +396,7 @@ def marked(formulas: list[tuple[str, list[str]]]) -> str:
     return "\n".join([*lines, *marks[::-1], "  return %2", "}", ""])
 
 
+@pytest.mark.slow
 def test_a_long_chain_of_formulas_takes_linear_time() -> None:
     chain = [("extent", ["a" if k == 0 else f"s{k - 1}+1"]) for k in range(4000)]
     loaded = gc.LoadedGraph(gc.parse(marked(chain)))

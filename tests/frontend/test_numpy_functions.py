@@ -439,6 +439,7 @@ def check(got: Any, want: Any, where: str) -> None:
     np.testing.assert_allclose(got, want, rtol=rtol, atol=rtol, err_msg=where)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("letter", sorted({name[0] for name in CALLS}))
 def test_calls_do_what_numpy_does(letter: str) -> None:

@@ -506,6 +506,7 @@ HOLES = np.array([[1.0, np.nan, 3.0, -4.0], [np.nan] * 4, [2.0, 5.0, np.nan, 1.0
 U8 = np.array([100, 200, 50], np.uint8)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("function", "arguments"),
     rows_of(

@@ -214,6 +214,7 @@ def recurring(p, x):
     return (gc.scan(step, np.zeros(x.shape[1:]), x)[1] ** 2).mean()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", [attending, recurring])
 def test_training_steps_with_a_batch_or_a_length_of_one_take_three_compilations(loss):
     step, exact = (gc.compile(gc.value_and_grad(loss), sizes=s) for s in (None, "exact"))
@@ -512,6 +513,7 @@ def test_an_extent_that_the_size_at_hand_makes_1_is_broadcast(sizes):
                 np.testing.assert_array_equal(made(x), want)
 
 
+@pytest.mark.slow
 def test_systems_of_any_order_take_a_few_compilations():
     def factors(a, b):
         spd = a @ a.T + np.eye(len(a))

@@ -239,6 +239,7 @@ print("equal")
 """
 
 
+@pytest.mark.slow
 def test_a_pipeline_is_saved_and_loaded_in_another_process(tmp_path):
     pytest.importorskip("sklearn")
     (tmp_path / "line_for_test.py").write_text(MODULE)

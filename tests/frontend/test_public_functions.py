@@ -71,6 +71,7 @@ def refusal(function: Any, *args: Any) -> Exception | None:
     return None
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_wrong_arguments_are_errors_of_graphc_and_of_numpy() -> None:
     for k, name in enumerate(NAMES):
@@ -174,6 +175,7 @@ def test_a_traced_quantile_beyond_its_range_stops_the_run(function: Any, method:
             model(X, np.array(q))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", [(3, 0), (0, 3), (1, 0), (2, 0, 3), (0, 0)])
 @pytest.mark.parametrize("axis", [0, -1])
 def test_unique_parts_of_no_elements(shape: tuple[int, ...], axis: int) -> None:

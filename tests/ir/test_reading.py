@@ -153,6 +153,7 @@ def test_settings_are_checked() -> None:
     assert set(limits.MEANING) == set(limits.DEFAULTS)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("frozen")
 def test_nothing_of_a_graph_stays_when_it_is_dropped() -> None:
     def read(k: int) -> None:

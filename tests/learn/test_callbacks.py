@@ -126,6 +126,7 @@ def test_a_run_that_fails_is_recorded_no_longer() -> None:
 # ------------------------------------------------------------------------------------ curves
 
 
+@pytest.mark.slow
 def test_a_picture_follows_the_run(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     path = tmp_path / "loss.png"

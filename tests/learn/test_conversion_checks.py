@@ -11,6 +11,7 @@ from graphc.learn.nn import conversion_checks
 from graphc.learn.nn.state_dict import state_dict
 
 
+@pytest.mark.slow
 def test_all_layers_beside_whatever_is_installed() -> None:
     found = list(conversion_checks.check_conversions(trials=2))
     assert all(outcome.passed for outcome in found), found

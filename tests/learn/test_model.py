@@ -52,6 +52,7 @@ def test_fit_learns_and_returns_its_history() -> None:
     assert history["val_loss"][-1] == model.evaluate((X[:20], Y[:20]), batch=16)["loss"]
 
 
+@pytest.mark.slow
 def test_classification_with_named_metrics() -> None:
     model = gc.Model(
         network(),
@@ -344,6 +345,7 @@ def test_durations() -> None:
 # ------------------------------------------------------------------------------------ resuming
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("stop", "every"), crossed(few([1, 5, 6, 7, 17, 23, 24], 4), [None, 1, 5]))
 def test_resumed_run_equals_an_undisturbed_one(tmp_path: Path, stop: int, every: Any) -> None:
     """Interrupted after any update, with checkpoints after epochs or after some updates: the same
@@ -406,6 +408,7 @@ print(bits(model).hex(), json.dumps(model.history))
 """
 
 
+@pytest.mark.slow
 def test_killed_runs_end_like_an_undisturbed_one(tmp_path: Path) -> None:
     """Kill -9 at random steps of a compiled training run."""
 

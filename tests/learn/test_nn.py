@@ -35,6 +35,7 @@ def test_model_shows_what_it_is():
     assert repr(model) == shown
 
 
+@pytest.mark.slow
 def test_init_is_traceable_and_typed():
     model = nn.Sequential(nn.Conv(1, 2, 3), nn.relu, nn.Flatten(), nn.Dense(8, 4), nn.LSTM(3, 2))
     for dtype in ("f32", "f64", "f16"):

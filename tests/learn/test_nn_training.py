@@ -154,6 +154,7 @@ def check_against_torch(theirs, layer, from_torch, to_torch, x):
         np.testing.assert_allclose(found[name], p.grad, rtol=1e-4, atol=2e-5, err_msg=name)
 
 
+@pytest.mark.slow
 def test_gradients_equal_those_of_torch():
     torch = pytest.importorskip("torch")
     torch.manual_seed(0)

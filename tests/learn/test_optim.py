@@ -142,6 +142,7 @@ def test_formula(optimiser, formula, compiled):
             np.testing.assert_allclose(found[t][place], p, rtol=1e-11, atol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("case", "dtype"), crossed(CASES, [np.float32, np.float64]))
 def test_equals_torch(case, dtype):
     _, optimiser, _, kind, arguments = case

@@ -78,6 +78,7 @@ def test_gradients_are_those_of_the_whole(case: Any, way: Any) -> None:
     same(parallel.pipeline(loss, devices, chunks, schedule, checkpoint)(params, BATCH), wanted)
 
 
+@pytest.mark.slow
 def test_modes_and_schedules_differ_in_no_bit() -> None:
     """With chunks in one order, whatever is run once more and wherever it is run."""
     first: Any = None
@@ -269,6 +270,7 @@ class Models:
         return loss, net.init(gc.random.key(0), "f64"), rng.standard_normal((6, 1, 6, 6))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", few(["lstm", "resnet", "transformer", "unet"], 2))
 def test_models(name: str) -> None:
     """The bits of the mean of two halves, one after the other on one device."""
@@ -316,6 +318,7 @@ def test_running_statistics_move_once_for_the_batch() -> None:
         same(made["new"], wanted["new"], rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_running_statistics_of_layers_behind_one_another() -> None:
     """Of each layer: those of all that it was given, which is normalised chunk by chunk; of the
     first one, and with one chunk of all, those of the whole batch."""
@@ -342,6 +345,7 @@ def test_running_statistics_of_layers_behind_one_another() -> None:
             given = [block.apply(own, h, start[number], training=True)[0] for h in given]
 
 
+@pytest.mark.slow
 def test_several_pipelines_share_a_batch() -> None:
     """Stages times replicas, times short messages, times a memory limit."""
     four = [TWO, ["cpu:2", "cpu:3"]]
@@ -402,6 +406,7 @@ def test_a_failure_in_one_stage_ends_the_step() -> None:
     same(piped(LAYERS, BATCH), wanted)
 
 
+@pytest.mark.slow
 def test_order_is_what_bounds_memory() -> None:
     """One chunk after the other; without the edges of the schedule all may be there together."""
     params = [rng.standard_normal(shape) for shape in [(2, 16), (16, 16), (16, 16), (16, 2)] * 2]
@@ -421,6 +426,7 @@ def test_order_is_what_bounds_memory() -> None:
         assert loose[stage] > 1.3 * again[stage]
 
 
+@pytest.mark.slow
 def test_one_compilation_serves_batches_of_all_sizes() -> None:
     """Chunks and messages are as large as a call asks for, the last chunk smaller or not; bit for
     bit what is compiled for the size."""
@@ -441,6 +447,7 @@ def test_one_compilation_serves_batches_of_all_sizes() -> None:
         same(served(LAYERS[:2], batch), whole(LAYERS[:2], batch))
 
 
+@pytest.mark.slow
 def test_the_best_way_is_chosen() -> None:
     """The fastest that fits, by the simulated timelines of all; what it is rejected for is told."""
     params = [rng.standard_normal((64, 64)) for _ in range(8)]
@@ -471,6 +478,7 @@ def test_the_best_way_is_chosen() -> None:
     same(small(LAYERS, BATCH), gc.value_and_grad(mlp)(LAYERS, BATCH))
 
 
+@pytest.mark.slow
 def test_cuts_know_the_limit_of_memory() -> None:
     """A long table takes no time, but bytes: beside it there is room for fewer layers."""
 

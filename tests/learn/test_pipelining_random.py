@@ -19,6 +19,7 @@ from graphc.learn.trees import tree_map
 DEVICES = [f"cpu:{k}" for k in range(4)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(rounds(4)))
 def test_gradients_are_those_of_the_whole(seed: int) -> None:
     rng = np.random.default_rng(seed)

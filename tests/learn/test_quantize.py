@@ -154,6 +154,7 @@ def test_what_takes_part_in_products_does_so_under_their_names_and_is_no_array()
                     call(x, factor)
 
 
+@pytest.mark.slow
 def test_layers_take_their_matrices_in_few_bits() -> None:
     net = gc.nn.Sequential(
         gc.nn.Embedding(30, 64), gc.nn.LSTM(64, 32), gc.nn.GRU(32, 48), gc.nn.Dense(48, 30)

@@ -92,6 +92,7 @@ def test_state_is_shared_out() -> None:
     assert whole <= sum(kept) < whole + 2 * 8 * len(NAMES)
 
 
+@pytest.mark.slow
 def test_the_bytes_are_those_of_one_sum() -> None:
     """Sharded or not, a device sends 2 (n - 1) / n of the gradients, and no parameters."""
     wide = nn.Dense(300, 300)
@@ -135,6 +136,7 @@ def test_gradients_travel_while_others_are_computed() -> None:
         assert sum(k > sends[0] for k in products) >= 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shard", SHARDS)
 def test_each_device_reads_its_part(shard: bool | str, tmp_path: Path) -> None:
     """Readers on the devices: rows do not cross, and the losses are those of whole batches."""

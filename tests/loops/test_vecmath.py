@@ -35,6 +35,7 @@ ODD = ["asin", "asinh", "atan", "atanh", "cbrt", "erf", "erfinv", "expm1", "log1
 ODD += ["tan", "tanh"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", sorted(FUNCTIONS))
 def test_error_is_within_two_or_four_ulp(name: str, kind: type) -> None:
@@ -157,6 +158,7 @@ def test_expressions_hold_primitive_ops_of_one_float_type() -> None:
                 assert not {e.op for e in postorder([made])} & {"call", "load", "var", "param"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "kind"), [("exp", np.float32), ("pow", np.float32), ("sin", np.float64)]
 )

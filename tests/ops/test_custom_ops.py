@@ -56,6 +56,7 @@ def test_kernel_sees_shaped_views() -> None:
     same(made, (np.float32(5), np.array([6, 8])))
 
 
+@pytest.mark.slow
 def test_slices_of_vmap_run_one_after_the_other() -> None:
     stack = np.stack([X, 3 * X])
     made = gc.vmap(smooth)(stack)
@@ -115,6 +116,7 @@ graph @f(%0 x: f32[4096], %1 y: f32[1]) {
 """
 
 
+@pytest.mark.slow
 def test_files_call_custom_ops_by_permission_and_with_checked_indices(tmp_path: Any) -> None:
     @custom_op("added_for_test")
     def added(x: Any, y: Any, out: Any) -> None:
@@ -145,6 +147,7 @@ def test_an_infer_function_that_fails_is_named() -> None:
         broken(X)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("jitted", [False, True])
 def test_indices_are_checked_on_request(jitted: bool) -> None:
     def pick(x: Any, which: Any, out: Any) -> None:

@@ -61,6 +61,7 @@ def test_lu_solve_takes_permutations(order: list[int], transposed: bool) -> None
         gc.compile(solve)(perm, rows)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("size", "step"), crossed([513, 700, 1024], [1, 3]))
 def test_long_windows_are_pooled_in_steps(size: int, step: int) -> None:
     """Ties included: the first of the largest elements gets the whole cotangent."""

@@ -29,6 +29,7 @@ def run_all(op, samples, opt):
     return samples_function(op, samples, opt=opt)(operands)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "opt"), crossed(SAMPLED, [0, 2]))
 def test_compiled_equals_reference(name, opt):
     op = OPS[name]

@@ -64,6 +64,7 @@ def test_index_out_of_range_is_an_error_at_the_users_line() -> None:
         assert "test_ops_compiled.py" in str(caught.value)
 
 
+@pytest.mark.slow
 def test_custom_ops_run_natively() -> None:
     @gc.custom_op("scaled_for_test")
     def scaled(x: Any, factor: Any, out: Any) -> int:

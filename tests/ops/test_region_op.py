@@ -47,6 +47,7 @@ def total(number: Any, x: Any, y: Any) -> Any:
     return (chosen(number, x, y) * y).sum()
 
 
+@pytest.mark.slow
 def test_it_runs_everywhere(tmp_path: Path) -> None:
     """Interpreted, compiled at both levels, without Numba's help and with it, from a dump."""
     function = gc.compile(chosen, dump=tmp_path)

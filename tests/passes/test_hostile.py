@@ -77,6 +77,7 @@ def test_there_are_enough_of_them() -> None:
     assert {name.split(":")[0] for name in names} == {source.__name__ for source in SOURCES}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", range(1))
 def test_hostile_graphs_are_right_or_refused(first: int) -> None:
     done = subprocess.run(

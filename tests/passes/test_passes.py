@@ -361,6 +361,7 @@ def test_no_sibling_makes_the_peak_higher(monkeypatch: pytest.MonkeyPatch, g: Gr
     assert max(live_bytes(fuse(before, CONFIG))) <= least
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["llvm", "numba"])
 def test_a_product_fused_with_results_that_do_not_need_it(backend: str) -> None:
     """The sums may lie in a result's memory, so that result is stored after they are read."""

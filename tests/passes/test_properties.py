@@ -42,6 +42,7 @@ def test_passes_settle(g: Graph) -> None:
             assert pipeline.apply(stage, value, config) is value, stage.name
 
 
+@pytest.mark.slow
 @SLOW
 @given(random_graphs())
 def test_text_round_trip_at_every_stage(g: Graph) -> None:

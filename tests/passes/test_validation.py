@@ -144,6 +144,7 @@ def error_of(made):
     return ""
 
 
+@pytest.mark.slow
 def test_fifty_planted_errors_are_caught(traced, monkeypatch):
     caught, by_structure, missed = 0, 0, []
     for stage, wrong in product(EARLY + LATE + LAST, ERRORS):
@@ -191,6 +192,7 @@ def test_right_stages_pass(made):
     pipeline.run(made, Config(threads=1, verify=4))
 
 
+@pytest.mark.slow
 @given(control_graphs())
 @settings(max_examples=8, deadline=None)
 def test_right_stages_of_control_flow_pass(made):

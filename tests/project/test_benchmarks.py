@@ -39,6 +39,7 @@ from graphc.runtime.devices.registry import Link
 SMALL = [name for name in FUNCTIONS if name != "minilm"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", few([*SMALL, "minilm"], 8))
 def test_case_agrees_with_numpy_and_takes_no_more_memory(name: str) -> None:
     import graphc as gc
@@ -79,6 +80,7 @@ def test_every_optimisation_level_gives_the_same_result(name: str) -> None:
     assert worker.difference(plain, optimised) <= case.tolerance
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", few(training.CASES, 2))
 def test_training_steps_move_parameters_as_pytorch_does(name: str) -> None:
     case = CASES[name]
@@ -88,6 +90,7 @@ def test_training_steps_move_parameters_as_pytorch_does(name: str) -> None:
     assert losses[-1] < losses[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", training.CASES)
 def test_a_warm_training_step_is_one_native_call_and_allocates_nothing(name: str) -> None:
     case = CASES[name]
@@ -133,6 +136,7 @@ def test_unrolled_graphs_agree_with_numpy(kind: str) -> None:
     assert {"trace", "cse", "fuse", "plan", *scale.TIMINGS} <= set(report["seconds"])
 
 
+@pytest.mark.slow
 def test_worker_prints_one_json_report() -> None:
     command = [sys.executable, "-m", "benchmarks.worker", "pair", "call", "numpy", "1", "0.05"]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
@@ -149,6 +153,7 @@ gpu.main(["--small", "-c", "cal*", "--seconds", "0.01", "--output", "found.json"
 """
 
 
+@pytest.mark.slow
 def test_a_benchmark_of_a_gpu_in_the_simulator(tmp_path: Path) -> None:
     pytest.importorskip("numba_cuda")
     done = subprocess.run(
@@ -262,6 +267,7 @@ def test_report_words() -> None:
     assert report.failures(failed) == ["call, jax: no"]
 
 
+@pytest.mark.slow
 def test_digests_tell_kernels_apart_and_are_always_the_same() -> None:
     *cases, total = digests.lines("tanh(")
     assert [*cases, total] == list(digests.lines("tanh("))

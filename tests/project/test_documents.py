@@ -45,10 +45,12 @@ def needs_onnx(page: Path) -> bool:
     return "import onnx" in page.read_text()
 
 
+@pytest.mark.slow
 def test_blocks_run(tmp_path: Path) -> None:
     run_pages([p for p in (*PROGRAMS, *GUIDES) if not needs_onnx(p)], tmp_path)
 
 
+@pytest.mark.slow
 def test_blocks_about_onnx_run(tmp_path: Path) -> None:
     pytest.importorskip("onnx", reason="the onnx package reads ONNX files")
     run_pages([p for p in (*PROGRAMS, *GUIDES) if needs_onnx(p)], tmp_path)
@@ -57,6 +59,7 @@ def test_blocks_about_onnx_run(tmp_path: Path) -> None:
 COMMANDS = [p for p in (ROOT / "README.md", *sorted(DOCS.glob("*.md"))) if "```sh" in p.read_text()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", COMMANDS, ids=lambda page: page.stem)
 def test_commands_run(page: Path, tmp_path: Path) -> None:
     """The blocks of a page one after another, in a folder with the example network."""

@@ -53,6 +53,7 @@ def example(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 TOLD_IN_FULL = ("sentence_similarity", "two_devices", "data_parallel", "digits", "char_lstm")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "path", [p for p in EXAMPLES if p.stem not in TOLD_IN_FULL], ids=lambda path: path.stem
 )
@@ -60,6 +61,7 @@ def test_example_runs(path: Path, tmp_path: Path) -> None:
     assert run(tmp_path, path, "--quick").strip()
 
 
+@pytest.mark.slow
 @needs_weights
 def test_reference_agrees_with_the_original_model(sentences: list[str], example) -> None:
     """Cosines of the published PyTorch model in float64, computed once with `transformers`."""
@@ -68,6 +70,7 @@ def test_reference_agrees_with_the_original_model(sentences: list[str], example)
     np.testing.assert_allclose((vectors @ vectors.T)[np.triu_indices(4, 1)], published, atol=1e-8)
 
 
+@pytest.mark.slow
 @needs_weights
 def test_vectors_and_cosines_agree_with_float64(sentences: list[str], example) -> None:
     import graphc as gc
@@ -93,6 +96,7 @@ def test_batches_of_one_shape_compile_once(sentences: list[str], example) -> Non
     assert set(shapes) == {(2, ids.shape[1])}
 
 
+@pytest.mark.slow
 @needs_weights
 def test_saved_graph_compiles_and_runs_from_the_command_line(tmp_path: Path) -> None:
     graph, artifact, out = (tmp_path / name for name in ("m.gir", "m.gcx", "out.npz"))
@@ -119,6 +123,7 @@ def test_sentences_come_from_arguments_and_files(tmp_path: Path, example) -> Non
 # ------------------------------------------------------------------------------------ devices
 
 
+@pytest.mark.slow
 @needs_weights
 @pytest.mark.parametrize("budget", few([None, 1e-3], 1))
 def test_two_devices_tell_what_they_did(tmp_path: Path, budget: float | None) -> None:
@@ -149,6 +154,7 @@ def test_two_devices_tell_what_they_did(tmp_path: Path, budget: float | None) ->
     assert {"kernel", "send", "transfer"} <= kinds
 
 
+@pytest.mark.slow
 def test_data_parallel_agrees_with_one_device(tmp_path: Path) -> None:
     report = json.loads(run(tmp_path, ROOT / "examples/data_parallel.py", "--quick", "--json"))
     together, apart = report["synchronous"], report["asynchronous"]
@@ -167,6 +173,7 @@ def test_data_parallel_agrees_with_one_device(tmp_path: Path) -> None:
 # ------------------------------------------------------------------------------------ writing
 
 
+@pytest.mark.slow
 def test_a_cache_gives_the_scores_of_the_whole_text(monkeypatch: pytest.MonkeyPatch) -> None:
     import graphc as gc
 
@@ -184,6 +191,7 @@ def test_a_cache_gives_the_scores_of_the_whole_text(monkeypatch: pytest.MonkeyPa
         assert np.abs(made - whole).max() < most * np.abs(whole).max()
 
 
+@pytest.mark.slow
 def test_a_draft_changes_no_text(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(ROOT / "examples"))
     gpt = importlib.import_module("gpt")
@@ -213,6 +221,7 @@ def char_lstm(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return importlib.import_module("char_lstm")
 
 
+@pytest.mark.slow
 def test_digits_of_the_test_are_kept_apart(digits) -> None:
     parts = digits.read_digits()
     assert [len(x) for x, _ in parts] == [1293, 144, 360]
@@ -236,6 +245,7 @@ def test_digits_are_moved_only_while_training(digits) -> None:
     assert 0.01 < np.abs(made - x).mean() < 0.3
 
 
+@pytest.mark.slow
 def test_digits_are_read_go_on_and_start_over(digits, tmp_path: Path) -> None:
     def train(epochs: int, fresh: bool = False) -> dict:
         return digits.train(tmp_path, epochs, fresh=fresh, verbose=0)
@@ -289,6 +299,7 @@ def test_written_text_is_drawn_step_by_step(char_lstm) -> None:
     np.testing.assert_array_equal(written, seen[0, 3:])
 
 
+@pytest.mark.slow
 def test_characters_are_predicted(tmp_path: Path) -> None:
     """Better than by how often each occurs, which takes 5 bits."""
     report = json.loads(run(tmp_path, ROOT / "examples/char_lstm.py", "--quick", "--json"))

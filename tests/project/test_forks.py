@@ -137,6 +137,7 @@ print(*statuses)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("program", [IMPORT, COMPILE], ids=["import", "compile"])
 def test_a_child_of_a_process_that_compiles_compiles(program: str, tmp_path: Path) -> None:
     done = subprocess.run(

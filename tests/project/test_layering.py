@@ -109,6 +109,7 @@ def test_every_file_is_in_a_layer() -> None:
     assert not [path for path, layer in layers.items() if layer not in ALLOWED]
 
 
+@pytest.mark.slow
 def test_imports_point_one_way() -> None:
     wrong = []
     for path in FILES:
@@ -207,6 +208,7 @@ def touches(nodes: Iterable[ast.AST], ours: set[str]) -> Iterator[tuple[int, str
                 yield getattr(node, "lineno", 0), name
 
 
+@pytest.mark.slow
 def test_private_parts_of_others_are_touched_in_one_room() -> None:
     outside = [path for path in ROOT.rglob("*.py") if path.parent.name != "seams"]
     ours = set().union(*(names_of_our_own(nodes_of(path)) for path in outside))

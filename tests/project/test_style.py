@@ -8,6 +8,7 @@ import statistics
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
 from project import nodes_of
 
 HOME = Path(__file__).parents[2]
@@ -48,6 +49,7 @@ def test_files_are_short() -> None:
     assert not long, long
 
 
+@pytest.mark.slow
 def test_functions_are_short() -> None:
     made = functions()
     long = [(name, lines) for name, lines in made if lines > MOST_FUNCTION_LINES]
@@ -140,6 +142,7 @@ def names_asked(function: ast.AST) -> Iterator[int]:
                 yield node.lineno
 
 
+@pytest.mark.slow
 def test_traits_are_asked_in_place_of_names() -> None:
     """Outside `ops`, the text form and tables of another format's words: an op that is added is
     known by what it is."""

@@ -85,6 +85,7 @@ def test_run_limits_stacks_of_files(tmp_path: Path) -> None:
     assert "1000000 bytes" in str(done.exception)
 
 
+@pytest.mark.slow
 def test_nested_gradients_are_exact_or_refused() -> None:
     x, s, c = 0.5, np.sin(0.5), np.cos(0.5)
     results = [float(LoadedGraph(parse(nested(depth)))(np.float32(0.5))) for depth in (1, 2, 3)]

@@ -200,6 +200,7 @@ def test_long_runs_drop_the_gil(monkeypatch):
     assert warm(Executable(image(table, [], [])))._context[ContextWords.drop_gil] == 1
 
 
+@pytest.mark.slow
 def test_fork():
     executable = warm(doubler(100_000, grain=100, threads=2))
     x = np.ones(100_000, "f4")

@@ -32,6 +32,7 @@ assert finite(np.float64(8), np.int64(3)) == 1
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("handler", "call", "said"),
     [
@@ -148,6 +149,7 @@ ENDLESS_UNITS = {
 CASES = [*((name, "llvm") for name in ENDLESS_UNITS), ("columns", "numba")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "backend"), CASES)
 def test_interrupt_of_one_huge_kernel(name: str, backend: str) -> None:
     """Each would run for hours in one unit of work."""

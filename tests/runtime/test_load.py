@@ -167,6 +167,7 @@ def test_truncated_objects_are_errors():
             elf.load(elf.parse(code()[:size]), load.process_symbol)
 
 
+@pytest.mark.slow
 def test_altered_objects_never_crash_the_linker():
     data = code()
     (table,) = np.frombuffer(data, "<u8", 1, 40)

@@ -111,6 +111,7 @@ def test_pool_works_in_a_forked_child():
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
+@pytest.mark.slow
 def test_fork_while_another_thread_runs():
     executable = doubler(100_000, grain=100, threads=2, repeat=50)
     x = np.ones(100_000, "f4")
@@ -141,6 +142,7 @@ doubler(1000, grain=10, threads=2).run([np.zeros(1000, "f4")])
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("linker", ["", "llvm"])
 def test_process_ends_cleanly_while_workers_spin(linker):
     command = [sys.executable, "-c", EXIT]

@@ -59,6 +59,7 @@ def test_what_is_made_for_sizes_is_dropped_while_it_is_looked_for(
     at_once(look, look, add, add, times=3_000)
 
 
+@pytest.mark.slow
 def test_programs_begin_and_end_while_all_are_stopped() -> None:
     held: list[Executable] = []
 

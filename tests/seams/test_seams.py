@@ -142,6 +142,7 @@ MODEL = """
 """
 
 
+@pytest.mark.slow
 def test_without_private_parts_of_python_numpy_and_llvmlite(tmp_path) -> None:
     gone = """
         import _thread, importlib, logging, sys
@@ -231,6 +232,7 @@ CUSTOM = """
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "gone",
     few(
@@ -266,6 +268,7 @@ c.CPUCodeLibrary.finalize = c.finalize
     in_fresh_process(whole, GRAPHC_CACHE_DIR=str(tmp_path))
 
 
+@pytest.mark.slow
 def test_without_known_blocks_what_allocates_is_refused(tmp_path) -> None:
     gone = """
 import numba

@@ -69,12 +69,14 @@ def text():
     return gc.view(train, PARAMS, f32(8, 16), runs=2).html
 
 
+@pytest.mark.slow
 def test_every_panel_of_a_training_step(text, tmp_path):
     with opened(text, tmp_path) as page:
         walk_through(page, "train")
         assert page.evaluate("app.picture.items.length") > 3
 
 
+@pytest.mark.slow
 def test_a_graph_is_searched_opened_and_read(text, tmp_path):
     with opened(text, tmp_path) as page:
         page.evaluate("app.stage(app.story.stages.findIndex(s => s.name === 'gradient'))")
@@ -91,6 +93,7 @@ def test_a_graph_is_searched_opened_and_read(text, tmp_path):
         assert page.inner_text("#side h2") != before
 
 
+@pytest.mark.slow
 def test_what_repeats_is_one_colour(tmp_path):
     page_of = gc.compile(network).view(PARAMS, f32(8, 16))
     with opened(page_of.html, tmp_path) as page:
@@ -112,6 +115,7 @@ LINKED = """([kernel, from, to]) => {
 }"""
 
 
+@pytest.mark.slow
 def test_lines_of_a_kernel_are_linked_both_ways(text, tmp_path):
     with opened(text, tmp_path) as page:
         page.click("#tab-kernels")
@@ -121,6 +125,7 @@ def test_lines_of_a_kernel_are_linked_both_ways(text, tmp_path):
                 assert not rows or lit, (kernel, here, there)
 
 
+@pytest.mark.slow
 def test_the_slowest_kernel_and_its_line_are_found_from_the_page_alone(tmp_path):
     @gc.compile
     def f(x, w):
@@ -136,6 +141,7 @@ def test_the_slowest_kernel_and_its_line_are_found_from_the_page_alone(tmp_path)
         assert re.search(r"test_browser.py:\d+", page.inner_text("#kernels .item"))
 
 
+@pytest.mark.slow
 def test_hostile_text_is_shown_as_text(tmp_path):
     name = "</script><img src=x onerror=alert(1)><b>\u202e"
     graph = gc.parse(

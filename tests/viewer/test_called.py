@@ -67,6 +67,7 @@ TOLD = """() => app.story.data.kernels.filter(k => k.calls.length).map(
   k => [k.times, k.took, app.story.nodeAt(k.calls[0].device, k.calls[0].node).line > 0])"""
 
 
+@pytest.mark.slow
 def test_what_ran_in_a_loop_is_timed_and_leads_to_its_box(tmp_path):
     with opened(gc.view(gc.compile(nested, threads=1), *ARGS, runs=3).html, tmp_path) as page:
         page.click("#tab-kernels")
@@ -81,6 +82,7 @@ def test_what_ran_in_a_loop_is_timed_and_leads_to_its_box(tmp_path):
         assert "scan" in page.inner_text("#timeline table")
 
 
+@pytest.mark.slow
 def test_kernels_of_one_node_do_not_count_twice(tmp_path):
     x = np.ones((1 << 20,), np.float32)
     f = gc.compile(lambda x: (np.exp(x).sum(), np.sort(x)), threads=2)

@@ -92,6 +92,7 @@ def test_a_text_that_is_wrong_has_its_trouble_told():
     assert page == "" and "nosuch" in trouble and "Traceback" not in trouble
 
 
+@pytest.mark.slow
 def test_python_is_compiled_in_a_process_of_its_own():
     page, trouble = page_of_text(PYTHON, ".py", {"opt": 2})
     assert trouble == ""
@@ -116,6 +117,7 @@ def test_what_is_no_text_is_refused(tmp_path):
     assert found.value.code == 1
 
 
+@pytest.mark.slow
 def test_a_model_is_edited_in_a_browser():
     with running(PYTHON, ".py") as server, opened_at(server.address) as page:
         frame = page.frame_locator("#shown")

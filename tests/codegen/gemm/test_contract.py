@@ -34,6 +34,7 @@ def test_every_transposition(dtype: str, layout: str) -> None:
         matrix(dtype, m, n, k, layout).run()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [*NUMPY, *WIDENED])
 def test_every_type_in_any_layout(dtype: str) -> None:
     for seed in range(40):
@@ -544,6 +545,7 @@ def test_a_bf16_row_without_a_partner_meets_no_neighbour() -> None:
     problem.run()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("dtype", "cpu"),
     crossed(

@@ -32,6 +32,7 @@ def image_of(function: Callable[[Any], Any]) -> Image:
     return made.prepared((X,), {})[0].image
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", few(PROGRAMS, 3))
 def test_words_of_kernels(name: str) -> None:
     image = image_of(PROGRAMS[name])

@@ -29,6 +29,7 @@ CASES: dict[str, tuple[str, list[Shape], tuple[Shape, str] | None, bool]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", few(CASES, 6))
 def test_kernels_assemble(name: str) -> None:
     dtype, shapes, mask, causal = CASES[name]

@@ -295,6 +295,7 @@ print(made.compiled, made.cached, "numba" in sys.modules)
 """
 
 
+@pytest.mark.slow
 def test_a_second_process_needs_no_numba(own_cache: Path) -> None:
     kernels = len(built().image.kernels)
     done = subprocess.run([sys.executable, "-c", SECOND], capture_output=True, text=True)

@@ -110,6 +110,7 @@ def assemble(launches: dict[str, Launch], chips: list[Chip], source: Chip) -> st
     return ptx
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("turn", range(6))
 def test_code_for_every_chip_keeps_all_sums_in_registers(turn: int) -> None:
     dtype = ("f32", "f64", "f16", "bf16", "i8", "i64")[turn]
@@ -117,6 +118,7 @@ def test_code_for_every_chip_keeps_all_sums_in_registers(turn: int) -> None:
     assemble(launches, few(CHIPS, 1, turn), CHIPS[0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("turn", "dtype"), [(0, "f16"), (1, "bf16")])
 def test_code_for_tensor_cores_keeps_all_sums_in_registers(turn: int, dtype: str) -> None:
     chip = CHIPS[1]
@@ -135,6 +137,7 @@ def test_code_for_tensor_cores_keeps_all_sums_in_registers(turn: int, dtype: str
         assert "local" not in entry
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("turn", range(3))
 def test_code_that_copies_in_the_background_keeps_all_sums_in_registers(turn: int) -> None:
     dtype = ("f32", "f64", "i32")[turn]
@@ -153,6 +156,7 @@ def test_code_that_copies_in_the_background_keeps_all_sums_in_registers(turn: in
         assert "cp.async.wait_group" in entry
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("turn", few(range(len(GROUPS)), 2))
 def test_groups_of_warps_keep_all_sums_in_registers(turn: int) -> None:
     half = 2 * turn // len(GROUPS)

@@ -115,6 +115,7 @@ def cut_for(contract: Contract, tile: Any, splits: int) -> Cut:
     return Cut(groups, tile, filled(splits, sizes[3], tile.depth), *sizes)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", few(["f64", "bf16", "i8", "f16", "u16", "i64"], 1))
 def test_tiles_of_one_thread_on_the_cpu(device: Any, dtype: str) -> None:
     check(device, dtype, "nt", (6, 8, 16), Tile(2, 4, 8, 2, 4))
@@ -128,11 +129,13 @@ LAID_OUT: list[Any] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", few(LAID_OUT, 1, 1))
 def test_layouts_of_one_thread_on_the_cpu(device: Any, case: Any) -> None:
     check(device, "f32", *case)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["f32", "bf16"])
 def test_streams_of_one_thread_on_the_cpu(device: Any, dtype: str) -> None:
     check(device, dtype, "nt", (2, 6, 24), Thin(2, 2, 1, 2, 2, 2, "k"))

@@ -149,6 +149,7 @@ def check(launches: dict[str, Launch], chips: list[Chip]) -> None:
     assert launches and not bad, "\n".join(bad)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", few(TEMPLATES, 6), ids=lambda case: f"{case[0]} {case[3]}")
 def test_templates_keep_their_registers(case: Any) -> None:
     _, function, shapes, name = case
@@ -156,6 +157,7 @@ def test_templates_keep_their_registers(case: Any) -> None:
     check(launches, few(CHIPS, 1, TEMPLATES.index(case)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("turn", "name"), [(0, "bf16"), (1, "f16")])
 def test_products_on_tensor_cores(turn: int, name: str) -> None:
     shapes = [gc.spec((1024, 1024), name)] * 2
@@ -164,6 +166,7 @@ def test_products_on_tensor_cores(turn: int, name: str) -> None:
     check(launches, few(CHIPS[1:], 1, turn))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("chip", few(["sm_89", "sm_100", "sm_120"], 2))
 def test_newer_chips_have_code_of_their_own(chip: str) -> None:
     target = f"cuda:{chip}"

@@ -71,6 +71,7 @@ def launches(op: str, *operands: Any, strict: bool = True, **attrs: Any) -> list
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", few(["u8", "u32", "u64"], 1))
 def test_long_rows_are_sorted_by_tiles_and_merges_or_by_digits(name: str) -> None:
     x = array(name, 2, 10_000)
@@ -82,6 +83,7 @@ def test_long_rows_are_sorted_by_tiles_and_merges_or_by_digits(name: str) -> Non
     assembled([launch for some in made for launch in some])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", few(["i8", "bool", "f32", "u64", "c128"], 1))
 def test_scatters_of_many_positions(name: str) -> None:
     x, index, updates = array(name, 100, 7), array("i32", 300), array(name, 300, 7)
@@ -94,6 +96,7 @@ def test_scatters_of_many_positions(name: str) -> None:
     assembled(made)
 
 
+@pytest.mark.slow
 def test_matrices_of_several_panels() -> None:
     x, b, perm = array("f64", 2, 100, 100), array("f64", 2, 100, 20), array("i64", 2, 100)
     made = [*launches("lu", x), *launches("cholesky", x)]
@@ -103,6 +106,7 @@ def test_matrices_of_several_panels() -> None:
     assembled(made)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", few(["f32", "i64"], 1))
 def test_running_totals_of_few_long_rows(name: str) -> None:
     x = array(name, 100_000)
@@ -123,6 +127,7 @@ def test_places_that_overlap() -> None:
     assembled([launch for some in made for launch in some])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", few(LIBRARY, 2))
 def test_the_function_of_the_cpu_compiles_for_a_gpu(name: str) -> None:
     """What the adapter can do for an op without device code: all that there is."""

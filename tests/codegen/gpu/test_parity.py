@@ -136,6 +136,7 @@ if host().triple.startswith("x86") and host().vector_bits > 256:
     OPTIONS.append({"target": "cpu:x86-64-v3"})  # vectors of 256 bits, no masks
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("function", "arguments"), functions())
 def test_other_options_give_the_same_bits(function: Any, arguments: Any) -> None:
     want = gc.compile(function, parity=True, threads=1)(*arguments)
@@ -163,6 +164,7 @@ def test_attention_in_blocks_gives_the_same_bits() -> None:
     cases.assert_same_bits(function(q, k, v), want, "attention")
 
 
+@pytest.mark.slow
 def test_the_readable_source_gives_the_same_bits() -> None:
     """What the dump shows, compiled by Numba."""
     x, row, (a, b) = normal(3, 2, 129), normal(129), (normal(5, 40), normal(40, 6))
@@ -175,6 +177,7 @@ def test_the_readable_source_gives_the_same_bits() -> None:
     cases.assert_same_bits(made, want, "numba")
 
 
+@pytest.mark.slow
 def test_results_are_near_those_without_parity() -> None:
     x, row = normal(6, 5, 700), normal(700)
     for made, want in zip(
@@ -202,6 +205,7 @@ KERNELS: dict[str, Any] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", few(KERNELS, 4))
 def test_code_of_gpus_fuses_and_approximates_nothing_by_itself(name: str) -> None:
     pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
@@ -220,6 +224,7 @@ def test_code_of_gpus_fuses_and_approximates_nothing_by_itself(name: str) -> Non
         assert asked or not re.findall(FUSED, ptx)
 
 
+@pytest.mark.slow
 def test_the_patterns_find_what_they_forbid() -> None:
     pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
     from gpu_launches import CHIPS, launches_of

@@ -23,6 +23,7 @@ def body(c: Any, r: Any) -> Any:
     return state, (count > 5, r[::-1])
 
 
+@pytest.mark.slow
 def test_registers() -> None:
     """Slices that are loaded ahead have room in registers, beside what is computed."""
     start = np.zeros(16, np.int32), np.zeros(16, np.float32), np.zeros(16, np.int64)

@@ -69,6 +69,7 @@ def run_elementwise(
     check(kernel, arrays, ["llvm", other])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", COMPUTE, ids=str)
 def test_every_binary_op(dtype: DType) -> None:
     names = BINARY[dtype.kind]
@@ -96,6 +97,7 @@ def test_every_unary_op_and_comparison(dtype: DType) -> None:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("source", REAL, ids=str)
 def test_every_cast(source: DType) -> None:
     half_kinds = source in (F16, BF16)
@@ -129,6 +131,7 @@ def test_f16_conversions_with_and_without_hardware(half: bool) -> None:
         assert same_numbers(arrays[1], singles.astype(np.float16), F16)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [F32, F64], ids=str)
 def test_fma_calls_and_bitcasts(dtype: DType) -> None:
     x, y = pairs(dtype)
@@ -305,6 +308,7 @@ def test_gather_with_checked_index() -> None:
     check_gather_with_checked_index()
 
 
+@pytest.mark.slow
 def test_index_division_if_params_and_assign() -> None:
     b = Scalars()
     source, sink, flags = (
@@ -390,6 +394,7 @@ class Draw:
         return made
 
 
+@pytest.mark.slow
 @examples(8)
 @given(st.data())
 def test_random_elementwise_kernels(data: st.DataObject) -> None:
@@ -664,6 +669,7 @@ def test_library_kernel_status_and_exception() -> None:
     assert run([values], 0, 1, (3, 0, 9)) == RAISED
 
 
+@pytest.mark.slow
 def test_library_kernel_that_allocates_needs_no_numba_runtime() -> None:
     run = Loaded(numba_route.compile_library(positive, [F64, F64], "lib3"), "lib3")
     values, sink = np.random.default_rng(9).standard_normal(3000), np.zeros(3001)

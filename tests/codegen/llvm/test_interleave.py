@@ -51,6 +51,7 @@ def row_kernel(dtype: DType, count: int, shape: tuple, block: int) -> Kernel:
     return Kernel("k0", (source, sink), 0, b.body, -(-count // block))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("shape", "target"), crossed(SHAPES, TARGETS))
 def test_rows_are_turned_on_their_way(shape: tuple, target: str) -> None:
     """What lies between and behind the elements that are written stays as it was."""

@@ -44,6 +44,7 @@ def cpuinfo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_a_program_whose_kernels_are_in_the_cache_loads_no_llvm(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -67,6 +67,7 @@ def test_sums_and_extremes_of_every_count(dtype: DType, target: str) -> None:
             )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("work", "target"), crossed(few([0, 26, 40, 120], 3), TARGETS.values()))
 def test_counts_that_are_known_only_when_the_loop_runs(work: int, target: targets.Target) -> None:
     """Some reach over several whole iterations of all copies, of which much work leaves fewer."""
@@ -88,6 +89,7 @@ def test_counts_that_are_known_only_when_the_loop_runs(work: int, target: target
     same(kernel, [np.arange(64) * 5, data, np.ones_like(data), np.zeros(64, np.float32)], target)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("steps", "target"), crossed(few([8, 24, 28, 40], 3), TARGETS.values()))
 def test_counts_that_are_no_multiple_of_all_copies(steps: int, target: targets.Target) -> None:
     """The heavier the loop, the fewer copies: also three, which no mask of bits rounds down to."""
@@ -122,6 +124,7 @@ def first_of_rows(dtype: DType, place: DType, count: int, none: int) -> Kernel:
     return Kernel("k0", (source, sink), 0, b.body, 3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("dtype", "target"), crossed([F32, I8, F64], TARGETS))
 def test_a_search_ends_at_the_first_place_and_finds_none_behind_the_last(
     dtype: DType, target: str

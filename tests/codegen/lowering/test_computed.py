@@ -84,6 +84,7 @@ def draw(rng: Any, dims: tuple[int, ...], name: str) -> np.ndarray:
     return rng.normal(size=dims).astype(name)
 
 
+@pytest.mark.slow
 @MANY
 @given(
     shape=st.tuples(*[st.sampled_from(EXTENTS)] * 3),
@@ -190,6 +191,7 @@ def test_weights_of_few_bits(far: None, name: Any, lies: str) -> None:
     compare(function, [x, w, zero, scale], 1e-4)
 
 
+@pytest.mark.slow
 @MANY
 @given(
     form=st.sampled_from(

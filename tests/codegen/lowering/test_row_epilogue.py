@@ -138,6 +138,7 @@ def check(function: Any, given: list[np.ndarray], limit: float, threads: int) ->
         np.testing.assert_allclose(one, value, rtol=limit, atol=limit * max(1, np.abs(value).max()))
 
 
+@pytest.mark.slow
 @FEW
 @given(
     end=st.sampled_from(ENDS),

@@ -47,6 +47,7 @@ def is_paired(fn: Any, *args: Any) -> bool:
     return any(pairs_rows(region, space_of(region)) for region in regions)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fold", FOLDS)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_folds_of_all_pairs(fold: str, dtype: Any) -> None:

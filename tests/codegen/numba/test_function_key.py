@@ -114,6 +114,7 @@ def test_every_capture_is_in_the_key(kind: str) -> None:
     assert ONE_OF_A_KIND not in two
 
 
+@pytest.mark.slow
 def test_captures_have_no_part_in_each_others_results() -> None:
     """Some of them in one program."""
     x = np.ones(3)
@@ -133,6 +134,7 @@ def test_options_of_numba_are_in_the_key() -> None:
     assert made[0] != made[1]
 
 
+@pytest.mark.slow
 def test_helpers_are_compiled_with_the_values_of_now() -> None:
     table = np.array([2.0])
 

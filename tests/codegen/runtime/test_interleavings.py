@@ -319,6 +319,7 @@ def forks(
     return explore(machine, start, ends=range(callers), check=check)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("patience", "buffered"), [(1, False), (0, True)])
 def test_every_unit_of_every_job_is_run_once(patience: int, buffered: bool) -> None:
     """Workers that are asleep are left so, or woken."""
@@ -326,6 +327,7 @@ def test_every_unit_of_every_job_is_run_once(patience: int, buffered: bool) -> N
     assert forks(text, memory={"patience": patience}, buffered=buffered) > 100
 
 
+@pytest.mark.slow
 def test_two_callers_share_a_pool() -> None:
     assert forks(text_of(fork_all, pool.pool_worker), callers=2, count=1) > 100
 
@@ -406,6 +408,7 @@ def test_the_first_failure_of_a_team_is_its_status() -> None:
     assert runs(1, 1, (0, 5)) == {(0,), (5,)}
 
 
+@pytest.mark.slow
 def test_a_worker_serves_one_team_at_a_time() -> None:
     awake = {"@graphc_spun_enough": (0,)}
     assert runs(2, 1, (0,), awake) == {(0, 0), (0, NO_WORKER), (NO_WORKER, 0)}

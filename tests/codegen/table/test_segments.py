@@ -282,6 +282,7 @@ def model(x: Any, w: Any) -> Any:
     return a, b @ c, c
 
 
+@pytest.mark.slow
 def test_any_order_of_what_is_ready_gives_the_same_bits() -> None:
     orders = set()
     draw = random.Random(0)
@@ -395,6 +396,7 @@ def is_accepted(graph: Graph, pieces: list[Segment]) -> bool:
     return True
 
 
+@pytest.mark.slow
 def test_segments_in_an_order_that_may_be_wrong_are_refused() -> None:
     found: Counter[tuple[str, bool]] = Counter()
     draw = random.Random(0)

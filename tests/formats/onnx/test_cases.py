@@ -43,6 +43,7 @@ def node_cases() -> dict[str, Case]:
     return found
 
 
+@pytest.mark.slow
 def test_node_cases_on_the_interpreter() -> None:
     failed = {}
     with warnings.catch_warnings():

@@ -86,6 +86,7 @@ assert model(x=np.ones(3, np.float32), n=np.array([4]))["y"].shape == (12,)
 """
 
 
+@pytest.mark.slow
 def test_answers_of_the_data_are_kept_too(models: Path, tmp_path: Path) -> None:
     int64, path = onnx.TensorProto.INT64, tmp_path / "m.onnx"
     x = helper.make_tensor_value_info("x", FLOAT, [3])
@@ -100,6 +101,7 @@ def test_answers_of_the_data_are_kept_too(models: Path, tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-c", REPEATS, str(path)], check=True)
 
 
+@pytest.mark.slow
 def test_another_process_with_tuned_numbers_runs_it_without_a_compiler(
     models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

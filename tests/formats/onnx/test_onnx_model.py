@@ -158,6 +158,7 @@ def test_it_is_pickled_and_called_from_threads(tmp_path: Path) -> None:
     assert {n: r.shape for n, r in results.items()} == {n: (n, 2) for n in (1, 2, 3)}
 
 
+@pytest.mark.slow
 def test_the_command_line(tmp_path: Path) -> None:
     path = dense(tmp_path / "m.onnx")
     np.save(tmp_path / "x.npy", np.ones((2, 3), np.float32))

@@ -93,6 +93,7 @@ def test_a_module_differentiates_inside_a_function() -> None:
     same(gradient, linear.weight.expand(2, 3))
 
 
+@pytest.mark.slow
 def test_torch_compile_trains_to_the_losses_of_eager() -> None:
     torch.manual_seed(0)
     layers = (nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten())
@@ -139,6 +140,7 @@ def test_pytorch_finds_the_backend_by_its_name() -> None:
     assert getattr(importlib.import_module(module), name) is gc.torch_backend
 
 
+@pytest.mark.slow
 def test_torch_compile_takes_transformers_outside_of_training() -> None:
     torch.manual_seed(0)
     hidden = torch.ones(5, 5).triu(1).bool()
@@ -164,6 +166,7 @@ def gradients(function: Any, *values: Any) -> list[Any]:
     return [v.grad for v in given]
 
 
+@pytest.mark.slow
 def test_torch_compile_differentiates_factors_and_windows() -> None:
     torch.manual_seed(0)
     a, b, x = torch.randn(4, 4) + 2 * torch.eye(4), torch.randn(4, 3), torch.randn(2, 3, 7, 8)
@@ -184,6 +187,7 @@ def test_torch_compile_differentiates_factors_and_windows() -> None:
             np.testing.assert_allclose(made, wanted, rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_a_gradient_that_is_not_there_is_told() -> None:
     torch._dynamo.reset()
     bag, rows = nn.EmbeddingBag(10, 4), torch.tensor([[1, 2], [4, 4]])

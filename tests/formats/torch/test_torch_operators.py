@@ -310,6 +310,7 @@ FAMILIES = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("family", "form"), crossed(FAMILIES, FORMS))
 @pytest.mark.filterwarnings("ignore")
 def test_operators_agree_with_pytorch(family: str, form: str) -> None:

@@ -139,6 +139,7 @@ def apart(x, w):
     return a + b
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("stage", "program", "size"),
     [("place", apart, 256), ("partition", apart, 256), ("fuse", decided, 8), ("plan", decided, 8)],

@@ -193,6 +193,7 @@ MATRIX_FUNCTIONS: dict[str, Callable[[Any], Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", few(MATRIX_FUNCTIONS, 4))
 def test_matrix_functions_twice(name: str) -> None:
     x = np.random.default_rng(2).normal(size=(4, 4)) + 3 * np.eye(4)
@@ -215,6 +216,7 @@ def _gradient_through(name: str, rule: Any) -> Any:
     return gc.compile(gc.grad(lambda x: np.sum(op(x) * x)))(np.arange(3.0))
 
 
+@pytest.mark.slow
 def test_custom_gradient() -> None:
     assert _gradient_through("doubled_a", lambda ct, y, x: (ct * 2,)).tolist() == [0, 4, 8]
     assert _gradient_through("doubled_b", lambda ct, y, x: ct * 2).tolist() == [0, 4, 8]

@@ -145,12 +145,14 @@ def check_controlled(choose: Choose, depth: int, compiled: bool) -> None:
     check(function, other, inputs, f"control flow {depth} deep", compiled)
 
 
+@pytest.mark.slow
 @settings(LONG, max_examples=rounds(8))
 @given(st.data())
 def test_random_functions(data: Any) -> None:
     check_drawn(chooser(data), compiled=False)
 
 
+@pytest.mark.slow
 @settings(SLOW, max_examples=rounds(2))
 @given(st.data())
 def test_random_functions_compiled(data: Any) -> None:
@@ -173,6 +175,7 @@ def test_random_control_flow_compiled(data: Any) -> None:
     check_controlled(chooser(data), 2, compiled=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [5048, 5208, 7079])
 def test_control_flow_that_once_failed(seed: int) -> None:
     """A gradient in a checkpoint; totals of a loop with stacks; a stack that nothing needs."""

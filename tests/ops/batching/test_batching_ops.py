@@ -124,6 +124,7 @@ def refuses(op: Op) -> bool:
         return op.name in error.message
 
 
+@pytest.mark.slow
 def test_random_numbers_are_those_of_separate_calls() -> None:
     keys = np.stack([gc.random.key(seed) for seed in range(5)])
 

@@ -64,6 +64,7 @@ STEPS: dict[str, Any] = {
 }
 
 
+@pytest.mark.slow
 @settings(max_examples=8)
 @given(some.lists(some.sampled_from(sorted(STEPS)), min_size=1, max_size=4))
 def test_slices_on_devices_have_the_values_of_all_together(names: list[str]) -> None:

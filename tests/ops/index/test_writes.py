@@ -120,6 +120,7 @@ def agree(made: Any, wanted: Any) -> None:
     np.testing.assert_allclose(np.array(seen, "f8"), np.array(wanted[2], "f8"), rtol=1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("block", range(4))
 def test_random_writes_are_numpys(block: int) -> None:
     for seed in range(block * COUNT // 4, (block + 1) * COUNT // 4):

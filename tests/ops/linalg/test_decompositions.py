@@ -90,6 +90,7 @@ def of_squares(x: Any) -> tuple[Any, ...]:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("dtype", "shape"), crossed(DTYPES, [(3, 1, 4, 4), (2, 5, 3), (66, 66), (2, 4)])
 )
@@ -137,6 +138,7 @@ def test_least_squares() -> None:
     assert gc.compile(np.linalg.matrix_rank)(low) == 1
 
 
+@pytest.mark.slow
 def test_exponentials_of_matrices() -> None:
     """Of commuting sums, of large and of small ones; nilpotent ones are their first terms."""
     for dtype in (np.float64, np.complex128):

@@ -70,6 +70,7 @@ def residual(a: Any, x: Any, b: Any) -> Any:
     return (np.abs(a @ x - b) / (np.abs(a) @ np.abs(x))).max() / np.sqrt(a.shape[-1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("n", "dtype"), crossed([4, 33, 330], [np.float32, np.float64]))
 def test_panels(n: int, dtype: Any) -> None:
     """Matrices of one panel, of several, and of several blocks of columns; few right sides and
@@ -90,6 +91,7 @@ def test_panels(n: int, dtype: Any) -> None:
     assert not np.triu(root, 1).any()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("shape", "name"), crossed([(0, 0), (1, 1), (3, 4, 4), (0, 2, 2)], ["complex128", "complex64"])
 )

@@ -55,6 +55,7 @@ def every(x: Any) -> Any:
     return made
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("turn", range(4))
 def test_every_length(turn: int) -> None:
     """All kinds of numbers take turns."""
@@ -66,6 +67,7 @@ def test_every_length(turn: int) -> None:
         same(got, every(x), 60 * n**0.5 * float(np.finfo(dtype).eps))
 
 
+@pytest.mark.slow
 def test_several_axes_and_threads() -> None:
     x = numbers((3, 20, 18), np.complex128)
 

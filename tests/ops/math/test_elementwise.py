@@ -188,6 +188,7 @@ def complex_grid(kind):
     return grid.ravel()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [np.float32, np.float64])
 def test_complex_functions_on_cuts_at_infinity_and_near_overflow(kind):
     """NumPy is the oracle, part by part, also where one part is 0 or infinite (of expm1 the
@@ -251,6 +252,7 @@ def test_remainders_are_exact_for_every_quotient(kind):
         np.testing.assert_array_equal(np.signbit(got[signed]), np.signbit(want[signed]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [np.float32, np.float64])
 def test_what_is_rare_is_found_in_any_lane(kind):
     """A far quotient among near ones, at every place of arrays with and without whole vectors."""

@@ -127,6 +127,7 @@ def test_misuse_is_refused(function: Any) -> None:
         traced(function, V)
 
 
+@pytest.mark.slow
 def test_edges_between_traced_ends_are_numpys_to_the_last_bit():
     """A product that is fused with its sum would put values on the other side of an edge."""
     rng = np.random.default_rng(5)

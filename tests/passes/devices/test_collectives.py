@@ -58,6 +58,7 @@ def sent(program: Program) -> list[Any]:
     return [n for graph in program.graphs for n in graph.nodes if n.op.traits.send]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [1, 2, 3, 4, 6])
 def test_numpy_agrees(count: int) -> None:
     """Every collective on several shapes, one of them empty, by trees and by rings."""

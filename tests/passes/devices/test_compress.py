@@ -37,6 +37,7 @@ def back(x: np.ndarray, mode: str = "truncate") -> np.ndarray:
 # ---------------------------------------------------------------------------------------- the bits
 
 
+@pytest.mark.slow
 def test_errors_over_one_binade() -> None:
     """G5: at most 2**-7 cut off (mean 0.0027 towards zero), 2**-8 rounded (no bias)."""
     x = floats(np.arange(0x3F800000, 0x40000000))
@@ -52,6 +53,7 @@ def test_errors_over_one_binade() -> None:
     assert abs(rounded.mean()) == pytest.approx(1.3e-6, abs=5e-8)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["truncate", "nearest", "saturate"])
 def test_nans_infinities_and_zeros(mode: str) -> None:
     """G6 and G7: every NaN stays one, infinities and zeros keep their sign."""

@@ -299,6 +299,7 @@ def test_a_gradient_over_two_devices_runs_natively() -> None:
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "function",
     [*CONTROL, gradient_of(loop), gradient_of(scanned)],

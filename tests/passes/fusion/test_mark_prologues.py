@@ -113,6 +113,7 @@ def test_gradients_of_a_widened_product() -> None:
     np.testing.assert_allclose(dw.astype("f8"), wide_x.T @ ones, rtol=1e-2, atol=1e-2)
 
 
+@pytest.mark.slow
 @examples(20)
 @given(
     m=st.integers(1, 40),

@@ -67,6 +67,7 @@ def saved(function: Any) -> int:
     return sum(n.type.nbytes == X.nbytes for n in waiting_values(graph).values)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("share", [0.9, 0.6, 0.35])
 def test_limit_is_kept_and_changes_no_bit(share: float) -> None:
     plain = compiled(chain)
@@ -120,12 +121,14 @@ def test_refusals_speak_of_stacks_and_results() -> None:
     assert caught.value.details[-1] == grows
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", few([2, 26, 46], 1))
 def test_random_programs_under_limits(seed: int) -> None:
     """`python tests/support/gradient_programs.py 300` runs many of them, under every limit."""
     assert under_limits(program(seed), shares=(0.9, 0.3), verify=3).total() == 2
 
 
+@pytest.mark.slow
 def test_parity_makes_what_is_computed_again_equal_in_every_bit() -> None:
     found = under_limits(program(5), shares=few((0.95, 0.9, 0.85), 1), parity=True)
     assert found["same bits"] and not found["last bits"]
@@ -163,6 +166,7 @@ def limited(function: Any, *args: Any) -> None:
     assert fitted
 
 
+@pytest.mark.slow
 def test_values_that_read_nothing_or_stacks_are_not_computed_again() -> None:
     """Counts (no operand that could wait) and what loops and branches with stacks return."""
     x, y = np.linspace(0.1, 1, 64), np.linspace(-1, 1, 64)

@@ -266,6 +266,7 @@ def test_tuples_of_tuples_and_of_nothing_are_interpreted() -> None:
     np.testing.assert_array_equal(less, -x)
 
 
+@pytest.mark.slow
 def test_mutated_stages_are_refused_or_right() -> None:
     """In children with fenced memory; `python -m benchmarks.hostile` makes as many as one likes."""
     models = "product,scan,attention,devices"

@@ -275,6 +275,7 @@ def check_stages(function: object, *arrays: np.ndarray) -> None:
             return
 
 
+@pytest.mark.slow
 def test_every_stage_runs_in_the_reference_interpreter() -> None:
     def f(x, w):
         left, right = np.tanh(x @ w), np.sin(x @ w.T * 2)
@@ -320,6 +321,7 @@ def test_independent_branches_are_spread_and_small_ones_are_not() -> None:
 # ------------------------------------------------------------------------------------ the search
 
 
+@pytest.mark.slow
 def test_search_is_within_five_percent_of_brute_force() -> None:
     count = rounds(150)
     rows = list(gaps(seed=1, count=count))
@@ -347,6 +349,7 @@ def test_gaps_are_told_against_the_best_or_a_bound() -> None:
     assert assignments(problem) > 1
 
 
+@pytest.mark.slow
 def test_large_graphs_are_spread_over_all_devices() -> None:
     given = config([f"sim:{k}" for k in range(8)], place_seconds=0.2)
     assert len({n.place for n in place(wide_graph(6_000), given).nodes}) == 8

@@ -44,6 +44,7 @@ def test_branch_and_bound_finds_what_brute_force_finds(seed: int) -> None:
                 assert found.best.makespan == pytest.approx(brute_force(given).makespan, rel=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", SEEDS)
 def test_ten_nodes_are_placed_best_within_the_usual_time(seed: int) -> None:
     seconds = Config.create().place_seconds

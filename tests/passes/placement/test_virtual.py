@@ -47,6 +47,7 @@ def agree(
     return found
 
 
+@pytest.mark.slow
 @examples(50)
 @given(random_graphs(most=25), st.integers(0, 10**6), st.integers(2, 4), st.sampled_from(LINKS))
 def test_random_programs_tick_as_they_are_simulated(

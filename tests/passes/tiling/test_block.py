@@ -216,6 +216,7 @@ def test_what_is_read_backwards_is_read_whole(small_cache: None) -> None:
     np.testing.assert_allclose(gc.compile(function)(q, k), function(q, k), rtol=1e-12)
 
 
+@pytest.mark.slow
 @examples(8)
 @given(
     seed=st.integers(0, 1 << 20),

@@ -37,6 +37,7 @@ def draw(rng: Any, dims: tuple[int, ...], name: str) -> np.ndarray:
     return made.astype(dtype(name).numpy)
 
 
+@pytest.mark.slow
 @MANY
 @given(
     shape=st.tuples(*[st.sampled_from([0, 1, 2, 7, 16, 33, 130])] * 3),
@@ -97,6 +98,7 @@ def merged(p: Any, v: Any) -> Any:
 FEW = [np.random.default_rng(0).normal(size=s) for s in ((60, 9), (9, 40), (60, 40), (40, 60))]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "function",
     [

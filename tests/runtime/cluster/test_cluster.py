@@ -104,6 +104,7 @@ os._exit(7 if fine else 8)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("full", [False, True])
 def test_whatever_descriptors_a_client_has(full: bool) -> None:
     """One that was started without standard streams, one that has a thousand files open."""
@@ -126,6 +127,7 @@ def test_whatever_descriptors_a_client_has(full: bool) -> None:
 # ------------------------------------------------------------------------- the bits of one process
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("links", ["memory", "tcp"])
 def test_one_thread_waits_for_many_messages(links: str) -> None:
     """Whatever comes first is taken first: no receive keeps a thread."""
@@ -320,6 +322,7 @@ def convolutions(x: Any, w: Any) -> Any:
     return gc.value_and_grad(loss)(w[:2, :2, None, None] * np.ones((2, 2, 3, 3), "f4"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "function", [chain, loop, nested, gradient, noise, lstm, attention, convolutions]
 )
@@ -411,6 +414,7 @@ def test_compressed_values_take_half_the_bytes(workers: gc.cluster.LocalCluster)
     assert (sent(), sent(compress=True)) == (x.nbytes + 4, x.nbytes // 2 + 4)
 
 
+@pytest.mark.slow
 def test_checkpoints_go_on_with_other_numbers_of_workers(
     workers: gc.cluster.LocalCluster, tmp_path: Path
 ) -> None:
@@ -633,6 +637,7 @@ def test_a_lost_worker_ends_the_step_and_comes_back(how: signal.Signals) -> None
         run(X, np.int64(3))
 
 
+@pytest.mark.slow
 def test_a_lost_step_is_done_again() -> None:
     """Whenever workers are killed or stopped, the weights are those of a run without that."""
     near = train([f"/job:nobody/task:{task}/device:cpu:0" for task in range(TASKS)], "calm")
@@ -826,6 +831,7 @@ def test_a_message_that_does_not_fit_is_an_error_and_not_the_end(
     assert bits(run(X, W)) == wanted
 
 
+@pytest.mark.slow
 def test_parts_that_are_no_message_are_refused() -> None:
     good = wire.framed(Kind.RUN, {"program": 1}, [b"values"])
     assert wire.unframed(good) == wire.Message(Kind.RUN, {"program": 1}, (), (b"values",))

@@ -137,6 +137,7 @@ def test_no_file_holds_a_reader(reader: gc.Reader, tmp_path: Path) -> None:
     assert File(path).image(resources=True).hosts
 
 
+@pytest.mark.slow
 def test_a_queue_of_a_lost_worker_comes_back_from_its_contents(tmp_path: Path) -> None:
     """Its contents are saved like arrays, and put into the queue of the worker in its place."""
     queue = gc.Queue({"n": gc.spec((), "i64")}, capacity=8, order="priority")

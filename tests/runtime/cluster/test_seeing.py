@@ -154,6 +154,7 @@ def test_links_are_measured_and_kept(monkeypatch: pytest.MonkeyPatch, costs: Pat
         gc.measure_links(found)
 
 
+@pytest.mark.slow
 def test_no_link_is_kept_that_cannot_be(
     monkeypatch: pytest.MonkeyPatch, costs: Path, workers: gc.cluster.LocalCluster
 ) -> None:
@@ -282,6 +283,7 @@ def test_prometheus_reads_what_a_cluster_does() -> None:
         scraped(metrics.address)
 
 
+@pytest.mark.slow
 def test_metrics_say_what_they_need(
     workers: gc.cluster.LocalCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:

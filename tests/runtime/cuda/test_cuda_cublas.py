@@ -81,12 +81,14 @@ def run(libraries: Path, *arguments: str, **variables: str) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 def test_our_calls_are_what_the_library_takes(libraries: Path) -> None:
     output = run(libraries)
     assert "graph of" in output and "done" in output
     assert "products of matrices: kernels, and cuBLASLt 13.1.0" in output
 
 
+@pytest.mark.slow
 def test_errors_name_status_and_line(libraries: Path) -> None:
     output = run(libraries, "failing", STUB_FAILS="1")
     first, *others = output.splitlines()

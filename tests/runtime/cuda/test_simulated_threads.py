@@ -263,6 +263,7 @@ def test_one_launch_at_a_time() -> None:
     np.testing.assert_array_equal(y, wanted + np.arange(8)[:, None])
 
 
+@pytest.mark.slow
 def test_threads_allocate_and_free_memory_at_once() -> None:
     device = Simulator(0)
     held = [device.allocate(1) for _ in range(2_000)]  # a walk over them takes many turns

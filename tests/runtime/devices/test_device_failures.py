@@ -170,6 +170,7 @@ def test_a_forked_child_gets_workers_of_its_own() -> None:
 LONG = np.full((5000, 5000), 1e-3, "f4")  # the square takes a second and more, of processor time
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("threads", [1, 2])
 def test_a_long_kernel_is_cancelled_between_its_parts(threads: int) -> None:
     def f(x: Any, y: Any) -> Any:
@@ -180,6 +181,7 @@ def test_a_long_kernel_is_cancelled_between_its_parts(threads: int) -> None:
     stopped(found, [x, y], found.cancel, "cancelled")
 
 
+@pytest.mark.slow
 def test_a_failure_beside_a_long_kernel_is_known_at_once() -> None:
     def f(x: Any, y: Any, index: Any) -> Any:
         with gc.device("cpu:1"):

@@ -65,6 +65,7 @@ def invoke(capsys):
 # ------------------------------------------------------------------------------------ names
 
 
+@pytest.mark.slow
 @given(NAMES, st.none() | NUMBERS, NAMES, NUMBERS)
 def test_full_names_are_read_as_they_print(job, task, kind, index) -> None:
     device = Device(job, task, kind, index)
@@ -148,6 +149,7 @@ def test_constraints_on_the_command_line(saved, invoke) -> None:
     assert invoke(*words, "--place", "h=gpu", "--soft-placement")[0] == 0
 
 
+@pytest.mark.slow
 def test_calibration_is_stored_and_used(saved, invoke) -> None:
     status, text = invoke("devices", "--calibrate", "--model", saved, "--json")
     record = json.loads(text)

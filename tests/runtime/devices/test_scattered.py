@@ -62,6 +62,7 @@ def model(x: Any, w: Any) -> Any:
     return d * b, np.sum(c - d), np.maximum(a, d)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("opt", [0, 2])
 def test_legal_orders_give_the_same_bits(opt: int) -> None:
     x = np.random.default_rng(0).standard_normal((6, 6)).astype(np.float32)
@@ -77,6 +78,7 @@ def test_legal_orders_give_the_same_bits(opt: int) -> None:
     assert len(orders) > 0.8 * count
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("opt", [0, 2])
 @SLOW
 @given(g=random_graphs(), seed=SEEDS, devices=st.sampled_from([2, 3]))

@@ -97,6 +97,7 @@ def test_other_programs_read_the_file(tmp_path: Path) -> None:
         assert file.metadata()["values"] == '{"step": 4}'
 
 
+@pytest.mark.slow
 def test_every_flipped_bit_and_every_cut_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "a.safetensors"
     save_checkpoint(path, {"w": np.arange(4.0), "k": np.uint8(3)}, {"step": 1})

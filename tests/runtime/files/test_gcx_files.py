@@ -175,6 +175,7 @@ def overwrite(path):
         file.write(b"\xff" * path.stat().st_size)
 
 
+@pytest.mark.slow
 def test_a_compilation_is_the_same_file_each_time(tmp_path):
     """In processes with other hashes and empty caches; between constants there are zeros."""
     text = (

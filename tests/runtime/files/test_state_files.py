@@ -34,6 +34,7 @@ def in_another_process(path):
     return done.stdout.strip()
 
 
+@pytest.mark.slow
 def test_values_travel_with_saved_graphs(home, tmp_path):
     v = gc.Variable(np.arange(3.0), name="v")
     big = gc.Variable(np.full(100, 2.0), name="big")
