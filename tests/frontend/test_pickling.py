@@ -13,6 +13,7 @@ import pytest
 
 import graphc as gc
 from graphc import nn, optim
+from graphc.cli.commands import main
 from graphc.ir.op import OPS
 
 X = np.arange(6.0, dtype=np.float32).reshape(3, 2)
@@ -198,6 +199,53 @@ def test_loaded_graphs_have_variables_of_their_own(way, home, tmp_path):
     assert made(np.ones(2)).tolist() == [3, 3]
     assert loaded(np.ones(2)).tolist() == [2, 2]
     assert v.value.tolist() == [0, 0]
+
+
+def compiled_file(folder, function, spec, *options):
+    gc.compile(function).save(folder / "m.gir", spec)
+    main(["compile", str(folder / "m.gir"), "-o", str(folder / "m.gcx"), *options])
+    return folder / "m.gcx"
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_compiled_files_are_copied_whole(way, tmp_path):
+    programs = {
+        "exact": (affine, gc.spec((3, 2), "f32"), []),
+        "open": (affine, gc.spec(("n", 2), "f32"), []),
+        "phases": (lambda x: np.sort(x[x > 2]), gc.spec((3, 2), "f32"), []),
+        "devices": (affine, gc.spec((3, 2), "f32"), ["--devices", "cpu:0,cpu:1"]),
+    }
+    for name, (function, spec, options) in programs.items():
+        path = compiled_file(tmp_path, function, spec, *options)
+        loaded = gc.load(path, threads=1)
+        path.unlink()  # a copy reads nothing
+        made = WAYS[way](loaded)
+        assert (made.params, made.result_names) == (loaded.params, loaded.result_names)
+        np.testing.assert_array_equal(made(X), loaded(X), err_msg=name)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("share", [False, True])
+def test_copies_of_compiled_files_have_variables_of_their_own(way, share, home, tmp_path):
+    v = gc.Variable(np.zeros(2), name="v")
+    loaded = gc.load(compiled_file(tmp_path, lambda x: v.assign_add(x), np.ones(2)), share=share)
+    loaded(np.ones(2))
+    made = WAYS[way](loaded)
+    assert list(made.containers) == list(loaded.containers)
+    assert made(np.ones(2)).tolist() == [2, 2]
+    assert WAYS[way](made)(np.ones(2)).tolist() == [3, 3]
+    assert loaded(np.ones(2)).tolist() == [2, 2]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_loaders_go_on_where_they_were(way):
+    for tree in (X, (X, {"a": X, "b": None})):
+        loader = gc.data.arrays(tree, batch=1, shuffle=True, seed=1)
+        next(iter(loader))
+        made = WAYS[way](loader)
+        assert made.state() == loader.state()
+        for one, other in zip(made, loader, strict=True):
+            assert repr(one) == repr(other)
 
 
 MODULE = """

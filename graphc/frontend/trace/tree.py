@@ -44,6 +44,12 @@ class TreeDef:
         self.fill: _Fill | None = None
         self.build: _Build | None = None
 
+    def __reduce__(self) -> str | tuple[Any, ...]:
+        """A copy is itself, and what another process reads is interned there."""
+        if self is LEAF or self is NONE:
+            return "LEAF" if self is LEAF else "NONE"
+        return treedef, (self.kind, self.keys, self.children)
+
     def __repr__(self) -> str:
         if self is LEAF:
             return "*"

@@ -23,7 +23,7 @@ who share a key.  The same program is the same file, byte for byte, where the ca
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +39,7 @@ from graphc.runtime.devices.device import check_host
 from graphc.runtime.devices.multi_device import executable
 from graphc.runtime.files.files import write_atomically
 from graphc.runtime.files.gcx_phases import PhasedFile, metadata_of, program_name
-from graphc.runtime.files.gcx_reader import FORMAT, File, contents, digest, named, signature
+from graphc.runtime.files.gcx_reader import FORMAT, File, Source, contents, digest, named, signature
 from graphc.runtime.load.program import ALIGNMENT, UNLIMITED, HostCall, Image
 from graphc.runtime.load.size_formulas import listed
 
@@ -106,6 +106,13 @@ def save_phases(
     phased: PhasedExecutable, path: str | Path, text: str, *, key: bytes | None = None
 ) -> None:
     """Write a program that runs in phases, as `save`."""
+    write_atomically(Path(path), _phased_pieces(phased, {}, text, key))
+
+
+def _phased_pieces(
+    phased: PhasedExecutable, names: Mapping[str, str], text: str, key: bytes | None
+) -> list[Any]:
+    """The bytes of a file, in order, in which containers have other `names`."""
     metadata: dict[str, Any] = {
         "format": FORMAT,
         "device": phased.image.device,
@@ -115,9 +122,25 @@ def save_phases(
     tensors = {"text": np.frombuffer(text.encode(), np.uint8)}
     for number, step in enumerate(phased.steps):
         for k, image in enumerate(step.program.images):
-            held = b"".join(bytes(piece) for piece in pieces(image, _values(image)))
+            held = joined(pieces(_with_containers(image, names), _values(image)))
             tensors[program_name(number, k)] = np.frombuffer(held, np.uint8)
-    write_atomically(Path(path), _file(metadata, tensors, key))
+    return _file(metadata, tensors, key)
+
+
+def held_bytes(made: Runnable, containers: Mapping[str, str]) -> bytes:
+    """What was loaded as the bytes of a file, with the present values of its variables.
+
+    `containers` are those of `opened`.  A program in phases is written without its text.
+    """
+    names = {here: name for name, here in containers.items()}
+    if isinstance(made, PhasedExecutable):
+        return joined(_phased_pieces(made, names, "", None))
+    return joined(pieces(_with_containers(made.image, names), _values(made.image)))
+
+
+def joined(parts: Sequence[Any]) -> bytes:
+    """Pieces of a file as one."""
+    return b"".join(map(bytes, parts))
 
 
 def no_values(image: Image) -> tuple[np.ndarray, list[list[int]]]:
@@ -263,24 +286,24 @@ def _host(symbol: str, host: HostCall) -> list[Any]:
 
 def load(path: str | Path, *, threads: int | None = None) -> Runnable:
     """A .gcx file as an Executable, which shares the variables of this program."""
-    return opened(path, threads, True)[0]
+    return opened(Path(path), threads, True)[0]
 
 
 def opened(
-    path: str | Path,
+    source: Path | Source,
     threads: int | None,
     share: bool | str | Iterable[str],
     key: bytes | None = None,
     stack_bytes: int = UNLIMITED,
 ) -> tuple[Runnable, dict[str, str]]:
-    """A .gcx file as an Executable. With it the containers of its variables: as the file calls them
-    and as they are called here.
+    """A .gcx file, or its bytes, as an Executable. With it the containers of its variables: as the
+    file calls them and as they are called here.
 
     Variables that are not there yet are made, with the values that were saved.  Raises GraphError
     for a damaged file, for one that was not signed with the key, if there is one, and for code that
     nothing here can execute.
     """
-    file = File(Path(path), key)
+    file = File(source, key)
     phases = PhasedFile(file) if file.format == FORMAT and "phased" in file.metadata else None
     images = [[file.image()]] if phases is None else phases.images
     every = [each for own in images for image in own for each in image.images]
@@ -308,7 +331,7 @@ def opened(
 
 def _with_containers(image: Image, names: Mapping[str, str]) -> Image:
     def moved(each: Image) -> Image:
-        slots = (replace(v, container=names[v.container]) for v in each.variables)
+        slots = (replace(v, container=names.get(v.container, v.container)) for v in each.variables)
         return replace(each, variables=tuple(slots))
 
     return replace(moved(image), others=tuple(map(moved, image.others)))

@@ -16,6 +16,7 @@ from graphc.runtime.call.array import Array
 from graphc.runtime.call.execute import Executable
 from graphc.runtime.call.phased_executable import PhasedExecutable
 from graphc.runtime.files import gcx_files
+from graphc.runtime.files.gcx_phases import Held
 from graphc.runtime.files.gcx_reader import read_key
 from graphc.runtime.load.program import UNLIMITED
 
@@ -134,13 +135,22 @@ class LoadedExecutable(Loaded):
         executable: gcx_files.Runnable,
         path: Path,
         containers: Mapping[str, str] = MappingProxyType({}),
+        limits: tuple[int | None, int] = (None, UNLIMITED),
     ) -> None:
         self.path = path
+        self._limits = limits  # on threads and the bytes of stacks
         self.containers = containers
         self.executable = executable
         self.name = getattr(executable, "name", "") or executable.image.name
         self.params = tuple(slot.name for slot in executable.params)
         self.result_names = tuple(slot.name for slot in executable.results)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """As the bytes of a file: with its code and the values of its variables, which the copy
+        keeps in containers of its own.
+        """
+        held = gcx_files.held_bytes(self.executable, self.containers)
+        return _again, (held, str(self.path), *self._limits)
 
     def __repr__(self) -> str:
         pairs = (f"{slot.name}: {slot}" for slot in self.executable.params)
@@ -174,6 +184,12 @@ def _array(value: Any, dtype: str) -> Any:
     return np.asarray(value)
 
 
+def _again(held: bytes, path: str, threads: int | None, stack_bytes: int) -> LoadedExecutable:
+    source = Held(Path(path).name, np.frombuffer(held, np.uint8))
+    made, containers = gcx_files.opened(source, threads, False, None, stack_bytes)
+    return LoadedExecutable(made, Path(path), containers, (threads, stack_bytes))
+
+
 def load(
     path: str | PathLike[str],
     *,
@@ -191,4 +207,4 @@ def load(
     """
     key = read_key(require_signature) if require_signature is not None else None
     made, containers = gcx_files.opened(Path(path), threads, share, key, stack_bytes)
-    return LoadedExecutable(made, Path(path), containers)
+    return LoadedExecutable(made, Path(path), containers, (threads, stack_bytes))
