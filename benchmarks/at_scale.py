@@ -26,9 +26,9 @@ import numpy as np
 
 import graphc as gc
 from benchmarks.cluster import message
+from graphc.base.record import record
 from graphc.passes.pipelining.predict import predict
 from graphc.passes.pipelining.timetable import timetable
-from graphc.record import record
 from graphc.runtime.devices.registry import Link
 
 LAYERS, WIDTH, HEADS, WORDS, ROWS = 48, 512, 8, 128, 1024

@@ -33,9 +33,9 @@ from rich.table import Table
 
 import graphc as gc
 from benchmarks.scale import chain, wide
+from graphc.base.garbage_collection import collector_paused
 from graphc.codegen.cache import Cache
 from graphc.config import Config
-from graphc.garbage_collection import collector_paused
 from graphc.ir.graph import Graph, Program
 from graphc.passes import pipeline
 

@@ -24,7 +24,7 @@ import numpy as np
 
 import graphc as gc
 from benchmarks import cases
-from graphc.garbage_collection import collector_paused
+from graphc.base.garbage_collection import collector_paused
 
 ROUNDS, TURN = 15, 0.004  # pairs of a cell, least seconds of a turn
 Sizes = tuple[int, ...]

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+from graphc.base.record import record
 from graphc.passes.pipelining.balance import balanced
 from graphc.passes.pipelining.predict import predict
 from graphc.passes.pipelining.timetable import Action, timetable
-from graphc.record import record
 
 FLOPS, MEMORY, LINK = 6e12, 300e9, 10e9  # what a P40 reaches in f32, its memory, PCIe between two
 PASSES = 4  # over what a convolution writes: itself, normalisation, activation, addition

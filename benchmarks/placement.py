@@ -10,8 +10,8 @@ import time
 from collections.abc import Iterable, Iterator
 
 import graphc.ops  # noqa: F401  (fills the op table)
+from graphc.base.garbage_collection import collector_paused
 from graphc.config import Config
-from graphc.garbage_collection import collector_paused
 from graphc.ir.graph import Builder, Graph, Program
 from graphc.ir.op import OPS
 from graphc.ir.types import F32, tensor

@@ -9,6 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 import graphc.forks  # noqa: F401  (a fork waits for what the import of the compiler holds)
+from graphc.base.garbage_collection import collector_paused
 from graphc.errors import (
     CheckpointError,
     EndOfData,
@@ -24,7 +25,6 @@ from graphc.errors import (
     TypeRuleError,
     VerifyError,
 )
-from graphc.garbage_collection import collector_paused
 
 if TYPE_CHECKING:
     from os import PathLike
@@ -202,7 +202,7 @@ def _public(name: str) -> Any:
     from graphc.ops.record.value import PUBLIC
 
     if name not in PUBLIC:
-        from graphc.hints import missing
+        from graphc.base.hints import missing
 
         raise missing("graphc", name, __dir__())
     from graphc.frontend.trace.dispatch import linked

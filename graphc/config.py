@@ -8,10 +8,10 @@ from dataclasses import field
 from pathlib import Path
 from typing import Any
 
+from graphc.base.hints import meant
+from graphc.base.record import record, replace
+from graphc.base.refusing import refusing
 from graphc.errors import GraphError
-from graphc.hints import meant
-from graphc.record import record, replace
-from graphc.refusing import refusing
 from graphc.runtime.devices.device import default_threads
 from graphc.runtime.devices.registry import LARGEST, kind_of, present_chip
 

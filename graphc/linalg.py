@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from graphc.hints import missing
+from graphc.base.hints import missing
+from graphc.base.refusing import refuse_all
 from graphc.ops.linalg.products import *  # noqa: F403
 from graphc.ops.linalg.products import __all__ as __all__
-from graphc.refusing import refuse_all
 
 refuse_all(__all__, globals())
 

@@ -7,10 +7,10 @@ x = gc.random.normal(a, (3, 4))             equal key, shape and dtype give equa
 
 from __future__ import annotations
 
-from graphc.hints import missing
+from graphc.base.hints import missing
+from graphc.base.refusing import refuse_all
 from graphc.ops.random.random import *  # noqa: F403
 from graphc.ops.random.random import __all__ as __all__
-from graphc.refusing import refuse_all
 
 refuse_all(__all__, globals())
 

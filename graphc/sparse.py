@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
+from graphc.base.hints import missing
 from graphc.errors import GraphError
 from graphc.frontend.trace.tree import register_pytree
-from graphc.hints import missing
 from graphc.ir.types import definitely_different
 from graphc.ops.linalg import sparse as _ops  # noqa: F401  (registers what products call)
 from graphc.ops.record.dims import rank_of, shape_of

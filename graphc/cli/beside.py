@@ -15,10 +15,10 @@ from typing import Any
 
 import click
 
+from graphc.base.record import replace
 from graphc.cli.bench import bindable
 from graphc.cli.common import load_graph, random_array
 from graphc.errors import GraphError
-from graphc.record import replace
 
 THREADS = (1, 2)
 LEAST_PAIRS = 3

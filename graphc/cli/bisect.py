@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from graphc.base.record import replace
 from graphc.cli.bench import drawn_types
 from graphc.cli.commands import Mismatch
 from graphc.cli.common import (
@@ -23,7 +24,6 @@ from graphc.cli.common import (
 from graphc.cli.compile import binding_option, parse_bindings
 from graphc.errors import GraphError
 from graphc.limits import limit
-from graphc.record import replace
 
 
 def feed_options(command: Any) -> Any:

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 import click
 import numpy as np
 
+from graphc.base.record import record
 from graphc.cli.commands import Mismatch
 from graphc.ir.types import dtype
 from graphc.ops.control.compression import widen16
 from graphc.passes.compare import TOLERANCE, distance
-from graphc.record import record
 from graphc.runtime.devices.multi_device import TeamFrame
 
 if TYPE_CHECKING:

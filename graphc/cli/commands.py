@@ -14,8 +14,8 @@ from typing import Any, NoReturn
 
 import click
 
+from graphc.base.hints import meant
 from graphc.errors import GraphError
-from graphc.hints import meant
 
 _COMMANDS = {
     "compile": "graphc.cli.compile",

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from graphc.base.record import replace
 from graphc.errors import FeedError, GraphError, LimitError, RunError, plain
 from graphc.limits import DEFAULTS, set_limits
-from graphc.record import replace
 
 if TYPE_CHECKING:
     import numpy as np

@@ -13,9 +13,9 @@ from typing import Any
 
 import click
 
+from graphc.base.record import record
 from graphc.cli.commands import Mismatch
 from graphc.cli.common import MODEL, json_option, load_graph, print_json
-from graphc.record import record
 
 _NODE = re.compile(r"( *)%(\d+) = ")
 _STATEMENT = re.compile(r" *(return|name|mark)\b")

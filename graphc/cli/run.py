@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from graphc.base.record import replace
 from graphc.cli.common import (
     MODEL,
     complete_feeds,
@@ -24,7 +25,6 @@ from graphc.cli.common import (
 from graphc.cli.trace import BLAMED, COLUMNS, LINKS, Tracer, as_dicts
 from graphc.errors import GraphError
 from graphc.limits import limit
-from graphc.record import replace
 
 _SHOWN_ELEMENTS = 6
 

@@ -7,8 +7,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from graphc.base.record import record
 from graphc.errors import GraphError
-from graphc.record import record
 
 if TYPE_CHECKING:
     from graphc.config import Config

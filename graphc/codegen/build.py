@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from graphc.base.record import record, replace
 from graphc.codegen import cache
 from graphc.codegen import gemm as contract
 from graphc.codegen.gemm.packed import hardware_for
@@ -39,7 +40,6 @@ from graphc.ir.types import Type, leaves
 from graphc.limits import check_within
 from graphc.loops.facts import calls_routines
 from graphc.loops.nest import Kernel
-from graphc.record import record, replace
 from graphc.runtime.call.execute import Executable
 from graphc.runtime.devices.device import needed_features
 from graphc.runtime.devices.multi_device import executable

@@ -23,9 +23,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from graphc.base.record import record
 from graphc.codegen.tuning import tuned
 from graphc.forks import fork_safe_lock
-from graphc.record import record
 from graphc.runtime.files.files import cache_folder, is_private, new_file, read_ordinary
 
 if TYPE_CHECKING:

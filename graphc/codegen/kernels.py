@@ -13,6 +13,7 @@ from collections.abc import Callable
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
+from graphc.base.record import record
 from graphc.codegen import gemm as contract
 from graphc.codegen.gemm.layout import Flag, Word
 from graphc.codegen.gemm.packed import check_packed, hardware_for, stored_in
@@ -44,7 +45,6 @@ from graphc.ir.types import DType, Type, leaves
 from graphc.loops.facts import unit_work, work_stride
 from graphc.loops.nest import Kernel
 from graphc.loops.tuning import tuned as loops_tuned
-from graphc.record import record
 from graphc.tuning import changes
 
 if TYPE_CHECKING:

@@ -19,6 +19,8 @@ from typing import Any
 
 import numpy as np
 
+from graphc.base.record import record
+from graphc.base.refusing import refusing
 from graphc.errors import GraphError
 from graphc.formats.tensorflow.checkpoint import read_checkpoint
 from graphc.frontend.files.gir_files import graph_of, save
@@ -28,8 +30,6 @@ from graphc.frontend.files.saved_variables import values_of
 from graphc.ir.graph import Graph
 from graphc.ir.literal import Literal
 from graphc.limits import check_within
-from graphc.record import record
-from graphc.refusing import refusing
 from graphc.runtime.files.files import npz, write_atomically
 from graphc.runtime.files.stable_file import OpenFile
 from graphc.runtime.files.tensors import encode_header, is_storable, raw_bytes, read_tensors

@@ -17,10 +17,10 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from graphc.base.record import record
 from graphc.errors import GraphError
 from graphc.limits import check_within
 from graphc.ops.record.value import functions as f
-from graphc.record import record
 
 Array = np.ndarray[Any, Any]
 Form = tuple[Any, ...]

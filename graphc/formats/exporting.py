@@ -13,13 +13,13 @@ from typing import Any
 
 import numpy as np
 
+from graphc.base.record import record
 from graphc.errors import GraphError
 from graphc.ir.graph import Builder, Graph, Node
 from graphc.ir.op import Composite
 from graphc.ir.types import AnyType, Dim, Dimension, TupleType
 from graphc.ops.control.control import param_node
 from graphc.ops.record.value import Trace, as_value, tracing
-from graphc.record import record
 
 Array = np.ndarray[Any, Any]
 Names = Any  # what stands for a value, or a tuple of such

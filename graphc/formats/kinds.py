@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from graphc.base.record import record
 from graphc.errors import GraphError
 from graphc.formats.encoded_values import CARRIED, STRINGS
 from graphc.frontend.trace.trace import identifier
 from graphc.ir.types import I64, Dimension, Type, dtype, symbol, tensor
-from graphc.record import record
 
 
 @record(frozen=True)

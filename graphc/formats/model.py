@@ -18,6 +18,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from graphc.base.record import record, replace
 from graphc.config import Config
 from graphc.errors import FeedError, GraphError
 from graphc.formats.deciding_values import DecidedInside, Formulas, Needed, deciding
@@ -55,7 +56,6 @@ from graphc.ir.sizes import Scope
 from graphc.ir.types import Type, dtype, substitute, tensor
 from graphc.limits import check_within
 from graphc.ops.record.value import Value, current, lift
-from graphc.record import record, replace
 from graphc.runtime.call.open_executable import Latest
 
 Array = np.ndarray[Any, Any]

@@ -31,10 +31,10 @@ from typing import Any
 
 import numpy as np
 
+from graphc.base.record import record, replace
 from graphc.config import Config
 from graphc.errors import GraphError
 from graphc.forks import fork_safe_lock
-from graphc.record import record, replace
 from graphc.runtime.call.execute import Executable
 from graphc.runtime.call.open_executable import OpenExecutable
 from graphc.runtime.call.phased_executable import PhasedExecutable

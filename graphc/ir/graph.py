@@ -15,12 +15,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import is_
 from typing import Any
 
+from graphc.base.refusing import refusing
 from graphc.errors import UNCOMPUTABLE, GraphError, TypeRuleError, uncomputable
 from graphc.ir.op import Attrs, Effect, Op
 from graphc.ir.rewrites import stoppable
 from graphc.ir.sizes import hint_of
 from graphc.ir.types import AnyType, Type
-from graphc.refusing import refusing
 
 Location = tuple[str, int]
 

@@ -15,6 +15,7 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
+from graphc.base.record import record
 from graphc.errors import TypeRuleError
 from graphc.ir.literal import Literal
 from graphc.ir.size_answers import by_example
@@ -32,7 +33,6 @@ from graphc.ir.types import (
     leaves,
 )
 from graphc.limits import check_within
-from graphc.record import record
 
 
 class Effect(enum.IntEnum):

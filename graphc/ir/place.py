@@ -14,9 +14,9 @@ import re
 from functools import lru_cache
 from typing import Any
 
+from graphc.base.record import record
 from graphc.errors import GraphError
 from graphc.ir.types import Dimension, symbol
-from graphc.record import record
 
 _SPEC = re.compile(
     r"(?:/job:(?P<job>\w+))?(?:/replica:[0-9]+)?(?:/task:(?P<task>[0-9]{1,9}))?"

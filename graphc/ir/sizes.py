@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from graphc.base.size_arithmetic import KINDS, even_parts
 from graphc.errors import GraphError
 from graphc.ir.once import KEYS, once
 from graphc.ir.size_answers import (
@@ -37,7 +38,6 @@ from graphc.ir.size_answers import (
 from graphc.ir.size_bounds import bounds_by_rests, bounds_by_values, polynomial_bounds
 from graphc.ir.unknowns import Atom, Guard, Monomial, Terms, number_of, order_of, text_of
 from graphc.ir.user_lines import asking
-from graphc.size_arithmetic import KINDS, even_parts
 
 LONGEST = 60  # characters of a formula in a text; others are shown by a number
 FAR = 1024  # a size for which all pays that pays for large ones

@@ -13,10 +13,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from graphc.base.record import record
 from graphc.ir.graph import Builder, Graph, Node, node_effect
 from graphc.ir.op import OPS, Effect
 from graphc.ir.types import AnyType, TupleType
-from graphc.record import record
 
 Edge = tuple[int, int]
 

@@ -11,7 +11,7 @@ becomes code (element-wise, index lambda, reduction, contraction, alias ...).
 
 from __future__ import annotations
 
-from graphc.record import record
+from graphc.base.record import record
 
 
 @record(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from graphc.record import record
+from graphc.base.record import record
 
 if TYPE_CHECKING:
     from graphc.ir.sizes import Size

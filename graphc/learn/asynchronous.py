@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from graphc.base.record import record
 from graphc.errors import GraphError
 from graphc.frontend.compile.decorator import compile
 from graphc.frontend.session.variable import Variable
@@ -22,7 +23,6 @@ from graphc.learn.arguments import function_of, optimiser_of, team
 from graphc.learn.inflight import together
 from graphc.learn.optim import Optimiser
 from graphc.learn.trees import tree_map
-from graphc.record import record
 
 
 @record(frozen=True)

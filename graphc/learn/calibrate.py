@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from graphc.base.record import record
 from graphc.errors import GraphError
 from graphc.frontend.compile.decorator import compile
 from graphc.frontend.files.loaded_graph import LoadedGraph
@@ -24,7 +25,6 @@ from graphc.ir.literal import literal
 from graphc.ir.op import OPS
 from graphc.ir.types import F32, I8, I32, U8, DType, Type
 from graphc.ops.reference.interpreter import evaluate_node, interpret
-from graphc.record import record
 
 Array = np.ndarray[Any, Any]
 Range = tuple[float, float]

@@ -14,12 +14,12 @@ from typing import Any
 
 import numpy as np
 
+from graphc.base.refusing import refusing
 from graphc.errors import GraphError
 from graphc.frontend.summaries.recorder import Recorder, to
 from graphc.frontend.summaries.writers import plain
 from graphc.learn.chart import drawn
 from graphc.learn.trees import tree_map
-from graphc.refusing import refusing
 from graphc.runtime.files.files import write_atomically
 
 

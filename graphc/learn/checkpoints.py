@@ -19,10 +19,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from graphc.base.refusing import refusing
 from graphc.errors import CheckpointError
 from graphc.frontend.session.variable import Variable
 from graphc.frontend.trace.tree import TreeDef, flatten, leaf_names, unflatten, unique_names
-from graphc.refusing import refusing
 from graphc.runtime.files.checkpoint import (
     Arrays,
     Clock,

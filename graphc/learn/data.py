@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from graphc.base.hints import missing
 from graphc.errors import FeedError
 from graphc.frontend.trace.tree import flatten, leaf_names, unflatten
-from graphc.hints import missing
 from graphc.learn.images import images
 from graphc.learn.loader import Loader, Which, checked, native, permutation
 from graphc.learn.text import Bytes, Characters, lines, text, windows

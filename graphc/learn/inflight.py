@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from graphc.base.record import record
 from graphc.learn.arguments import count, function_of, refuse
-from graphc.record import record
 
 GRACE_SECONDS, GLANCE_SECONDS = 1.0, 0.05
 MOST_THREADS = 4096

@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from graphc.base.refusing import refusing
 from graphc.errors import GraphError
 from graphc.frontend.session.variable import Variable
 from graphc.frontend.trace.tree import TreeDef, flatten, leaf_names, unflatten
@@ -29,7 +30,6 @@ from graphc.learn.trees import matched
 from graphc.ops.control.resource import RESOURCE, keepers
 from graphc.ops.record.value import element_of, emit, is_python_number
 from graphc.ops.record.value import functions as f
-from graphc.refusing import refusing
 from graphc.runtime.input import resources
 
 keepers.append(resources.call)

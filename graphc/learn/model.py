@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from graphc.base.refusing import refusing
 from graphc.errors import FeedError, GraphError
 from graphc.frontend.compile.decorator import compile
 from graphc.frontend.trace.tree import flatten, unflatten
@@ -33,7 +34,6 @@ from graphc.learn.fitting import Fit, Totals, pair
 from graphc.learn.loader import Loader, Stream
 from graphc.learn.trees import parameter_count, tree_map
 from graphc.ops.random import random
-from graphc.refusing import refusing
 
 Function = Callable[..., Any]
 Forward = Callable[[Any, Any, Any, Any, bool], tuple[Any, Any]]

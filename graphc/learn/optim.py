@@ -16,9 +16,11 @@ from typing import Any
 
 import numpy as np
 
+from graphc.base.hints import missing
+from graphc.base.record import record
+from graphc.base.refusing import refusing
 from graphc.errors import TraceError, TypeRuleError
 from graphc.frontend.trace.tree import TreeDef, flatten, leaf_names, unflatten
-from graphc.hints import missing
 from graphc.ir.types import DType
 from graphc.learn.recipe import Call, recipe
 from graphc.learn.schedules import (
@@ -35,8 +37,6 @@ from graphc.learn.trees import matched, tree_map
 from graphc.ops.record.families import require
 from graphc.ops.record.value import element_of, is_python_number
 from graphc.ops.record.value import functions as f
-from graphc.record import record
-from graphc.refusing import refusing
 
 __all__ = [
     "Optimiser", "Schedule", "adagrad", "adam", "adamw", "clip_by_global_norm", "constant",

@@ -15,6 +15,7 @@ from functools import partial, reduce
 from itertools import groupby
 from typing import Any
 
+from graphc.base.record import record
 from graphc.errors import TraceError
 from graphc.frontend.trace.placement import device
 from graphc.frontend.trace.tree import flatten, unflatten
@@ -34,7 +35,6 @@ from graphc.learn.nn.layer import Layer, as_layer
 from graphc.learn.pipelining import Pipeline, pipeline, schedule
 from graphc.learn.synchronous import Synchronous
 from graphc.ops.record.value import functions as f
-from graphc.record import record
 
 __all__ = [
     "Asynchronous",

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from graphc.base.record import replace
 from graphc.config import Config
 from graphc.errors import GraphError
 from graphc.frontend.compile.decorator import CompiledFunction
@@ -39,7 +40,6 @@ from graphc.learn.batches import combined, cut_rows, rows_of, sizes
 from graphc.ops.random.random import fold_in
 from graphc.ops.record.value import current
 from graphc.ops.record.value import functions as f
-from graphc.record import replace
 
 WAYS = ("mean", "sum", "concatenate")
 

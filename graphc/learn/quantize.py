@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from graphc.base.refusing import refusing
 from graphc.errors import GraphError
 from graphc.frontend.trace.tree import register_pytree
 from graphc.frontend.transforms.markers import stop_gradient
@@ -22,7 +23,6 @@ from graphc.ops.linalg.few_bits import LANES, WORD, packed, unpacked
 from graphc.ops.record.dims import rank_of, shape_of
 from graphc.ops.record.families import require
 from graphc.ops.record.value import Factor, Value, common_element, emit, functions, lift
-from graphc.refusing import refusing
 
 MANY_ROWS = 256  # a matrix that so many rows are multiplied with is widened first
 GROUP = 32  # weights of 4 bits that share a scale

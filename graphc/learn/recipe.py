@@ -15,9 +15,9 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from graphc.base.record import record
 from graphc.errors import GraphError, TypeRuleError
 from graphc.ir.user_lines import locate
-from graphc.record import record
 
 Factory = TypeVar("Factory", bound=Callable[..., Any])
 

@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from graphc.base.record import record
 from graphc.errors import GraphError
 from graphc.frontend.compile.decorator import compile
 from graphc.frontend.session.variable import Variable
@@ -33,7 +34,6 @@ from graphc.learn.collectives import all_gather, all_reduce, reduce_scatter, red
 from graphc.learn.optim import Optimiser
 from graphc.learn.trees import matched, tree_map
 from graphc.ops.record.value import functions as f
-from graphc.record import record
 
 BUCKET = 1 << 20  # bytes of gradients that are sent together, at least
 

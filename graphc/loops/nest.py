@@ -50,9 +50,9 @@ from operator import itemgetter
 from typing import Any
 from weakref import ref
 
+from graphc.base.record import record
 from graphc.ir.sizes import Size
 from graphc.ir.types import BOOL, I64, DType
-from graphc.record import record
 
 NOBODY = -1  # owns what was made for no single node
 NON_FINITE = 2  # status of a kernel whose result is NaN or infinite, see errors.STATUS

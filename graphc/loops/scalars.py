@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, overload
 
+from graphc.base.record import record
 from graphc.ir.types import BOOL, DTYPES, DType
 from graphc.loops.nest import ALWAYS, Expr
-from graphc.record import record
 
 
 @record(frozen=True, eq=False)

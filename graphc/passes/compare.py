@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from graphc.base.record import record
 from graphc.errors import GraphError
 from graphc.ir.types import C128, dtype
-from graphc.record import record
 
 Array = np.ndarray[Any, Any]
 TOLERANCE = {"f16": 1e-2, "bf16": 5e-2, "f32": 1e-4, "c64": 1e-4, "f64": 1e-9, "c128": 1e-9}

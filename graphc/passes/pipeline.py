@@ -16,11 +16,12 @@ from functools import cache, partial
 from itertools import groupby
 from typing import NamedTuple
 
+from graphc.base.garbage_collection import collector_paused
+from graphc.base.hints import meant
+from graphc.base.record import record, replace
 from graphc.codegen.table.check_contents import every_value_is_found
 from graphc.config import Config
 from graphc.errors import UNCOMPUTABLE, GraphError, VerifyError, uncomputable
-from graphc.garbage_collection import collector_paused
-from graphc.hints import meant
 from graphc.ir import verify
 from graphc.ir.channels import channels_paired, no_deadlock
 from graphc.ir.graph import Graph, Node, Program
@@ -82,7 +83,6 @@ from graphc.passes.tiling.stage_sums import stage_sums
 from graphc.passes.tiling.transpose_outputs import transpose_outputs
 from graphc.passes.validation import Sample, check_contract, check_expressions, contract_of
 from graphc.passes.value_numbers import ValueNumbers
-from graphc.record import record, replace
 
 Stages = Graph | Program
 Check = Callable[[Stages], None]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextvars import ContextVar
 from dataclasses import field
 
-from graphc import record as records
+from graphc.base import record as records
 
 MOST_LINES = 10_000
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from graphc.base.record import record
 from graphc.config import Config
 from graphc.ir.graph import Graph, Node, Program, map_regions, rebuild
 from graphc.ir.op import Effect
@@ -22,7 +23,6 @@ from graphc.ops.record.effects import Key
 from graphc.ops.reference.interpreter import Interpreter, interpret
 from graphc.ops.reference.interpreter_channels import Mail
 from graphc.passes.compare import Difference, first_difference
-from graphc.record import record
 
 State = dict[Key, Any]
 Stages = Graph | Program

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from graphc.base.record import record, replace
 from graphc.config import Config
 from graphc.errors import GraphError, VerifyError
 from graphc.ir.graph import Graph, Node, Program
@@ -27,7 +28,6 @@ from graphc.ir.verify import broken, graphs_of
 from graphc.passes.compare import TOLERANCE, first_difference, same_bits
 from graphc.passes.trial import Trial, disagreement
 from graphc.passes.value_numbers import ValueNumbers
-from graphc.record import record, replace
 
 Stages = Graph | Program
 MOST_BYTES = 1 << 30  # of values that a run of the interpreter may make

@@ -18,12 +18,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cache
 
+from graphc.base.record import record
 from graphc.ir.graph import Graph, Node, Program
 from graphc.ir.op import Effect, Op
 from graphc.ir.place import device_of
 from graphc.ir.verify import graphs_of
 from graphc.ops.record.structural import moves_of
-from graphc.record import record
 
 Key = tuple[object, ...]  # what computes a value, and the numbers of what it reads
 WORKSPACE = -1  # in place of a number

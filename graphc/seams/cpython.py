@@ -13,7 +13,7 @@ from functools import cache
 from types import CellType, FrameType
 from typing import Any
 
-from graphc.memory_layout import Address, Layout, Word
+from graphc.base.memory_layout import Address, Layout, Word
 
 _METH_FASTCALL, _METH_KEYWORDS = 0x80, 0x02
 

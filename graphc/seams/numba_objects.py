@@ -9,7 +9,7 @@ from functools import cache
 from types import FunctionType
 from typing import Any
 
-from graphc.memory_layout import Address, Layout, Word
+from graphc.base.memory_layout import Address, Layout, Word
 
 
 class BlockWords(Layout):

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from graphc.memory_layout import Address, Half, Layout
+from graphc.base.memory_layout import Address, Half, Layout
 from graphc.seams import cpython
 
 _TYPE, _NEW_FROM_DESCR = 2, 94  # places in NumPy's table of C functions, which are promised

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from graphc.base.record import record
 from graphc.codegen.table.steps import origin_of
 from graphc.ir.graph import Graph, Node, Program
 from graphc.ir.regions import holds_kernels
 from graphc.passes.placement.cost import rounds_of
-from graphc.record import record
 from graphc.runtime.load.program import Origin
 from graphc.viewer.rows import graphs_of
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from graphc.base.record import record
 from graphc.config import Config
 from graphc.errors import GraphError
 from graphc.ir.graph import Graph, Node, Program
 from graphc.ir.place import parse_device
 from graphc.ir.regions import is_control_flow
 from graphc.passes.placement.cost import CostModel, nbytes_of
-from graphc.record import record
 from graphc.viewer.changes import changes
 from graphc.viewer.memory import memory
 from graphc.viewer.rows import Rows, graphs_of

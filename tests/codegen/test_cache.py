@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from graphc.base.record import replace
 from graphc.codegen import cache
 from graphc.codegen.cache import Cache, Entry, key_of
 from graphc.codegen.llvm.target import named
-from graphc.record import replace
 
 TARGET = named("x86-64-v3")
 KEYS = [key_of(f"kernel {i}", TARGET) for i in range(40)]

@@ -12,9 +12,9 @@ import pytest
 
 import graphc as gc
 import graphc.numpy as gnp
+from graphc.base.hints import FOREIGN, meant
+from graphc.base.refusing import refusing
 from graphc.codegen.numba.route import refusal
-from graphc.hints import FOREIGN, meant
-from graphc.refusing import refusing
 
 
 def model() -> gc.Model:

@@ -18,9 +18,9 @@ import pytest
 
 import graphc as gc
 from graphc import linalg, nn, random, sparse, summary
+from graphc.base.refusing import refusing
 from graphc.config import Config
 from graphc.errors import GraphError
-from graphc.refusing import refusing
 
 X = np.arange(12.0, dtype="f4").reshape(3, 4)
 Y, P, L = np.ones((3, 4), "f4"), np.full((3, 4), 0.3, "f4"), np.array([0, 1, 2])

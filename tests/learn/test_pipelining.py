@@ -11,11 +11,11 @@ from effort import crossed, few
 
 import graphc as gc
 from graphc import nn, parallel
+from graphc.base.record import replace
 from graphc.errors import GraphError, RunError, TypeRuleError
 from graphc.frontend.trace.tree import flatten
 from graphc.ir.liveness import peak_bytes
 from graphc.learn.trees import tree_map
-from graphc.record import replace
 
 rng = np.random.default_rng(0)
 TWO = ["cpu:0", "cpu:1"]

@@ -15,6 +15,7 @@ from hypothesis import given
 from project import GOLDEN
 
 import graphc as gc
+from graphc.base.record import replace
 from graphc.codegen.gemm.hardware import host_target
 from graphc.config import Config
 from graphc.errors import GraphError
@@ -35,7 +36,6 @@ from graphc.passes.normalise.fold import fold
 from graphc.passes.placement.place import place
 from graphc.passes.tiling import block, block_images
 from graphc.passes.tuning import tuned
-from graphc.record import replace
 
 CONFIG = Config(threads=1)
 MACHINE = host_target()._replace(l2=1 << 20, l3=1 << 24)

@@ -178,7 +178,7 @@ def test_ports_are_kept(monkeypatch):
 
     stages = list(pipeline.STAGES)
     at = pipeline.stage_named("fold")
-    from graphc.record import replace
+    from graphc.base.record import replace
 
     stages[at] = replace(stages[at], run=results, name="fold")
     monkeypatch.setattr(pipeline, "STAGES", tuple(stages))

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 from project import environment
 
+from graphc.base.garbage_collection import collector_paused
 from graphc.forks import fork_safe_lock
-from graphc.garbage_collection import collector_paused
 
 pytestmark = [
     pytest.mark.skipif(not hasattr(os, "fork"), reason="no forks"),

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import graphc as gc
-from graphc.garbage_collection import collector_paused
+from graphc.base.garbage_collection import collector_paused
 from graphc.runtime.call import memory
 from graphc.runtime.call.memory import LARGE, address_of, result_array
 from graphc.runtime.tuning import tuned

@@ -14,8 +14,8 @@ import pytest
 from fake_cuda import KERNELS, FakeCuda
 from product_reference import compute, matrices
 
+from graphc.base.record import record
 from graphc.errors import GraphError
-from graphc.record import record
 from graphc.runtime.cuda import driver, interface
 from graphc.runtime.cuda import gemm_choice as products
 from graphc.runtime.cuda.interface import DeviceError, Streamed

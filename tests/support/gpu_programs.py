@@ -12,8 +12,8 @@ from runtime_kernels import image as cpu_image
 from runtime_kernels import support
 
 import graphc as gc
+from graphc.base.record import replace
 from graphc.errors import STATUS
-from graphc.record import replace
 from graphc.runtime.call.execute import Executable
 from graphc.runtime.devices.multi_device import MultiDeviceExecutable
 from graphc.runtime.load.program import Channel, Image, Slot, StateSlot

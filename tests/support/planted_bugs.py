@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 import graphc as gc
+from graphc.base.record import replace
 from graphc.codegen import gemm, kernels
 from graphc.codegen.gemm.blocking import block
 from graphc.codegen.gemm.layout import Word
@@ -36,7 +37,6 @@ from graphc.passes.normalise import (
     trim,
 )
 from graphc.passes.trial import Trial
-from graphc.record import replace
 
 Plant = Callable[[Any], None]  # breaks the compiler, through a monkeypatch
 

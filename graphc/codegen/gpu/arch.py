@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from graphc.base.record import record, replace
 from graphc.errors import GraphError
-from graphc.record import record, replace
 
 SIMULATOR = "simulator"
 HOPPER, OWN = "sm_90", "a"

@@ -14,6 +14,7 @@ from importlib import util
 from pathlib import Path
 from typing import Any
 
+from graphc.base.record import record, replace
 from graphc.codegen import cache
 from graphc.codegen.gpu import toolkit
 from graphc.codegen.gpu.arch import Chip, chip_of
@@ -21,7 +22,6 @@ from graphc.codegen.gpu.compile import compile_ptx, pointed_dtype
 from graphc.codegen.gpu.launch import Launch
 from graphc.config import Config
 from graphc.errors import GraphError
-from graphc.record import record, replace
 from graphc.runtime.load.program import Image
 from graphc.tuning import changes
 

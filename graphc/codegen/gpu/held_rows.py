@@ -13,10 +13,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from graphc.base.record import record
 from graphc.codegen.gpu.tuning import tuned
 from graphc.codegen.gpu.vectors import WIDTH, exact_trips, vectors_of
 from graphc.loops.nest import Expr, For, If, Kernel, Statement, Store, expressions, postorder, walk
-from graphc.record import record
 
 
 @record(frozen=True)

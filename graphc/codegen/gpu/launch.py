@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from graphc.base.record import record
 from graphc.ir.types import DType
-from graphc.record import record
 
 Operand = tuple[str, int, int]  # ("in" | "out" | "work", index or byte offset, byte offset)
 Buffers = tuple[tuple[DType, int], ...]

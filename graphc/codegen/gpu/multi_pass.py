@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from graphc.base.record import record
 from graphc.codegen.gpu.arch import Chip
 from graphc.codegen.gpu.thread_map import loaded, shared_sums
 from graphc.codegen.gpu.tuning import tuned
@@ -35,7 +36,6 @@ from graphc.loops.nest import (
     Update,
     walk,
 )
-from graphc.record import record
 
 
 @record(frozen=True)

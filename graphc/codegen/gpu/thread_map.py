@@ -12,6 +12,7 @@ of one lane, which is always right.
 
 from __future__ import annotations
 
+from graphc.base.record import record
 from graphc.codegen.gpu.arch import Chip
 from graphc.codegen.gpu.held_rows import Held, held_rows
 from graphc.codegen.gpu.tuning import tuned
@@ -31,7 +32,6 @@ from graphc.loops.nest import (
     postorder,
     walk,
 )
-from graphc.record import record
 
 
 @record(frozen=True)

@@ -12,9 +12,9 @@ from functools import cache
 from importlib import metadata, util
 from typing import Any
 
+from graphc.base.record import record
 from graphc.codegen.gpu.arch import Chip
 from graphc.errors import GraphError
-from graphc.record import record
 from graphc.runtime.devices.registry import simulated
 
 INSTALL = "pip install 'graphc[cuda]'"

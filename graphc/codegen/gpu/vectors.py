@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from math import gcd
 
+from graphc.base.record import record
 from graphc.codegen.lowering.ordered import LANES
 from graphc.ir.types import I64
 from graphc.loops.facts import trip_count
@@ -30,7 +31,6 @@ from graphc.loops.nest import (
     expressions,
     postorder,
 )
-from graphc.record import record
 
 WIDTH = 4
 

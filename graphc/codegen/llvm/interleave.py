@@ -20,7 +20,7 @@ from functools import cache
 from heapq import heappop, heappush
 from itertools import product
 
-from graphc.record import record
+from graphc.base.record import record
 
 _LARGEST_PRIME = 5  # of rows that are turned in as many steps as they have factors
 SHORTEST = 3  # elements side by side: fewer of a row are not worth a load

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from graphc.base.record import replace
 from graphc.codegen.llvm import scalar as llvm_scalar
 from graphc.codegen.llvm.loops import LoopWriter
 from graphc.codegen.llvm.module import Module, Slot
@@ -53,7 +54,6 @@ from graphc.loops.nest import (
     postorder,
     walk,
 )
-from graphc.record import replace
 
 LINE = 64  # bytes
 _ALWAYS_KNOWN = ("const", "size", "param")

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 
+from graphc.base.record import record
 from graphc.codegen import gemm as contract
 from graphc.codegen.llvm.parallel_compile import together
 from graphc.codegen.llvm.target import Target, optimise_and_object
 from graphc.codegen.runtime.support import kept_object, support_object
 from graphc.codegen.tuning import tuned
-from graphc.record import record
 from graphc.seams.llvmlite import settled
 
 _CALLED = re.compile(r"@(graphc_contract_\w+|graphc_\w+_fill_\w+)\(")  # of other objects

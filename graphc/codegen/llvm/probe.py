@@ -14,8 +14,8 @@ from functools import cache as once
 from importlib.util import find_spec
 from pathlib import Path
 
+from graphc.base.record import record
 from graphc.codegen import cache
-from graphc.record import record
 from graphc.seams.glibc import usable_features
 
 _CPUINFO = Path("/proc/cpuinfo")

@@ -12,13 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from graphc.base.record import record
 from graphc.codegen.llvm.target import Target
 from graphc.codegen.llvm.vector_facts import VectorFacts, shape_of
 from graphc.codegen.tuning import tuned
 from graphc.ir.sizes import Size
 from graphc.loops.facts import dissolves
 from graphc.loops.nest import For, walk
-from graphc.record import record
 
 
 @record(frozen=True)

@@ -12,11 +12,11 @@ from collections.abc import Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from graphc.base.record import record
 from graphc.codegen.llvm.probe import probe
 from graphc.codegen.tuning import tuned
 from graphc.config import Config
 from graphc.errors import GraphError
-from graphc.record import record
 from graphc.seams import llvmlite as unlocked
 
 if TYPE_CHECKING:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from graphc.base.record import record
 from graphc.codegen.llvm.interleave import Strided
 from graphc.codegen.llvm.target import Target
 from graphc.codegen.tuning import tuned
@@ -27,7 +28,6 @@ from graphc.loops.nest import (
     postorder,
     rare_operands,
 )
-from graphc.record import record
 
 Term = Expr | Monomial  # what an index is a sum of
 Place = tuple[int, frozenset[tuple[Term, int]]]  # a buffer, and an index without its constant

@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Generic, TypeAlias, TypeVar
 
-from graphc.memory_layout import Layout
+from graphc.base.memory_layout import Layout
 
 I1, I8, I32, I64, PTR, VOID = "i1", "i8", "i32", "i64", "ptr", "void"
 RELAXED, ACQUIRE, RELEASE, ACQ_REL, SEQ_CST = (

@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+from graphc.base.record import record
 from graphc.codegen import gemm as contract
 from graphc.codegen.gemm.layout import Word
 from graphc.codegen.lowering.evaluate import Elements, flat_index, store_element, tensor_type
@@ -26,7 +27,6 @@ from graphc.ir.sizes import common
 from graphc.ir.types import DType, Type
 from graphc.loops.nest import Buffer, Expr, Kernel, Scalars
 from graphc.ops.record.dims import row_major_strides
-from graphc.record import record
 
 EPILOGUE_PARAMS = 4
 

@@ -11,11 +11,11 @@ from __future__ import annotations
 import math
 from itertools import pairwise
 
+from graphc.base.record import record
 from graphc.ir.graph import Graph, Node
 from graphc.ir.op import Alias, Compute, Reduction, Structural
 from graphc.ir.types import Type
 from graphc.loops.nest import Expr, Scalars
-from graphc.record import record
 
 Dims = tuple[int, ...]
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from graphc.captures import captures
+from graphc.base.captures import captures
 from graphc.ir.types import DType
 from graphc.seams.numba_objects import intrinsic_of
 

@@ -10,6 +10,7 @@ cores for all devices; which cores it may use is not changed.
 
 from __future__ import annotations
 
+from graphc.base.memory_layout import Address, Word
 from graphc.codegen.llvm.writer import (
     ACQUIRE,
     I32,
@@ -42,7 +43,6 @@ from graphc.codegen.runtime.system import (
 from graphc.codegen.runtime.team_failure import team_fail
 from graphc.codegen.runtime.tuning import tuned
 from graphc.codegen.runtime.walker import walk
-from graphc.memory_layout import Address, Word
 from graphc.runtime.load.layouts import SpotWords, TeamWords
 
 MOST_WORKERS = 256

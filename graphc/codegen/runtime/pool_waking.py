@@ -13,6 +13,7 @@ steps run on the caller alone for a while, longer each time that this happens ag
 
 from __future__ import annotations
 
+from graphc.base.memory_layout import Layout, Word
 from graphc.codegen.llvm.writer import (
     I32,
     I64,
@@ -39,7 +40,6 @@ from graphc.codegen.runtime.system import (
     without_core,
 )
 from graphc.codegen.runtime.tuning import tuned
-from graphc.memory_layout import Layout, Word
 
 ALL = (1 << 63) - 1  # chunks
 _SPREAD, _MIX = 4294967311, -7046029254386353131  # of the hash of a step

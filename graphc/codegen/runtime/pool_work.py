@@ -7,8 +7,8 @@ slot up, then helps the other slots in turn.
 
 from __future__ import annotations
 
+from graphc.base.memory_layout import Address, Half, Layout, Word
 from graphc.codegen.llvm.writer import I32, RELAXED, Global, Number, Pointer, Value, Writer, native
-from graphc.memory_layout import Address, Half, Layout, Word
 from graphc.runtime.call.failure import CANCELLED
 from graphc.runtime.devices.device import MOST_THREADS
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import functools
 from pathlib import Path
 
+from graphc.base.record import replace
 from graphc.codegen import cache
 from graphc.codegen.llvm.target import Target, optimise_and_object
-from graphc.record import replace
 from graphc.tuning import changes
 
 _PACKAGE = Path(__file__).parents[2]
@@ -17,7 +17,7 @@ SOURCES = (
     "runtime/call/failure.py",
     "runtime/call/nesting.py",
     "runtime/devices/device.py",
-    "memory_layout.py",
+    "base/memory_layout.py",
     "runtime/load/layouts.py",
     "seams/cpython.py",
     "seams/numpy.py",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from graphc.base.record import record
 from graphc.codegen.llvm.target import Target
 from graphc.codegen.sorting.order import order_text
 from graphc.codegen.sorting.places import places_text
@@ -12,7 +13,6 @@ from graphc.codegen.sorting.quicksort import block_of, sort_text
 from graphc.codegen.sorting.select import MOST, select_text
 from graphc.ir.op import Library
 from graphc.ir.sizes import Size
-from graphc.record import record
 
 LINE = 64  # bytes; also what a vector may write behind the last key
 

@@ -15,13 +15,13 @@ from __future__ import annotations
 
 import enum
 
+from graphc.base.record import record
 from graphc.codegen.table.donation import stays_in_place
 from graphc.ir.graph import Graph, Node
 from graphc.ir.liveness import peak_bytes
 from graphc.ir.place import Buffer, Region
 from graphc.ir.sizes import greatest
 from graphc.ir.types import Type, leaves
-from graphc.record import record
 
 ALIGNMENT = 64
 

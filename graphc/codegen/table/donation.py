@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from weakref import WeakKeyDictionary
 
+from graphc.base.record import record
 from graphc.codegen.lowering.in_place_update import patched_param
 from graphc.codegen.lowering.row_pairs import repeats_pairs
 from graphc.codegen.lowering.rows import levels_of
@@ -22,7 +23,6 @@ from graphc.ir.regions import choosers, operands_of
 from graphc.ir.types import AnyType, Type, leaves
 from graphc.ir.verify import broken
 from graphc.ops.record.effects import Key
-from graphc.record import record
 
 Leaf = tuple[Node, int]  # a node and the number of one of its leaves
 

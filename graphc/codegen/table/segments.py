@@ -22,6 +22,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from graphc.base.record import record
 from graphc.ir.channels import ends, one_order
 from graphc.ir.graph import Graph, Node, Program
 from graphc.ir.liveness import own_regions
@@ -29,7 +30,6 @@ from graphc.ir.op import Alias
 from graphc.ir.place import Buffer, Region
 from graphc.ir.regions import talks
 from graphc.ir.sizes import hint_of
-from graphc.record import record
 
 
 @record(frozen=True)

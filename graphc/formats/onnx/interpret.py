@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from graphc.base.record import record
 from graphc.errors import GraphError, LimitError
 from graphc.formats.deciding_values import DecidedInside, Needed, is_known
 from graphc.formats.encoded_values import (
@@ -35,7 +36,6 @@ from graphc.frontend.trace.trace import FunctionTrace, give_name
 from graphc.ir.types import TupleType, leaves
 from graphc.limits import check_within, limit
 from graphc.ops.record.value import Trace, Value, current, tracing
-from graphc.record import record
 
 Array = np.ndarray[Any, Any]
 Scope = ChainMap[str, Any]

@@ -7,6 +7,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from graphc.base.record import record
 from graphc.config import Config
 from graphc.formats.kinds import Kind
 from graphc.formats.model import ImportedModel
@@ -14,7 +15,6 @@ from graphc.formats.onnx.interpret import Importer
 from graphc.formats.onnx.reader import read
 from graphc.formats.onnx.records import File
 from graphc.formats.onnx.support import require_supported, words_of
-from graphc.record import record
 
 
 def load(path: str | PathLike[str], **options: Any) -> OnnxModel:

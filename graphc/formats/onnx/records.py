@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from graphc.base.record import record
 from graphc.formats.kinds import Kind
-from graphc.record import record
 
 Array = np.ndarray[Any, Any]
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from graphc.record import record
+from graphc.base.record import record
 
 Function = Callable[..., Any]
 FIRST, ALL = slice(1), slice(None)  # inputs that an operator moves about

@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
+from graphc.base.record import record
 from graphc.formats.exporting import Array, Exporter, Names, Refused, Rules
 from graphc.ir.graph import Node
 from graphc.ir.types import BOOL, U8, AnyType, Dim, DType, StackType, Type, leaves, tensor
-from graphc.record import record
 
 HLO = Rules()
 rule, in_other_ops = HLO.rule, HLO.in_other_ops

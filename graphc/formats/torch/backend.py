@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from graphc.base.refusing import refusing
 from graphc.config import Config
 from graphc.errors import GraphError
 from graphc.formats.kinds import Kind
@@ -21,7 +22,6 @@ from graphc.formats.torch.model import TorchModel
 from graphc.formats.torch.operators.random import SEED
 from graphc.formats.torch.records import Block, Name, Program
 from graphc.formats.torch.table import find
-from graphc.refusing import refusing
 
 
 @refusing

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from graphc.base.record import record
 from graphc.errors import FeedError, GraphError, LimitError
 from graphc.formats.deciding_values import DecidedInside, Needed, number
 from graphc.formats.encoded_values import Narrow
@@ -25,7 +26,6 @@ from graphc.ir.sizes import Size
 from graphc.limits import check_within
 from graphc.ops.record.value import Trace, Value, current, lift
 from graphc.ops.record.value import functions as f
-from graphc.record import record
 
 Scope = ChainMap[str, Any]
 SHOWN = 9

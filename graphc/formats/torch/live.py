@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from graphc.base.record import record
+from graphc.base.refusing import refusing
 from graphc.config import Config
 from graphc.errors import FeedError, GraphError
 from graphc.formats.kinds import Kind
@@ -27,8 +29,6 @@ from graphc.formats.torch.records import (
     Program,
     Whole,
 )
-from graphc.record import record
-from graphc.refusing import refusing
 from graphc.seams.torch import argument_names
 
 _CHECK = "aten._linalg_check_errors.default"

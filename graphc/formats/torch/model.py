@@ -7,13 +7,13 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from graphc.base.record import record
 from graphc.config import Config
 from graphc.formats.kinds import Kind
 from graphc.formats.model import ImportedModel
 from graphc.formats.torch.archive import read
 from graphc.formats.torch.interpret import Importer, require_supported
 from graphc.formats.torch.records import Program
-from graphc.record import record
 
 
 def load(path: str | PathLike[str], **options: Any) -> TorchModel:

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from graphc.base.record import record
 from graphc.errors import GraphError
 from graphc.formats.kinds import Kind
-from graphc.record import record
 
 Array = np.ndarray[Any, Any]
 Location = tuple[str, int]

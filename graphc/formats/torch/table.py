@@ -16,7 +16,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from graphc.record import record
+from graphc.base.record import record
 
 Function = Callable[..., Any]
 

@@ -31,7 +31,7 @@ from typing import Any
 
 import numpy as np
 
-from graphc.captures import MISSING, Path, cells_of, paths
+from graphc.base.captures import MISSING, Path, cells_of, paths
 from graphc.errors import TraceError
 from graphc.frontend.trace.hooks import origin_of
 from graphc.frontend.trace.known_arrays import KnownArray

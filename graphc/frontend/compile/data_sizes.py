@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from graphc.base.record import replace
 from graphc.codegen.table.holes import Openings
 from graphc.config import Config
 from graphc.errors import GraphError
@@ -29,7 +30,6 @@ from graphc.ir.types import Dim, Dimension, Type, leaves, substitute
 from graphc.ops.reference.interpreter import State, interpret
 from graphc.passes.normalise.cut_phases import COUNTED, DECIDED, ancestors
 from graphc.passes.pipeline import Record
-from graphc.record import replace
 from graphc.runtime.call.execute import Executable
 from graphc.runtime.call.open_executable import Shapes
 from graphc.runtime.call.phased_executable import PhasedExecutable, Refused, Step

@@ -11,6 +11,9 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
 import numpy as np
 
 import graphc.frontend.trace.higher_order  # noqa: F401  (its stand-ins)
+from graphc.base.garbage_collection import collector_paused
+from graphc.base.record import replace
+from graphc.base.refusing import refusing
 from graphc.config import Config
 from graphc.errors import FeedError, GraphError, RunError, TraceError
 from graphc.forks import fork_safe_lock
@@ -53,15 +56,12 @@ from graphc.frontend.trace.trace import (
     without_internal_frames,
 )
 from graphc.frontend.trace.tree import flatten, unflatten
-from graphc.garbage_collection import collector_paused
 from graphc.ir.graph import Graph, Program
 from graphc.ir.op import OPS
 from graphc.ir.sizes import Scope
 from graphc.ir.types import substitute_dim, tensor
 from graphc.ir.user_lines import defined_at
 from graphc.ops.record.value import _ACTIVE, Value, current, lift, trace_of
-from graphc.record import replace
-from graphc.refusing import refusing
 from graphc.runtime.call.direct_call import DirectEntries
 from graphc.runtime.call.open_executable import Latest
 from graphc.seams.cpython import pickles_by_value

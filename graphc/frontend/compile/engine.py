@@ -10,13 +10,13 @@ from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
+from graphc.base.record import record, replace
 from graphc.config import Config
 from graphc.errors import UNCOMPUTABLE, GraphError, uncomputable
 from graphc.forks import fork_safe_lock
 from graphc.frontend.compile.memory_check import check_bytes, check_filled, check_limit
 from graphc.ir.graph import Graph, Program
 from graphc.ir.liveness import planned_bytes
-from graphc.record import record, replace
 from graphc.runtime.load.program import UNLIMITED
 
 if TYPE_CHECKING:

@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from graphc.base.record import replace
 from graphc.errors import GraphError, GraphHint
 from graphc.frontend.compile.engine import Built
 from graphc.frontend.compile.open_sizes import (
@@ -25,7 +26,6 @@ from graphc.frontend.compile.variant import Variant
 from graphc.ir.sizes import Scope
 from graphc.ir.types import Dim, Type
 from graphc.ir.user_lines import locate
-from graphc.record import replace
 from graphc.runtime.call.open_executable import Shapes
 
 MOST_SEEN = 8  # calls that are compared

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from graphc.base.record import record
 from graphc.errors import ArgumentError, FeedError, GraphError
 from graphc.forks import fork_safe_lock
 from graphc.frontend.trace.tree import (
@@ -31,7 +32,6 @@ from graphc.frontend.trace.tree import (
 )
 from graphc.ir.types import Dim, DType, Type, dtype, tensor
 from graphc.ops.record.value import Stateful, Value, number_dtype
-from graphc.record import record
 from graphc.runtime.call.array import Array
 
 _STATIC_TYPES = (

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from graphc.base.record import record
 from graphc.config import Config
 from graphc.errors import TraceError
 from graphc.frontend.compile.baked import Baked
@@ -29,7 +30,6 @@ from graphc.ir.graph import Graph
 from graphc.ir.sizes import Scope
 from graphc.ir.specialise import specialise
 from graphc.ir.types import Type
-from graphc.record import record
 from graphc.runtime.call.array import Array
 
 UNKNOWN: Any = object()  # the answer to a call that a variant is not made for

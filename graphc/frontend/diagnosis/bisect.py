@@ -18,12 +18,13 @@ from typing import Any
 
 import numpy as np
 
+from graphc.base.garbage_collection import collector_paused
+from graphc.base.record import record, replace
 from graphc.config import Config
 from graphc.errors import GraphError, LimitError, RunError, TypeRuleError, VerifyError
 from graphc.frontend.compile.memory_check import check_memory
 from graphc.frontend.diagnosis.kernels import run_compiled, wrong_kernels
 from graphc.frontend.files.loaded_graph import LoadedGraph
-from graphc.garbage_collection import collector_paused
 from graphc.ir import verify
 from graphc.ir.graph import Graph, Location, Node, Program
 from graphc.ir.rewrites import Rewrites, counting
@@ -32,7 +33,6 @@ from graphc.passes import pipeline
 from graphc.passes.compare import Difference, difference, first_difference, kind_of, message_of
 from graphc.passes.pipeline import Stage, stage_named
 from graphc.passes.trial import ORDERS, Stages, Trial, disagreement
-from graphc.record import record, replace
 from graphc.runtime.files.gcx_function import Loaded
 
 Wanted = dict[str, Any]

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from graphc.base.record import replace
 from graphc.errors import LimitError
 from graphc.frontend.compile.engine import build
 from graphc.ir.graph import Builder, Graph, Node, Program, node_effect
@@ -17,7 +18,6 @@ from graphc.ir.verify import graphs_of
 from graphc.passes.compare import Difference, difference
 from graphc.passes.pipeline import FIRST_OF_MEMORY, STAGES, stage_named
 from graphc.passes.trial import Stages, Trial
-from graphc.record import replace
 from graphc.runtime.call.variable import container
 
 LAST_WITHOUT_MEMORY = STAGES[stage_named(FIRST_OF_MEMORY) - 1].name

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from graphc.base.refusing import refusing
 from graphc.frontend.trace.tree import flatten, leaf_names
-from graphc.refusing import refusing
 
 
 @refusing

@@ -18,13 +18,13 @@ from typing import Any
 
 import numpy as np
 
+from graphc.base.record import replace
 from graphc.errors import GraphError
 from graphc.ir.graph import Builder, Graph, Node, Rewriter, canonical, swept
 from graphc.ir.literal import Literal, literal
 from graphc.ir.op import OPS
 from graphc.ir.types import TupleType, Type, tensor
 from graphc.passes.trial import Trial
-from graphc.record import replace
 
 Fails = Callable[[Trial], bool]
 SECONDS = 60.0

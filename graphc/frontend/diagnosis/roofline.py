@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from graphc.base.record import record
 from graphc.config import Config
 from graphc.frontend.compile.decorator import compile
 from graphc.ir.graph import Graph, Node
@@ -18,7 +19,6 @@ from graphc.ir.place import device_of
 from graphc.ir.sizes import hint_of
 from graphc.ir.types import leaves
 from graphc.passes.placement.cost import CostModel, nbytes_of
-from graphc.record import record
 from graphc.runtime.observe.profile import profile
 
 RUNS = 9

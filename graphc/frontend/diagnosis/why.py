@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from graphc.base.record import record
 from graphc.codegen.table.donation import donations, is_named
 from graphc.config import Config
 from graphc.errors import GraphError, plain
@@ -29,7 +30,6 @@ from graphc.passes.fusion.why_apart import Apart, apart
 from graphc.passes.placement.cost import rounds_of
 from graphc.passes.placement.measured import cost_model
 from graphc.passes.reasons import duration
-from graphc.record import record
 from graphc.runtime.observe.profile import profile
 
 if TYPE_CHECKING:

@@ -16,6 +16,8 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from graphc.base.record import record
+from graphc.base.refusing import refusing
 from graphc.config import Config
 from graphc.errors import GraphError, ParseError
 from graphc.frontend.files.saved_variables import (
@@ -34,8 +36,6 @@ from graphc.ir.op import Host
 from graphc.ir.verify import with_blocks
 from graphc.limits import check_within
 from graphc.ops.record.effects import Key
-from graphc.record import record
-from graphc.refusing import refusing
 from graphc.runtime.call.variable import names_of_own
 from graphc.runtime.files.files import write_atomically
 

@@ -8,6 +8,8 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from graphc.base.record import replace
+from graphc.base.refusing import refusing
 from graphc.config import Config
 from graphc.errors import FeedError, GraphError, RunError
 from graphc.forks import fork_safe_lock
@@ -27,8 +29,6 @@ from graphc.ir.specialise import specialise
 from graphc.ir.types import Type, type_text
 from graphc.ops.record.value import Value, current, lift, trace_of
 from graphc.passes.placement.allowed_devices import inner_nodes
-from graphc.record import replace
-from graphc.refusing import refusing
 from graphc.runtime.call.open_executable import Latest
 from graphc.runtime.files.gcx_function import Loaded, nest
 

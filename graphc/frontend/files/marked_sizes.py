@@ -20,13 +20,14 @@ from graphlib import CycleError, TopologicalSorter
 from math import prod
 from typing import TYPE_CHECKING, Any
 
+from graphc.base.garbage_collection import collector_paused
+from graphc.base.size_arithmetic import KINDS
 from graphc.errors import FeedError, GraphError
 from graphc.frontend.compile.open_sizes import NEEDS_NUMBERS, USUAL, scope_of
 from graphc.frontend.compile.signature import parameter_type
 from graphc.frontend.trace.spec import symbols_of
 from graphc.frontend.trace.trace import USUAL_COUNT, Traced
 from graphc.frontend.trace.tree import flatten
-from graphc.garbage_collection import collector_paused
 from graphc.ir.graph import Builder, Graph, Location, Node, Program, infer
 from graphc.ir.op import OPS
 from graphc.ir.place import Buffer, Place, Region
@@ -61,7 +62,6 @@ from graphc.ir.types import (
 from graphc.ir.unknowns import Atom, Guard
 from graphc.ir.verify import graphs_of
 from graphc.limits import check_within
-from graphc.size_arithmetic import KINDS
 
 if TYPE_CHECKING:
     from graphc.frontend.compile.decorator import CompiledFunction

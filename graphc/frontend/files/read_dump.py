@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from graphc.base.record import replace
 from graphc.config import Config
 from graphc.errors import GraphError
 from graphc.frontend.files.gir_files import graph_of_text, read_text
 from graphc.frontend.files.page_sources import sources_in
 from graphc.ir.graph import Graph, Program
 from graphc.ir.place import device_of
-from graphc.record import replace
 from graphc.viewer.page import Page
 from graphc.viewer.story import Dumped, Subject
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from graphc.base.record import record
 from graphc.errors import FeedError
 from graphc.frontend.session.session_graph import Growing
 from graphc.frontend.trace.tree import TreeDef, flatten, unflatten, unique_names
 from graphc.ir.graph import Node
 from graphc.ir.subgraph import Edge, Subgraph, edges_of, is_fed, needs, subgraph
-from graphc.record import record
 
 Names = str | Sequence[str]
 

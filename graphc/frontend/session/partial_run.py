@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from graphc.base.record import record
 from graphc.errors import FeedError, GraphError
 from graphc.forks import fork_safe_lock
 from graphc.frontend.session.fetches import Request, unfed
@@ -23,7 +24,6 @@ from graphc.frontend.trace.tree import unique_names
 from graphc.ir.graph import Graph, Node
 from graphc.ir.subgraph import Edge, Subgraph, edge_of, edges_of, needs, subgraph
 from graphc.ir.types import Type
-from graphc.record import record
 
 if TYPE_CHECKING:
     from graphc.frontend.session.session import Session

@@ -14,6 +14,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from graphc.base.record import replace
+from graphc.base.refusing import refusing
 from graphc.config import Config
 from graphc.errors import FeedError, GraphError, TraceError
 from graphc.forks import fork_safe_lock
@@ -37,8 +39,6 @@ from graphc.frontend.trace.tree import LEAF, TreeDef, flatten, unflatten
 from graphc.ir.graph import Graph
 from graphc.ir.subgraph import Edge
 from graphc.ops.record.value import current
-from graphc.record import replace
-from graphc.refusing import refusing
 
 if TYPE_CHECKING:
     from graphc.passes.pipeline import Record

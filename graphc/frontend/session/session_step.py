@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from graphc.base.garbage_collection import collector_paused
+from graphc.base.record import record
 from graphc.config import Config
 from graphc.errors import FeedError, TypeRuleError
 from graphc.frontend.compile.engine import Built, build
@@ -15,11 +17,9 @@ from graphc.frontend.compile.signature import Signature, as_array, feed, is_numb
 from graphc.frontend.compile.variant import Compile
 from graphc.frontend.trace.spec import bind, symbols_of
 from graphc.frontend.trace.tree import LEAF, treedef
-from graphc.garbage_collection import collector_paused
 from graphc.ir.graph import Node
 from graphc.ir.subgraph import Subgraph
 from graphc.ir.types import Type, dtype, type_text
-from graphc.record import record
 
 Array = np.ndarray[Any, Any]
 Shapes = tuple[tuple[str, Type, tuple[int, ...]], ...]

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from graphc.base.refusing import refusing
 from graphc.errors import GraphError, RunError, TypeRuleError
 from graphc.frontend.session.initial import initial_value
 from graphc.frontend.trace.colocation import tied
@@ -34,7 +35,6 @@ from graphc.ops.record.value import (
     is_python_number,
     lift,
 )
-from graphc.refusing import refusing
 from graphc.runtime.call import variable as runtime
 from graphc.runtime.load.program import Slot
 

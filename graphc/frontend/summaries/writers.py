@@ -13,11 +13,11 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from graphc.base.record import record
+from graphc.base.refusing import refusing
 from graphc.errors import GraphError
 from graphc.ir.graph import Graph
 from graphc.ir.text import show
-from graphc.record import record
-from graphc.refusing import refusing
 
 Array = np.ndarray[Any, Any]
 BINS = 64  # of a histogram

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from graphc.record import record
+from graphc.base.record import record
 
 Finish = Callable[[Sequence[float], Sequence[Sequence[Any]], Sequence[Any]], list[Any]]
 

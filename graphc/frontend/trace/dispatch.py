@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from graphc.base.refusing import refusal
 from graphc.errors import GraphError, TraceError
 from graphc.frontend.trace import views
 from graphc.frontend.trace.folds import accumulate, fold, folded_dtype, require_reduceat
@@ -37,7 +38,6 @@ from graphc.ops.record.value import (
     element_of,
     is_python_number,
 )
-from graphc.refusing import refusal
 
 # Folding, scanning and outer forms of a ufunc are functions of their own here.
 _REDUCE = {

@@ -9,15 +9,15 @@ from typing import Any
 
 import numpy as np
 
+from graphc.base.hints import MissingName, missing
+from graphc.base.refusing import KINDS, refusal
 from graphc.errors import GraphError
 from graphc.frontend.trace.dispatch import FAILURES, linked
 from graphc.frontend.trace.hooks import callee
 from graphc.frontend.trace.numpy_errors import as_numpy_raises
 from graphc.frontend.trace.operands import WRITERS
 from graphc.frontend.trace.spelling import spelled, translated
-from graphc.hints import MissingName, missing
 from graphc.ops.record.value import NUMPY, PUBLIC, Value, current
-from graphc.refusing import KINDS, refusal
 
 _CONVERTS = (np.asarray, np.array, np.from_dlpack)  # of arrays, these are NumPy's business
 _SHARED = (np.broadcast_to, np.real, np.imag)  # NumPy's are views, too

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from graphc.base.record import record
 from graphc.errors import GraphError, TraceError
 from graphc.frontend.compile.signature import Static, is_number, leaf_key, parameter_type
 from graphc.frontend.trace.trace import FunctionTrace, Parameter, identifier
@@ -33,7 +34,6 @@ from graphc.ops.record.value import (
     lift,
     tracing,
 )
-from graphc.record import record
 
 
 class RegionTrace(FunctionTrace):

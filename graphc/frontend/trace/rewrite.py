@@ -19,8 +19,8 @@ from inspect import CO_NESTED
 from types import CellType, CodeType, FunctionType
 from typing import Any
 
+from graphc.base.record import record
 from graphc.frontend.trace.class_patterns import as_conditions
-from graphc.record import record
 
 CALLEE, ARRAY = "graphc_callee", "graphc_array"
 _FLAGS = 0x1FF0000 | 0x80000  # `from __future__ import ...`, as compile() takes them

@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from graphc.base.refusing import refusing
 from graphc.errors import FeedError, GraphError
 from graphc.ir.types import AnyType, Dim, Dimension, Type, dtype, symbol, tensor
-from graphc.refusing import refusing
 
 _TOKEN = re.compile(r"\s*(?:(\d{1,18})|([A-Za-z_]\w{0,63})|([-+*]))")
 

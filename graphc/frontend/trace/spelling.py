@@ -14,7 +14,7 @@ import inspect
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from graphc.record import record
+from graphc.base.record import record
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)

@@ -14,17 +14,17 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from graphc.base.garbage_collection import collector_paused
+from graphc.base.record import record
 from graphc.errors import GraphError, GraphHint, TraceError
 from graphc.frontend.trace.tracer import Tracer
 from graphc.frontend.trace.tree import TreeDef, flatten, leaf_names, unique_names
-from graphc.garbage_collection import collector_paused
 from graphc.ir.graph import Builder, Graph, Location, Node, is_same
 from graphc.ir.op import OPS, Op
 from graphc.ir.sizes import Scope, Size
 from graphc.ir.types import Dim, DType, Type
 from graphc.ir.user_lines import locate, location_of, user_file
 from graphc.ops.record.value import Stateful, Trace, Value, current, is_python_number, lift, tracing
-from graphc.record import record
 
 USUAL_COUNT = 32  # what is taken for a size that only a run can tell where decisions are made
 MOST_COPIES = 1000  # of one line, before a hint says that there are loops

@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 
+from graphc.base.hints import meant_method
 from graphc.errors import GraphError, TraceError
 from graphc.frontend.trace import dispatch, views
 from graphc.frontend.trace.masks import SelectedElements, counted_elements, put_back
 from graphc.frontend.trace.numpy_errors import as_numpy_raises
 from graphc.frontend.trace.operands import PLAIN_TYPES, mapped, plain
 from graphc.frontend.trace.views import Link, Storage
-from graphc.hints import meant_method
 from graphc.ir.graph import Node
 from graphc.ir.types import Dim, Dimension
 from graphc.ops.record.families import NUMPY_SPELLINGS, require_options, require_real

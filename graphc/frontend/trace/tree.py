@@ -20,9 +20,9 @@ from typing import Any
 
 import numpy as np
 
+from graphc.base.record import record
+from graphc.base.refusing import refusing
 from graphc.errors import TraceError
-from graphc.record import record
-from graphc.refusing import refusing
 
 MAX_DEPTH = 100
 _Fill = Callable[[Any, list[Any]], bool]

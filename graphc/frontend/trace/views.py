@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from graphc.base.record import record, replace
 from graphc.errors import TraceError, also
 from graphc.frontend.trace.masks import counted_elements, selected
 from graphc.frontend.trace.operands import is_basic, mapped, plain
@@ -35,7 +36,6 @@ from graphc.ops.record.value import (
     holds_values,
     tracing,
 )
-from graphc.record import record, replace
 
 if TYPE_CHECKING:
     from graphc.frontend.trace.tracer import Tracer

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from graphc.base.refusing import refusing
 from graphc.errors import TraceError
 from graphc.frontend.trace.hooks import seen
 from graphc.frontend.trace.region import (
@@ -31,7 +32,6 @@ from graphc.ir.sizes import Size, greatest
 from graphc.ir.types import DType, Type, tensor
 from graphc.ops.control.control import FLAG
 from graphc.ops.record.value import Stateful, Value, cast_value, current, emit, functions, lift
-from graphc.refusing import refusing
 
 MOST_ROUNDS = 4  # retraces until the dtypes of carries settle
 MOST_STORED = 1 << 16  # counts of a loop that are an array: less work per step, 8 bytes each

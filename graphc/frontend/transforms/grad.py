@@ -12,6 +12,8 @@ from typing import Any, ParamSpec
 
 import numpy as np
 
+from graphc.base.record import replace
+from graphc.base.refusing import refusing
 from graphc.errors import TraceError
 from graphc.frontend.trace.hooks import seen
 from graphc.frontend.trace.region import (
@@ -36,8 +38,6 @@ from graphc.frontend.transforms.vmap import vmap
 from graphc.ir.types import Type
 from graphc.ops.control.host_calls import without_calls
 from graphc.ops.record.value import Stateful, Value, current, functions, lift
-from graphc.record import replace
-from graphc.refusing import refusing
 
 P = ParamSpec("P")
 Function = Callable[..., Any]

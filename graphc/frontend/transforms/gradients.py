@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from graphc.base.record import record
+from graphc.base.refusing import refusing
 from graphc.errors import GraphError, TraceError
 from graphc.frontend.files.gir_files import graph_of
 from graphc.frontend.session.session_graph import Growing
@@ -24,8 +26,6 @@ from graphc.ops.autodiff.missing_gradients import explain_path, flows
 from graphc.ops.autodiff.vjp import has_gradient
 from graphc.ops.control.control import param_node
 from graphc.ops.record.value import Stateful, Trace, Value, current, functions, lift, tracing
-from graphc.record import record
-from graphc.refusing import refusing
 
 
 @record(frozen=True)

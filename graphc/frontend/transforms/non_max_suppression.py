@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
+from graphc.base.refusing import refusing
 from graphc.errors import TraceError
 from graphc.frontend.transforms.control import scan
 from graphc.ops.record.dims import rank_of, shape_of
 from graphc.ops.record.value import common_element, functions
-from graphc.refusing import refusing
 
 
 @refusing

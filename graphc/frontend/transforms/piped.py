@@ -11,6 +11,7 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from graphc.base.record import record
 from graphc.config import Config
 from graphc.errors import GraphError
 from graphc.frontend.trace.batch_statistics import Pending, in_chunks
@@ -45,7 +46,6 @@ from graphc.passes.pipelining.decide import is_table
 from graphc.passes.pipelining.decide import planned as planned
 from graphc.passes.pipelining.timetable import Timetable, parse_timetable, timetable
 from graphc.passes.placement.measured import cost_model
-from graphc.record import record
 
 Call = tuple[tuple[Any, ...], dict[str, Any]]
 Schedule = Timetable

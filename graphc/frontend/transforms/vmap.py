@@ -13,6 +13,7 @@ from typing import Any, ParamSpec
 
 import numpy as np
 
+from graphc.base.refusing import refusing
 from graphc.errors import TraceError
 from graphc.frontend.trace.hooks import seen
 from graphc.frontend.trace.region import (
@@ -38,7 +39,6 @@ from graphc.ir.place import parse_spec
 from graphc.ir.types import Dimension, definitely_different, tensor
 from graphc.ops.record.batching import moved
 from graphc.ops.record.value import Value, current, emit, functions, lift
-from graphc.refusing import refusing
 
 P = ParamSpec("P")
 Axis = int | None

@@ -10,7 +10,8 @@ losses are those of gc.*, under the names people look for here.
 
 from __future__ import annotations
 
-from graphc.hints import missing
+from graphc.base.hints import missing
+from graphc.base.refusing import refuse_all
 from graphc.learn.nn import init, layouts
 from graphc.learn.nn.attention import MultiHeadAttention
 from graphc.learn.nn.keras import keras_weights, load_keras
@@ -31,7 +32,6 @@ from graphc.learn.nn.recurrent import GRU, LSTM
 from graphc.learn.nn.state_dict import load_state_dict, state_dict
 from graphc.learn.trees import parameter_count
 from graphc.ops.record.value import functions
-from graphc.refusing import refuse_all
 
 relu, leaky_relu, elu, selu = (functions.relu, functions.leaky_relu, functions.elu, functions.selu)
 gelu, silu, mish = functions.gelu, functions.silu, functions.mish

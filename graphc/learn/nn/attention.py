@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from graphc.base.record import record
 from graphc.learn.nn.init import Initialiser
 from graphc.learn.nn.layer import Layer, parameter
 from graphc.learn.nn.layers import GLOROT, Dense
@@ -11,7 +12,6 @@ from graphc.ops.random import random
 from graphc.ops.record.families import require
 from graphc.ops.record.value import as_value
 from graphc.ops.record.value import functions as f
-from graphc.record import record
 
 PARTS = ("query", "key", "value", "output")
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from graphc.base.record import record
 from graphc.frontend.compile.decorator import compile as compile_function
 from graphc.frontend.trace.tree import flatten
 from graphc.learn.nn.attention import MultiHeadAttention
@@ -27,7 +28,6 @@ from graphc.learn.nn.recurrent import GRU, LSTM
 from graphc.learn.nn.state_dict import load_state_dict, state_dict
 from graphc.ops.random import random
 from graphc.ops.reference.interpreter import interpret
-from graphc.record import record
 
 Array = np.ndarray[Any, Any]
 Twin = Callable[[Any], Any]  # a framework's module of layers -> the layer

@@ -22,6 +22,8 @@ from typing import Any
 
 import numpy as np
 
+from graphc.base.record import record
+from graphc.base.refusing import refusing
 from graphc.errors import CheckpointError, GraphError
 from graphc.formats.tensorflow.checkpoint import read_checkpoint
 from graphc.learn.nn import layouts
@@ -33,8 +35,6 @@ from graphc.learn.nn.recurrent import GRU, LSTM
 from graphc.learn.nn.state_dict import shape_troubles
 from graphc.limits import check_within
 from graphc.ops.record.value import functions as f
-from graphc.record import record
-from graphc.refusing import refusing
 from graphc.runtime.files.stable_file import OpenFile
 
 Array = np.ndarray[Any, Any]

@@ -24,6 +24,7 @@ from typing import Any
 
 import numpy as np
 
+from graphc.base.record import record
 from graphc.config import Config
 from graphc.errors import GraphError
 from graphc.formats.kinds import Kind
@@ -35,7 +36,6 @@ from graphc.learn.nn.norms import BatchNorm, LayerNorm, RMSNorm
 from graphc.learn.nn.recurrent import GRU, LSTM
 from graphc.limits import check_within
 from graphc.ops.record.value import functions as f
-from graphc.record import record
 from graphc.runtime.files.stable_file import OpenFile
 
 Array = np.ndarray[Any, Any]

@@ -12,11 +12,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from graphc.base.record import record
 from graphc.errors import TraceError
 from graphc.ops.random import random
 from graphc.ops.record.value import Factor
 from graphc.ops.record.value import functions as f
-from graphc.record import record
 
 
 class Layer:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from graphc.base.record import record
 from graphc.errors import TraceError
 from graphc.ir.types import dtype as as_dtype
 from graphc.learn.nn.init import Initialiser, glorot_uniform, uniform
@@ -14,7 +15,6 @@ from graphc.ops.record.dims import shape_of
 from graphc.ops.record.families import require
 from graphc.ops.record.value import Factor, as_value, element_of
 from graphc.ops.record.value import functions as f
-from graphc.record import record
 
 GLOROT = glorot_uniform()
 SMALL = uniform(0.05)

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from functools import reduce
 from typing import Any
 
+from graphc.base.record import record
 from graphc.errors import TraceError
 from graphc.frontend.trace.batch_statistics import is_chunk, of_whole_batch
 from graphc.learn.nn.layer import Layer, parameter
 from graphc.ops.record.families import normalise_axis, require
 from graphc.ops.record.value import as_value, element_of
 from graphc.ops.record.value import functions as f
-from graphc.record import record
 
 
 def _weighted(shares: Sequence[float], parts: Sequence[Any]) -> Any:

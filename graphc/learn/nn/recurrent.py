@@ -13,6 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any
 
+from graphc.base.record import record
 from graphc.frontend.transforms.control import scan
 from graphc.ir.types import Dim
 from graphc.ir.types import dtype as as_dtype
@@ -23,7 +24,6 @@ from graphc.ops.random import random
 from graphc.ops.record.families import require
 from graphc.ops.record.value import as_value, element_of
 from graphc.ops.record.value import functions as f
-from graphc.record import record
 
 ORTHOGONAL = orthogonal()
 

@@ -14,6 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from graphc.base.record import record
+from graphc.base.refusing import refusing
 from graphc.errors import CheckpointError
 from graphc.frontend.trace.trace import FunctionTrace
 from graphc.learn.nn import layouts
@@ -24,8 +26,6 @@ from graphc.learn.nn.norms import BatchNorm, LayerNorm, RMSNorm
 from graphc.learn.nn.recurrent import GRU, LSTM
 from graphc.ops.random import random
 from graphc.ops.record.value import tracing
-from graphc.record import record
-from graphc.refusing import refusing
 from graphc.runtime.files.tensors import read_tensors
 
 Arrays = Mapping[str, Any]

@@ -14,10 +14,10 @@ import math
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 
+from graphc.base.record import record
 from graphc.ir.types import F32, F64, I32, I64, U32, U64, DType
 from graphc.loops.nest import Expr
 from graphc.loops.scalars import fma, where
-from graphc.record import record
 
 Pair = tuple[Expr, Expr]  # an unevaluated sum high + low
 

@@ -13,12 +13,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
+from graphc.base.record import record
 from graphc.ir.graph import Node
 from graphc.ir.sizes import Size
 from graphc.ir.types import definitely_equal
 from graphc.ops.record.value import Value, emit, functions
 from graphc.ops.shape.slicing import concatenate
-from graphc.record import record
 
 
 @record(frozen=True)

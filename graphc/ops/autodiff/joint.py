@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from graphc.base.record import record
 from graphc.ir.graph import Builder, Graph, Node, node_effect
 from graphc.ir.op import Effect, Scalar
 from graphc.ir.size_answers import by_example
@@ -22,7 +23,6 @@ from graphc.ops.control.control import param_node
 from graphc.ops.math.comparison import compares_values
 from graphc.ops.record.value import Trace, Value, tracing
 from graphc.ops.tuning import tuned
-from graphc.record import record
 
 # Made again on the backward pass where they are read: no work, or less than saving them.
 REMADE = ("const", "iota", "broadcast", "reshape", "transpose", "stack")

@@ -22,6 +22,8 @@ from typing import Any
 
 import numpy as np
 
+from graphc.base.record import record
+from graphc.base.refusing import refusing
 from graphc.errors import GraphError, TypeRuleError
 from graphc.ir.op import OPS, Library, Op, Sample
 from graphc.ir.traits import Traits
@@ -32,8 +34,6 @@ from graphc.ops.record.batching import lane_by_lane
 from graphc.ops.record.dims import row_major_strides
 from graphc.ops.record.families import define, require, require_dtype, require_tensor
 from graphc.ops.record.value import Value, cast_value, emit, lift
-from graphc.record import record
-from graphc.refusing import refusing
 
 Operands = tuple[tuple[DType, tuple[int, ...]], ...]
 

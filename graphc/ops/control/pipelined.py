@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from itertools import compress
 from typing import Any
 
+from graphc.base.record import record
 from graphc.errors import GraphError, TypeRuleError
 from graphc.ir.graph import Builder, Graph, Node
 from graphc.ir.op import EXTENT, MANY, NOT_NEGATIVE, OPS, Attr, Composite, Range
@@ -24,7 +25,6 @@ from graphc.ops.control.control import param_node
 from graphc.ops.record.families import define, require
 from graphc.ops.record.structural import infer_region
 from graphc.ops.record.value import Trace, Value, current, emit, tracing
-from graphc.record import record
 
 CHECKPOINTS = ("always", "except_last", "never")
 BALANCES = ("time", "bytes")

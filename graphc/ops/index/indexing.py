@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from graphc.base.record import record
 from graphc.errors import TraceError
 from graphc.ir.sizes import Size, greatest, is_open, least
 from graphc.ir.types import BOOL, Dim, Dimension
@@ -28,7 +29,6 @@ from graphc.ops.record.families import broadcast_dims
 from graphc.ops.record.value import PUBLIC, Value, counting, is_python_number, public
 from graphc.ops.shape.shape import reshape
 from graphc.ops.shape.slicing import emit_slice, slice_extent
-from graphc.record import record
 
 MASK_HINT = (
     "where shapes are fixed use np.where(mask, x, y), "

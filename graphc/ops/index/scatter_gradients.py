@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 
+from graphc.base.record import record
 from graphc.ir.types import I64
 from graphc.ops.record.arguments import ArrayLike, Tensor
 from graphc.ops.record.value import Value, emit, functions
 from graphc.ops.shape.shape import reshape
-from graphc.record import record
 
 
 @record(frozen=True)

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from graphc.base.record import record
 from graphc.errors import TypeRuleError
 from graphc.ir.op import Attr, Contraction, Op
 from graphc.ir.sizes import is_open
@@ -34,7 +35,6 @@ from graphc.ops.record.dims import rank_of, row_major_strides, samples_of, shape
 from graphc.ops.record.families import REAL, define, require
 from graphc.ops.record.value import Value, common_element, functions, public
 from graphc.ops.shape.shape import reshape, transpose
-from graphc.record import record
 
 LETTERS = string.ascii_letters
 Label = Hashable

@@ -13,10 +13,10 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from graphc.base.record import record
 from graphc.ir.types import F64, U64
 from graphc.loops.nest import Expr
 from graphc.loops.scalars import copy_sign, floor, fma, maximum, rare, rint, trunc, where
-from graphc.record import record
 
 _SQUARINGS = 5  # 2**(2098 >> 5) has an exact residue after two divisions
 _MAGIC = 0x433 << 52  # the bits of 2**52, whose last bits count in ones

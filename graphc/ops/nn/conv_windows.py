@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from graphc.base.record import record
 from graphc.ir.op import EXTENT, POSITIVE, Attr, Loops, Range
 from graphc.ir.sizes import greatest, least
 from graphc.ir.types import F32, I8, U8, AnyType, Type, tensor
@@ -26,7 +27,6 @@ from graphc.ops.record.batching import lane_by_lane
 from graphc.ops.record.dims import samples_of, tensor_type
 from graphc.ops.record.families import define, require
 from graphc.ops.tuning import tuned
-from graphc.record import record
 
 Ints = tuple[int, ...]
 MOST_UNROLLED = 512  # products of a result, and phases of the channels it is made of

@@ -16,11 +16,11 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
+from graphc.base.record import record
 from graphc.ir.sizes import Size, either, greatest, is_open, least
 from graphc.loops.nest import Expr, Scalars
 from graphc.loops.scalars import minimum
 from graphc.ops.tuning import tuned
-from graphc.record import record
 
 Matrix = tuple[tuple[Fraction, ...], ...]
 # Points that many tiles apart share two sets of the first cache level: rows get some spare tiles.

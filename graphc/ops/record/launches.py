@@ -9,8 +9,8 @@ A kernel is named by a text of two lines, a short module that is executed where 
 
 from __future__ import annotations
 
+from graphc.base.record import record
 from graphc.ir.op import CudaCall
-from graphc.record import record
 
 
 @record(frozen=True)

@@ -6,11 +6,11 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from graphc.base.record import record
 from graphc.ir.op import CudaCall, CudaCode
 from graphc.ir.types import DTYPES, I64
 from graphc.ops.record.arguments import Applied
 from graphc.ops.record.launches import Machine, kernel
-from graphc.record import record
 
 
 @record(frozen=True)

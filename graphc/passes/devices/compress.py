@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping
 from math import isfinite
 from typing import TYPE_CHECKING
 
+from graphc.base.record import record
 from graphc.config import Config
 from graphc.ir.channels import ends
 from graphc.ir.graph import Graph, Node, Program, Rewriter, map_regions, rebuild
@@ -24,7 +25,6 @@ from graphc.ir.sizes import hint_of
 from graphc.ir.types import DTYPES, F32, Type, tensor
 from graphc.ops.control.compression import TRUNCATE, WIDEN, WORST
 from graphc.passes import reasons
-from graphc.record import record
 
 if TYPE_CHECKING:
     from graphc.passes.devices.error_budget import Choice

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from graphc.base.record import record
 from graphc.config import Config
 from graphc.errors import GraphError
 from graphc.ir.graph import Program
@@ -23,7 +24,6 @@ from graphc.ops.control.compression import WORST, truncate16, widen16
 from graphc.ops.reference.interpreter import interpret
 from graphc.passes.devices.conditioning import weights
 from graphc.passes.measured_error import affordable, check_sample, result_error, variables_of
-from graphc.record import record
 
 TINY = 2.0**-126  # below, an f32 has fewer bits and no bound is relative
 Shorten = Callable[[Program, frozenset[str], str], Program]

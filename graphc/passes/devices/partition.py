@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from graphc.base.record import record
 from graphc.config import Config
 from graphc.errors import GraphError
 from graphc.ir.graph import Graph, Node, Program
@@ -27,7 +28,6 @@ from graphc.passes.devices.permitted_moves import permitted_moves
 from graphc.passes.devices.region_devices import Wiring, on_device
 from graphc.passes.devices.split import Spread, split
 from graphc.passes.reasons import record as explain
-from graphc.record import record
 
 RECV, NODE, ITEM, SEND = range(4)  # the order of what stands at one position of the old graph
 

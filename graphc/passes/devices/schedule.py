@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from math import inf
 from typing import TypeVar
 
+from graphc.base.record import record
 from graphc.config import Config
 from graphc.errors import VerifyError
 from graphc.ir.channels import no_deadlock, spanning
@@ -28,7 +29,6 @@ from graphc.passes.placement.measured import cost_model
 from graphc.passes.placement.simulate import Costs, simulate
 from graphc.passes.placement.timeline import Timeline
 from graphc.passes.reasons import duration
-from graphc.record import record
 
 Found = TypeVar("Found")
 NEARLY = 1 + 1e-9  # sums of the same times in another order differ in their last bits

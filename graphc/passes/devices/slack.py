@@ -17,11 +17,11 @@ from __future__ import annotations
 from bisect import bisect_right
 from math import inf
 
+from graphc.base.record import record
 from graphc.ir.graph import Node, Program
 from graphc.ir.liveness import root
 from graphc.ir.op import Alias, Compute
 from graphc.passes.placement.timeline import Timeline, Transfer
-from graphc.record import record
 
 
 @record(frozen=True, eq=False)

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from graphc.base.record import record
 from graphc.errors import GraphError
 from graphc.ir.graph import Node, infer
 from graphc.ir.place import Device
@@ -23,7 +24,6 @@ from graphc.ir.regions import operands_of
 from graphc.ir.types import StackType
 from graphc.passes.devices.region_devices import bodies
 from graphc.passes.reasons import record as explain
-from graphc.record import record
 
 if TYPE_CHECKING:
     from graphc.passes.devices.partition import Made, Parts

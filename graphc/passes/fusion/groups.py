@@ -17,6 +17,7 @@ from dataclasses import field
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
+from graphc.base.record import record
 from graphc.codegen.lowering import row_epilogue
 from graphc.codegen.lowering.space import dims_of
 from graphc.codegen.table.donation import is_named
@@ -29,7 +30,6 @@ from graphc.ir.types import Type
 from graphc.passes.devices.recv_sets import recv_sets
 from graphc.passes.fusion.widening import widening_casts
 from graphc.passes.tuning import tuned
-from graphc.record import record
 
 # Marks of a graph that decide what runs together (see `Graph.marks`).
 COPY = "copy"  # computed again for its readers: runs beside them, not beside what it reads

@@ -11,13 +11,13 @@ Regions that are equal then share one kernel (codegen/kernels.py), equal texts o
 
 from __future__ import annotations
 
+from graphc.base.record import record as record_class
 from graphc.config import Config
 from graphc.ir.graph import Graph, Node, Rewriter, rebuild
 from graphc.ir.op import OPS
 from graphc.ir.types import TupleType, Type
 from graphc.passes.reasons import record
 from graphc.passes.tuning import tuned
-from graphc.record import record as record_class
 
 Numbers = tuple[int, ...]  # of values: equal ones for equal values
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
 
+from graphc.base.record import record as record_class
 from graphc.codegen.gemm.hardware import host_target
 from graphc.codegen.lowering.windows import start_of
 from graphc.config import Config
@@ -19,7 +20,6 @@ from graphc.ir.sizes import is_open
 from graphc.ir.types import Type
 from graphc.passes.reasons import record
 from graphc.passes.tuning import tuned
-from graphc.record import record as record_class
 
 Rows = tuple[int, int]  # the first one and the one after the last
 

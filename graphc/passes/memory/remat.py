@@ -17,6 +17,7 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import field
 
+from graphc.base.record import record
 from graphc.config import Config
 from graphc.ir.graph import Graph, Node, Rewriter, node_effect, swept, users
 from graphc.ir.liveness import planned_bytes
@@ -28,7 +29,6 @@ from graphc.passes.placement.place import placed
 from graphc.passes.reasons import collecting
 from graphc.passes.reasons import record as note
 from graphc.passes.tuning import tuned
-from graphc.record import record
 
 
 def remat(graph: Graph, config: Config, planned: Callable[[Graph, Config], Graph]) -> Graph:

@@ -19,6 +19,7 @@ from math import prod
 
 import numpy as np
 
+from graphc.base.record import record
 from graphc.codegen.gemm.packed import hardware_for
 from graphc.config import Config
 from graphc.ir.graph import Graph, Node, Rewriter
@@ -32,7 +33,6 @@ from graphc.passes.normalise.choose_convolution import (
     without_padding,
 )
 from graphc.passes.normalise.rules import by_op, on_gpus_alone
-from graphc.record import record
 
 BYTES = (I8, U8)
 LONGEST = (1 << 31) // (255 * 255)  # terms that any bytes leave room for

@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from graphc.base.record import record
 from graphc.config import Config
 from graphc.errors import GraphError
 from graphc.ir.graph import Graph, Node, Program, Rewriter
@@ -31,7 +32,6 @@ from graphc.ir.verify import broken, graphs_of
 from graphc.ops.control.host_calls import TOKEN, is_loose
 from graphc.ops.record.effects import OUTSIDE, Key, accesses, is_token, token_of
 from graphc.passes.reasons import record as reason
-from graphc.record import record
 
 
 def state(graph: Graph, config: Config) -> Graph:

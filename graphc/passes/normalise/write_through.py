@@ -18,12 +18,12 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from graphc.base.record import record
 from graphc.config import Config
 from graphc.ir.graph import Graph, Node, Rewriter
 from graphc.ir.op import OPS
 from graphc.ir.types import Type
 from graphc.passes.normalise.rules import by_op
-from graphc.record import record
 
 MOST_VIEWS = 32  # one of another
 Position = int | Node

@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import field
 from typing import Any
 
+from graphc.base.record import record
 from graphc.ir.graph import Builder, Node, node_effect
 from graphc.ir.op import OPS, Effect
 from graphc.ir.types import Type
@@ -23,7 +24,6 @@ from graphc.ops.record.value import Trace
 from graphc.passes.pipelining.cells import Cells
 from graphc.passes.pipelining.predict import predict
 from graphc.passes.pipelining.timetable import Action, Timetable
-from graphc.record import record
 
 
 @record(frozen=True, eq=False)

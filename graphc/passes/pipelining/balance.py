@@ -17,8 +17,8 @@ from itertools import accumulate, pairwise
 
 import numpy as np
 
+from graphc.base.record import record
 from graphc.errors import GraphError
-from graphc.record import record
 
 MOST_POSITIONS = 1500  # a longer sequence is cut between blocks of its elements
 MOST_STEPS = 20_000  # of a search

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from graphc.base.record import record
 from graphc.errors import GraphError
 from graphc.ir.graph import Builder, Graph, Node, Reads, map_nodes, map_regions, node_effect
 from graphc.ir.op import OPS, Effect
@@ -21,7 +22,6 @@ from graphc.ops.autodiff.vjp import Sweep, has_gradient, prepared
 from graphc.ops.control.control import param_node
 from graphc.ops.record.effects import accesses
 from graphc.ops.record.value import Trace, Value, tracing
-from graphc.record import record
 
 SMALL = 4  # a value that does not depend on the batch is sent if its parameters are larger by this
 

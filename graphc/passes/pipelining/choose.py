@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import product
 
+from graphc.base.record import record
 from graphc.errors import GraphError
 from graphc.ir.graph import Node
 from graphc.ir.place import Device
@@ -23,7 +24,6 @@ from graphc.passes.pipelining.predict import Prediction, predict
 from graphc.passes.pipelining.timetable import Action, Timetable, timetable
 from graphc.passes.placement.cost import CostModel
 from graphc.passes.reasons import duration
-from graphc.record import record
 
 MOST_CHUNKS = 64
 SCHEDULES = ("1f1b", "gpipe", "zb-h1", "interleaved")

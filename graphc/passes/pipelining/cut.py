@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
+from graphc.base.hints import meant
 from graphc.errors import GraphError
-from graphc.hints import meant
 from graphc.ir.graph import Builder, Graph, Node
 from graphc.ir.place import Constraint, Device
 from graphc.ops.autodiff.vjp import Note, Sweep, zeros

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from graphc.base.record import record
 from graphc.config import Config
 from graphc.errors import GraphError
 from graphc.ir.graph import Graph, Node
@@ -34,7 +35,6 @@ from graphc.passes.pipelining.timetable import (
 )
 from graphc.passes.placement.measured import cost_model
 from graphc.passes.reasons import duration
-from graphc.record import record
 
 BOUNDS = 9  # of bytes that are tried, where the fastest stages do not fit
 

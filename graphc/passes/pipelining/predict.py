@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import pairwise
 
+from graphc.base.record import record
 from graphc.passes.pipelining.timetable import Action, Timetable, needs
 from graphc.passes.placement.events import Tasks, run
-from graphc.record import record
 
 Seconds = Callable[[Action], float]
 Transfer = Callable[[Action, Action], float]  # from what makes a value to what reads it

@@ -25,8 +25,8 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import chain, count
 from typing import NamedTuple
 
+from graphc.base.hints import meant
 from graphc.errors import GraphError
-from graphc.hints import meant
 from graphc.ops.control.pipelined import CHECKPOINTS
 
 KINDS = "FRBIW"

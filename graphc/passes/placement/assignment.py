@@ -10,8 +10,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
+from graphc.base.record import record
 from graphc.passes.placement.events import Tasks, run
-from graphc.record import record
 
 Where = list[int]  # the device of every class
 

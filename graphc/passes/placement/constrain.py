@@ -5,9 +5,9 @@ constraints=["h=cpu:1"]     %2 = tanh(%0)  name h = %2     ->     %2 = tanh(%0) 
 
 from __future__ import annotations
 
+from graphc.base.hints import meant
 from graphc.config import Config
 from graphc.errors import GraphError
-from graphc.hints import meant
 from graphc.ir.graph import Graph, Node, Rewriter, rebuild
 from graphc.ir.place import Constraint, Spec, parse_spec
 from graphc.runtime.devices.registry import check_device

@@ -14,13 +14,13 @@ import hashlib
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from graphc.base.record import record
 from graphc.ir.graph import Graph, Node, canonical
 from graphc.ir.op import Alias, Compute, Library, Loops, Structural
 from graphc.ir.place import Device
 from graphc.ir.sizes import hint_of
 from graphc.ir.types import AnyType, StackType, leaves
 from graphc.passes.tuning import tuned
-from graphc.record import record
 from graphc.runtime.devices.registry import Kind, Link, Rates, kind_of
 
 Table = Mapping[str, Mapping[str, float]]  # key of an op -> type of device -> seconds

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import itertools
 
+from graphc.base.record import record
 from graphc.errors import LimitError
 from graphc.passes.placement.assignment import Problem, Run, assignments, evaluate, lower_bound
 from graphc.passes.placement.exact import Exact, is_small
 from graphc.passes.tuning import tuned
-from graphc.record import record
 
 
 @record(frozen=True)

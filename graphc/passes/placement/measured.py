@@ -25,13 +25,13 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from graphc.base.record import record
 from graphc.codegen import cache
 from graphc.config import Config
 from graphc.errors import GraphError
 from graphc.ir.place import Device
 from graphc.passes.placement.cost import CostModel, Table
 from graphc.passes.tuning import tuned
-from graphc.record import record
 from graphc.runtime.devices.registry import LARGEST, Kind, Link, Rates, usable
 from graphc.runtime.devices.registry import kinds as registered
 from graphc.runtime.files.files import write_atomically

@@ -21,6 +21,7 @@ from collections.abc import Sequence
 from functools import cache, partial
 from typing import Protocol
 
+from graphc.base.record import record
 from graphc.errors import GraphError
 from graphc.ir.channels import spanning
 from graphc.ir.graph import Graph, Node, Program
@@ -30,7 +31,6 @@ from graphc.ir.types import UNIT, AnyType, TupleType
 from graphc.passes.placement.cost import nbytes_of, rounds_of
 from graphc.passes.placement.events import NEVER, NO_RESOURCE, Tasks, run
 from graphc.passes.placement.timeline import Timeline, Transfer, peaks
-from graphc.record import record
 
 LINKS = ("pair", "parallel", "serial")
 

@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import field
 
+from graphc.base.record import record
 from graphc.ir.graph import Graph, Node
 from graphc.ir.place import Device
 from graphc.passes.fusion.groups import Group, Groups
 from graphc.passes.placement.allowed_devices import Classes, inner_nodes, spec_of, ties_of
 from graphc.passes.placement.assignment import Problem
 from graphc.passes.placement.cost import CostModel, Work, nbytes_of
-from graphc.record import record
 
 HOME = 0  # the unit of a graph's parameters, which lie on the first device
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
+from graphc.base.record import record
 from graphc.ir.graph import Graph, Node, Program
 from graphc.ir.liveness import roots
 from graphc.ir.op import Alias
 from graphc.ir.place import Device
 from graphc.passes.placement.cost import nbytes_of
-from graphc.record import record
 
 Changes = dict[Device, list[tuple[float, int, int]]]  # time, 1 for more, how much
 

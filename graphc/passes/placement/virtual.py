@@ -13,6 +13,7 @@ from heapq import heappop, heappush
 from itertools import count
 from typing import Any
 
+from graphc.base.record import record
 from graphc.errors import GraphError
 from graphc.ir.channels import spanning
 from graphc.ir.graph import Graph, Node, Program
@@ -24,7 +25,6 @@ from graphc.ops.reference.interpreter import (
     evaluate_together,
 )
 from graphc.passes.placement.simulate import LINKS, Costs, regions_seconds
-from graphc.record import record
 
 
 @record(eq=False)

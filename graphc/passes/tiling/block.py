@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 
+from graphc.base.record import record as record_class
 from graphc.codegen.gemm.hardware import host_target
 from graphc.codegen.kernels import region_key
 from graphc.codegen.lowering.evaluate import tensor_type
@@ -34,7 +35,6 @@ from graphc.passes.tiling.chain_windows import (
     block_type,
 )
 from graphc.passes.tuning import tuned
-from graphc.record import record as record_class
 from graphc.runtime.cuda.interface import ALIGNMENT
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from operator import itemgetter
 
+from graphc.base.record import record
 from graphc.codegen.lowering.contraction import form_at
 from graphc.codegen.lowering.evaluate import tensor_type
 from graphc.codegen.lowering.operands import axis_of, read_of
@@ -22,7 +23,6 @@ from graphc.ir.graph import Builder, Graph, Node
 from graphc.ir.op import OPS, Contraction, Reduction, Scalar
 from graphc.ir.size_answers import by_example
 from graphc.ir.types import Type, tensor
-from graphc.record import record
 
 Cut = tuple[int, ...]  # for each level the axis it cuts, or -1
 Strides = tuple[int, ...]  # for each level the elements that one step along it moves a window

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from graphc.refusing import refusing
+from graphc.base.refusing import refusing
 from graphc.runtime.devices.registry import kind_of, simulated
 from graphc.runtime.load.program import Slot, dtype_name, numpy_dtype
 

@@ -11,8 +11,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from graphc.base.record import record
 from graphc.errors import FeedError, GraphError, LimitError, SizeError
-from graphc.record import record
 from graphc.runtime.call.array import Array
 from graphc.runtime.call.binding import held, homes_of
 from graphc.runtime.call.execute import Executable, Value, no_entry

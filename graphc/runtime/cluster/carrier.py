@@ -24,8 +24,8 @@ from typing import Any
 
 import numpy as np
 
+from graphc.base.record import record
 from graphc.errors import GraphError
-from graphc.record import record
 from graphc.runtime.call.memory import address_of, aligned_bytes
 from graphc.runtime.call.native_support import Support
 from graphc.runtime.load.layouts import CountWords, LinkWords

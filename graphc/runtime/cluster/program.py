@@ -19,9 +19,9 @@ from typing import Any
 
 import numpy as np
 
+from graphc.base.record import record
 from graphc.errors import GraphError, RunError
 from graphc.forks import fork_safe_lock
-from graphc.record import record
 from graphc.runtime.call import native_support
 from graphc.runtime.call.array import Array
 from graphc.runtime.call.binding import Binding

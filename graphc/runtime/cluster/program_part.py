@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from graphc.record import record, replace
+from graphc.base.record import record, replace
 from graphc.runtime.call.frame import Frame
 from graphc.runtime.call.interrupt import EVER
 from graphc.runtime.call.memory import address_of

@@ -19,8 +19,8 @@ from enum import IntEnum
 from typing import Any, TypeVar
 
 import graphc
+from graphc.base.record import record
 from graphc.errors import GraphError
-from graphc.record import record
 from graphc.runtime.files.gcx_reader import FORMAT
 
 MOST_BYTES = 1 << 26

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from graphc.base.record import record
 from graphc.errors import GraphError
-from graphc.record import record
 from graphc.runtime.call.memory import address_of
 from graphc.runtime.cuda.interface import DeviceError, Streamed
 from graphc.runtime.cuda.matrix_addresses import alignment, place

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from graphc.record import record
+from graphc.base.record import record
 from graphc.runtime.call.memory import address_of
 from graphc.runtime.cuda.device_branches import NeedsHost
 from graphc.runtime.cuda.device_code import WINDOW_BYTES

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from graphc.base.record import record
 from graphc.errors import GraphError
-from graphc.record import record
 from graphc.runtime.call.memory import address_of
 from graphc.runtime.cuda.device_code import CODE
 from graphc.runtime.cuda.graphs import Graph, Graphs

@@ -19,9 +19,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from graphc.base.record import record
 from graphc.errors import GraphError
 from graphc.forks import fork_safe_lock
-from graphc.record import record
 from graphc.runtime.cuda.autotune import Trial
 from graphc.runtime.cuda.interface import DeviceError, Multiplier, Streamed
 from graphc.runtime.cuda.matrix_addresses import fits

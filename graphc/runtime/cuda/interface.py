@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from graphc.base.record import record
 from graphc.errors import GraphError, RunError
 from graphc.forks import fork_safe_lock
-from graphc.record import record
 
 if TYPE_CHECKING:
     from graphc.runtime.cuda.product import Product

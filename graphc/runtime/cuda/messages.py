@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from graphc.record import record
+from graphc.base.record import record
 from graphc.runtime.call.failure import explain, keep
 from graphc.runtime.call.frame import Frame
 from graphc.runtime.call.memory import address_of

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from graphc.base.record import record
 from graphc.errors import GraphError
-from graphc.record import record
 
 MOST = (1 << 31) - 1  # of rows, columns and matrices
 MOST_ELEMENTS = 1 << 46

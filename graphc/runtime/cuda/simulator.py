@@ -19,8 +19,8 @@ from typing import Any
 
 import numpy as np
 
+from graphc.base.record import record
 from graphc.errors import GraphError
-from graphc.record import record
 from graphc.runtime.call.failure import CANCELLED
 from graphc.runtime.call.memory import address_of, aligned_bytes
 from graphc.runtime.cuda.device_code import WINDOW_BYTES

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from graphc.record import record
+from graphc.base.record import record
 from graphc.runtime.call.memory import address_of, aligned_bytes
 from graphc.runtime.load.layouts import AgendaWords, LinkedSegment
 from graphc.runtime.load.table import END, WAIT, rows

@@ -14,8 +14,8 @@ import math
 import os
 import re
 
+from graphc.base.record import record
 from graphc.errors import GraphError
-from graphc.record import record
 
 MOST_DEVICES = 64
 LARGEST = 1e30  # of rates and seconds
@@ -128,7 +128,7 @@ def meant_type(type: str) -> str | None:
             return f"did you mean {name}? upper and lower case differ"
         if type.lower().rstrip("0123456789") == name != type:
             return f"did you mean {name}:{type[len(name) :]}?"
-    from graphc.hints import meant  # only for those who mistype
+    from graphc.base.hints import meant  # only for those who mistype
 
     near = None if type in _KINDS else meant(type, _KINDS)
     return f"{near} register_device adds others" if near else None

@@ -29,8 +29,8 @@ from typing import Any
 
 import numpy as np
 
+from graphc.base.record import replace
 from graphc.errors import GraphError
-from graphc.record import replace
 from graphc.runtime.call.execute import Executable
 from graphc.runtime.call.open_executable import OpenExecutable
 from graphc.runtime.call.phased_executable import PhasedExecutable

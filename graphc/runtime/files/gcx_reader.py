@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from graphc.base.record import replace
 from graphc.errors import GraphError
-from graphc.record import replace
 from graphc.runtime.call.variable import container
 from graphc.runtime.files.stable_file import OpenFile
 from graphc.runtime.load.program import (

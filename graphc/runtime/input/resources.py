@@ -15,8 +15,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from graphc.base.record import record
 from graphc.errors import EndOfData, RunError
-from graphc.record import record
 
 LOOK_SECONDS = 0.02  # between two looks at whether the run is to stop
 Array = np.ndarray[Any, Any]

@@ -20,7 +20,7 @@ import struct
 from collections.abc import Callable, Iterable
 from dataclasses import field
 
-from graphc.record import record
+from graphc.base.record import record
 
 _WRITE, _ALLOC, _CODE, _THREAD_LOCAL = 1, 2, 4, 0x400
 _PROGBITS, _SYMTAB, _RELA, _NOBITS, _INIT_ARRAY, _UNWIND = 1, 2, 4, 8, 14, 0x70000001

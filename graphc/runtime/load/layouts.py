@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from graphc.memory_layout import Address, Half, Layout, Word
+from graphc.base.memory_layout import Address, Half, Layout, Word
 
 
 class FrameWords(Layout):

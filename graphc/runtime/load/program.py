@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from graphc.base.record import record
 from graphc.errors import GraphError
-from graphc.record import record
 from graphc.runtime.load import table as step_table
 from graphc.runtime.load.size_formulas import Formulas, Holes
 

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from graphc.base.record import record, replace
+from graphc.base.size_arithmetic import KINDS
 from graphc.errors import FeedError, GraphError
-from graphc.record import record, replace
-from graphc.size_arithmetic import KINDS
 
 if TYPE_CHECKING:
     from graphc.runtime.load.program import Channel, Image, Slot

@@ -28,8 +28,8 @@ from dataclasses import field
 
 import numpy as np
 
+from graphc.base.record import record
 from graphc.errors import GraphError
-from graphc.record import record
 
 NAMES = (
     "end",

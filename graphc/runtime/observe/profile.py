@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from graphc.base.record import record
 from graphc.errors import LimitError
-from graphc.record import record
 from graphc.runtime.call.execute import Executable
 from graphc.runtime.load.program import Origin
 from graphc.runtime.observe.trace import trace

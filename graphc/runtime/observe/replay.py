@@ -24,8 +24,8 @@ from typing import Any
 
 import numpy as np
 
+from graphc.base.record import record
 from graphc.errors import GraphError, RunError
-from graphc.record import record
 from graphc.runtime.call.execute import Executable
 from graphc.runtime.call.failure import CANCELLED, EMPTY
 from graphc.runtime.call.frame import Frame, Part

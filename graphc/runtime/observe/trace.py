@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from graphc.record import record
+from graphc.base.record import record
 from graphc.runtime.call.execute import Executable
 from graphc.runtime.call.frame import Part
 from graphc.runtime.load.program import Channel, Origin

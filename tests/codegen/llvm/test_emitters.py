@@ -36,6 +36,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import graphc as gc
+from graphc.base.record import replace
 from graphc.codegen.build import build, kernel_texts
 from graphc.codegen.llvm import kernel as llvm_emitter
 from graphc.codegen.llvm import target as targets
@@ -47,7 +48,6 @@ from graphc.ir.types import BF16, BOOL, F16, F32, F64, I32, I64, U8, DType
 from graphc.loops.facts import work_stride
 from graphc.loops.nest import Buffer, Expr, Kernel, Register, Scalars
 from graphc.passes import pipeline
-from graphc.record import replace
 from graphc.runtime.load import elf
 
 # ------------------------------------------------------------------------------------ values

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from interleavings import Machine, Program, explore
 
+from graphc.base.memory_layout import Half, Layout, Word
 from graphc.codegen.llvm.target import host, optimise_and_object
 from graphc.codegen.llvm.writer import (
     I32,
@@ -26,7 +27,6 @@ from graphc.codegen.llvm.writer import (
     Writer,
     native,
 )
-from graphc.memory_layout import Half, Layout, Word
 from graphc.runtime.load import load
 from graphc.seams.cpython import keep_for_ever
 

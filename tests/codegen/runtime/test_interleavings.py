@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from interleavings import WORD, Machine, Program, Running, explore, signed
 
+from graphc.base.memory_layout import Layout
 from graphc.codegen.llvm.writer import (
     ACQ_REL,
     I32,
@@ -32,7 +33,6 @@ from graphc.codegen.runtime.device_threads import device_worker
 from graphc.codegen.runtime.pool_work import ENTERED, IDLE, POSTED, job, slots
 from graphc.codegen.runtime.team_failure import team_stop
 from graphc.codegen.runtime.tuning import tuned
-from graphc.memory_layout import Layout
 from graphc.runtime.call.failure import CANCELLED, NO_WORKER
 from graphc.runtime.load.layouts import (
     AgendaWords,

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from graphc.base.memory_layout import Layout
+from graphc.base.record import replace
 from graphc.codegen.llvm.target import host
 from graphc.codegen.runtime import support
-from graphc.memory_layout import Layout
-from graphc.record import replace
 from graphc.runtime.load import layouts
 
 FOLDER = Path(support.__file__).parent

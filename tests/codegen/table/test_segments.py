@@ -23,6 +23,7 @@ from hypothesis import strategies as st
 from runtime_kernels import image as one_image
 
 import graphc as gc
+from graphc.base.record import replace
 from graphc.codegen.build import build
 from graphc.codegen.table.check_order import check_order
 from graphc.codegen.table.segments import Segment, segments
@@ -31,7 +32,6 @@ from graphc.ir.graph import Graph, Node, Program
 from graphc.ir.liveness import arena_intervals, peak_bytes, roots
 from graphc.passes import pipeline
 from graphc.passes.tuning import tuned
-from graphc.record import replace
 from graphc.runtime.call.frame import Part
 from graphc.runtime.devices.multi_device import MultiDeviceExecutable
 from graphc.runtime.devices.ready_segments import Agenda, agenda_of

@@ -17,6 +17,7 @@ from planted_bugs import BUGS, forget
 from state_programs import program
 
 import graphc as gc
+from graphc.base.record import replace
 from graphc.config import Config
 from graphc.frontend.compile.engine import build
 from graphc.frontend.diagnosis.bisect import after_rewrites, culprit, same
@@ -30,7 +31,6 @@ from graphc.passes import pipeline
 from graphc.passes.compare import first_difference, ulps
 from graphc.passes.memory import plan as plan_module
 from graphc.passes.trial import Trial, disagreement
-from graphc.record import replace
 
 LOG = 10  # of the most rewrites of a stage in these programs, and a few runs more
 

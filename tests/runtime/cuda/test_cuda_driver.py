@@ -27,8 +27,8 @@ from gpu_programs import (
     vector,
 )
 
+from graphc.base.record import replace
 from graphc.errors import GraphError, LimitError
-from graphc.record import replace
 from graphc.runtime.call.execute import Executable
 from graphc.runtime.cuda import driver
 from graphc.runtime.devices import registry as devices

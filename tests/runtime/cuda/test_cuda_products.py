@@ -17,9 +17,9 @@ from product_cases import F64, PRODUCTS, TOLERANCES, B, Q, R, W, X, f32, numpy_g
 from product_reference import DTYPES, image_of, image_of_graph, products_of, run
 
 import graphc as gc
+from graphc.base.record import replace
 from graphc.errors import GraphError
 from graphc.ops.reference.interpreter import interpret
-from graphc.record import replace
 from graphc.runtime.cuda.product import Product, read
 from graphc.runtime.files import gcx_files
 from graphc.runtime.load.table import rows

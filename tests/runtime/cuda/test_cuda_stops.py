@@ -14,8 +14,8 @@ import pytest
 from fake_cuda import CHIP, FakeCuda, Status, fake
 from gpu_programs import ALONE, DOUBLE, FAIL, LESS, NBYTES, WHOLE, X, check, image, pair, twice
 
+from graphc.base.record import replace
 from graphc.errors import GraphError, RunError
-from graphc.record import replace
 from graphc.runtime.call.execute import Executable
 from graphc.runtime.devices.multi_device import MultiDeviceExecutable, disconnect, reconnect
 from graphc.runtime.load.program import Origin

@@ -10,8 +10,8 @@ import pytest
 from fake_cuda import CHIP, FakeCuda, fake, shape
 from gpu_programs import ALONE, FAIL, INCREMENT, LESS, NBYTES, WHOLE, X, image, vector
 
+from graphc.base.record import replace
 from graphc.errors import GraphError, RunError
-from graphc.record import replace
 from graphc.runtime.call.execute import Executable
 from graphc.runtime.files import gcx_files
 from graphc.runtime.load.program import Image, Origin

@@ -10,10 +10,10 @@ import pytest
 from device_programs import TWO, X, made, ping_pong, there_and_back
 
 import graphc as gc
+from graphc.base.record import replace
 from graphc.codegen.llvm.target import host
 from graphc.codegen.runtime.support import support_ir
 from graphc.errors import GraphError
-from graphc.record import replace
 from graphc.runtime.devices.multi_device import MultiDeviceExecutable
 from graphc.runtime.files import gcx_files
 from graphc.runtime.load.program import Channel

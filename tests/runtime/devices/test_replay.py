@@ -14,7 +14,7 @@ import pytest
 from device_programs import X, made, ping_pong, there_and_back
 
 import graphc as gc
-from graphc.record import replace
+from graphc.base.record import replace
 from graphc.runtime.devices.multi_device import MultiDeviceExecutable
 from graphc.runtime.devices.ready_segments import Agenda
 from graphc.runtime.load.table import END, rows

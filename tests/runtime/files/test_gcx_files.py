@@ -19,11 +19,11 @@ from safetensors import safe_open
 
 import graphc as gc
 from benchmarks.damaged import X, compiled_files, model, parts, phased_files, weights_files
+from graphc.base.record import replace
 from graphc.cli.commands import main
 from graphc.codegen.llvm.target import host
 from graphc.errors import GraphError, RunError
 from graphc.frontend.files.weights import Weights
-from graphc.record import replace
 from graphc.runtime.devices import device
 from graphc.runtime.files import gcx_files
 from graphc.runtime.files.gcx_reader import FORMAT, read_key

@@ -10,6 +10,7 @@ Long sums of few tiles are split between blocks; a second launch adds the parts,
 
 from __future__ import annotations
 
+from graphc.base.record import replace
 from graphc.codegen.gemm.form import normalise, total
 from graphc.codegen.gpu.arch import Chip
 from graphc.codegen.gpu.contraction.block import BlockSource
@@ -28,7 +29,6 @@ from graphc.codegen.lowering.evaluate import tensor_type
 from graphc.errors import GraphError
 from graphc.ir.graph import Graph
 from graphc.ir.types import BF16, F16, F32, DType
-from graphc.record import replace
 
 IMPORTS = """\
 from graphc.codegen.gpu.contraction.device import dots, fixed, is_aligned, keep, load, outer, plus

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from graphc.base.record import record
 from graphc.config import Config
 from graphc.errors import GraphError
 from graphc.formats.onnx.export.writer import Writer
@@ -26,7 +27,6 @@ from graphc.ir.specialise import specialise
 from graphc.ir.types import DType, Type
 from graphc.ops.reference.interpreter import interpret
 from graphc.passes.normalise.gradient import gradient
-from graphc.record import record
 from graphc.runtime.files.files import write_atomically
 
 Array = np.ndarray[Any, Any]

@@ -8,7 +8,7 @@ from dataclasses import FrozenInstanceError, field
 import pytest
 from project import ROOT
 
-from graphc.record import record, replace
+from graphc.base.record import record, replace
 
 
 @record(frozen=True)

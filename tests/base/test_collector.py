@@ -6,7 +6,7 @@ import gc
 import subprocess
 import sys
 
-from graphc.garbage_collection import collector_paused
+from graphc.base.garbage_collection import collector_paused
 
 
 def test_the_pause() -> None:

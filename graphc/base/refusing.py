@@ -16,8 +16,8 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from typing import Any, ParamSpec, TypeVar
 
+from graphc.base.hints import meant
 from graphc.errors import GraphError, also, printable
-from graphc.hints import meant
 
 P = ParamSpec("P")
 R = TypeVar("R")
