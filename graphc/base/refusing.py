@@ -26,6 +26,7 @@ KINDS = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, OS
 # something of theirs.
 _OURS = {"graphc", "numpy", "ml_dtypes", "llvmlite", "numba", "lark"}
 _OURS |= {"PIL", "h5py", "jax", "keras", "onnx", "pyarrow", "safetensors", "torch"}
+_THEIRS = "torch.utils.data"  # runs the user's datasets
 _MOST_SHOWN = 40  # characters of an argument
 
 
@@ -78,7 +79,7 @@ def _is_users(error: Exception) -> bool:
     while trace is not None:
         modules.append(trace.tb_frame.f_globals.get("__name__", ""))
         trace = trace.tb_next
-    packages = {name.partition(".")[0] for name in modules}
+    packages = {name if name.startswith(_THEIRS) else name.partition(".")[0] for name in modules}
     return not packages <= _OURS | sys.stdlib_module_names
 
 

@@ -10,7 +10,7 @@ from graphc.base.hints import missing
 from graphc.errors import FeedError
 from graphc.frontend.trace.tree import flatten, leaf_names, unflatten
 from graphc.learn.images import images
-from graphc.learn.loader import Loader, Which, checked, native, permutation
+from graphc.learn.loader import Loader, Which, array_of, checked, native, permutation
 from graphc.learn.text import Bytes, Characters, lines, text, windows
 
 __all__ = [
@@ -38,13 +38,21 @@ class Arrays:
     def __init__(self, tree: Any) -> None:
         leaves, self._tree = flatten(tree, keep_order=True)
         names = leaf_names(self._tree)
-        self._arrays = [checked(np.asarray(leaf), n) for n, leaf in zip(names, leaves)]
+        self._arrays = [checked(array_of(leaf), n) for n, leaf in zip(names, leaves)]
         if not self._arrays or not all(a.ndim for a in self._arrays):
-            raise FeedError("a loader needs arrays with samples along their first axis")
+            raise FeedError(
+                "a loader needs arrays with samples along their first axis",
+                hint="lists are nestings of arrays, not arrays: np.array(x) is one",
+            )
         lengths = {name or "array": len(a) for name, a in zip(names, self._arrays)}
         if len(set(lengths.values())) > 1:
             shown = ", ".join(f"{name} has {n}" for name, n in list(lengths.items())[:6])
-            raise FeedError(f"the arrays have different numbers of samples: {shown}")
+            raise FeedError(
+                f"the arrays have different numbers of samples: {shown}",
+                hint="a list of batches is given as an iterator or a function: lambda: batches"
+                if isinstance(tree, list)
+                else None,
+            )
 
     def __len__(self) -> int:
         return len(self._arrays[0])

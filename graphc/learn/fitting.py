@@ -8,11 +8,11 @@ the loader, the sums of the epoch so far, the history, and what the callbacks re
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
-from graphc.errors import CheckpointError, FeedError
+from graphc.errors import CheckpointError, FeedError, TraceError, TypeRuleError
 from graphc.frontend.summaries.recorder import paused
 from graphc.frontend.trace.tree import flatten
 from graphc.learn.callbacks import Callbacks, History, as_callback
@@ -29,6 +29,24 @@ def pair(batch: Any) -> tuple[Any, Any]:
     if isinstance(batch, tuple | list) and len(batch) == 2:
         return batch[0], batch[1]
     return batch, batch
+
+
+@contextmanager
+def telling(batch: Any, paired: bool = True) -> Iterator[None]:
+    """Errors of a step say what its batch is, where that is not what steps take: a pair (x, y), or
+    inputs alone (`paired=False`).
+    """
+    try:
+        yield
+    except (TraceError, TypeRuleError) as error:
+        is_pair = pair(batch)[1] is not batch
+        if is_pair != paired and isinstance(batch, dict | list | tuple):
+            held = f" of {len(batch)}" if isinstance(batch, list | tuple) else ""
+            names = f" with {', '.join(map(str, batch))}" if isinstance(batch, dict) else ""
+            said = f"the batch is a {type(batch).__name__}{held}{names}"
+            meant = "no pair (x, y), and so is both input and target" if paired else "no input x"
+            error.details = (*error.details, f"{said}: {meant}")
+        raise
 
 
 class Totals:
@@ -70,7 +88,12 @@ class Fit:
 
     def run(self, epochs: int, resume: bool) -> History:
         if type(epochs) is not int or epochs < 0:
-            raise FeedError(f"epochs must be a whole number of at least 0, got {epochs!r}")
+            raise FeedError(
+                f"epochs must be a whole number of at least 0, got {type(epochs).__name__}"
+                if hasattr(epochs, "shape")
+                else f"epochs must be a whole number of at least 0, got {epochs!r:.80}",
+                hint="fit((x, y), epochs=10)" if hasattr(epochs, "__len__") else None,
+            )
         model = self.model
         model.epoch, model.epochs, model.steps_per_epoch = 0, epochs, len(self.loader)
         model.history, model.totals, model.stop_training = History(), Totals(), False
@@ -108,7 +131,8 @@ class Fit:
 
     def _step(self, batch: Any) -> None:
         model = self.model
-        figures = model.train_step(*pair(batch))
+        with telling(batch):
+            figures = model.train_step(*pair(batch))
         model.totals.add(figures, batch)
         model.position = self.loader.index
         self.callbacks.step_end(model, model.step, figures)

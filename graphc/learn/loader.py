@@ -19,6 +19,7 @@ import numpy as np
 from graphc.errors import FeedError
 from graphc.frontend.trace.tree import flatten, leaf_names, unflatten
 from graphc.learn.prefetch import Prefetched
+from graphc.runtime.call.foreign import foreign_array
 
 Array = np.ndarray[Any, Any]
 Which = slice | Array
@@ -241,7 +242,10 @@ class Stream(Loader):
 
     def __len__(self) -> int:
         """Batches per epoch; 0 where nobody can tell."""
-        known = len(self.iterable) if hasattr(self.iterable, "__len__") else 0
+        try:  # a DataLoader of what is only iterated over has a length that raises
+            known = len(self.iterable)
+        except TypeError:
+            known = 0
         return min(known or self.steps, self.steps) if self.steps is not None else known
 
     def _batches(self, epoch: int, first: int) -> Iterator[Any]:
@@ -256,7 +260,9 @@ class Stream(Loader):
             raise FeedError(
                 f"there is not one batch for epoch {epoch + 1}",
                 hint="a generator ends with its first epoch: give a function that makes one, or "
-                "steps= batches per epoch",
+                "steps= batches per epoch"
+                if self._open is not None
+                else "the data is empty, or leaves out a last batch that is short",
             )
         self.epoch, self.index = epoch + 1, 0
 
@@ -276,4 +282,9 @@ class Stream(Loader):
 def tree_of_arrays(batch: Any) -> Any:
     """A batch with arrays of NumPy in the place of those of others. Raises FeedError."""
     leaves, tree = flatten(batch)
-    return unflatten(tree, [native(checked(np.asarray(leaf), "a batch")) for leaf in leaves])
+    return unflatten(tree, [native(checked(array_of(leaf), "a batch")) for leaf in leaves])
+
+
+def array_of(leaf: Any) -> Array:
+    """An array, a tensor of another library or a number as an array of NumPy."""
+    return foreign_array(leaf) if hasattr(leaf, "__dlpack__") else np.asarray(leaf)

@@ -30,7 +30,7 @@ from graphc.ir.graph import Graph
 from graphc.learn.callbacks import Callback, History
 from graphc.learn.checkpoints import Checkpoints, load_checkpoint, save_checkpoint
 from graphc.learn.data import arrays
-from graphc.learn.fitting import Fit, Totals, pair
+from graphc.learn.fitting import Fit, Totals, pair, telling
 from graphc.learn.loader import Loader, Stream
 from graphc.learn.trees import parameter_count, tree_map
 from graphc.ops.random import random
@@ -225,15 +225,18 @@ class Model:
         totals = Totals()
         for rows in _loader(data, batch).rewound():
             x, y = pair(rows)
-            totals.add(self._measure(self.params, self.state, x, y), rows)
+            with telling(rows):
+                figures = self._measure(self.params, self.state, x, y)
+            totals.add(figures, rows)
         return totals.means()
 
     @refusing
     def predict(self, x: Any, *, batch: int = 256) -> Any:
         """The results for samples x (arrays, or a loader of inputs), one after the other."""
-        made = [
-            self._predict(self.params, self.state, rows) for rows in _loader(x, batch).rewound()
-        ]
+        made = []
+        for rows in _loader(x, batch).rewound():
+            with telling(rows, paired=False):
+                made.append(self._predict(self.params, self.state, rows))
         columns = zip(*(flatten(result)[0] for result in made))
         return unflatten(flatten(made[0])[1], [np.concatenate(column) for column in columns])
 
@@ -314,7 +317,10 @@ def _forward(network: Any) -> Forward:
 
 def _function(what: str, value: Any) -> Function:
     if not callable(value):
-        raise GraphError(f"{what} must be a function, got {value!r}")
+        raise GraphError(
+            f"{what} must be a function, got {value!r:.80}",
+            hint="gc.nn has losses: gc.nn.mse, gc.nn.cross_entropy" if what == "loss" else None,
+        )
     return value  # type: ignore[no-any-return]
 
 

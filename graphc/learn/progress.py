@@ -11,6 +11,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from graphc.errors import GraphError
 from graphc.learn.callbacks import Callback, History
 
 _WIDTH, _LEAST = 24, 5  # of the bar; the narrow one leaves room for the figures
@@ -27,6 +28,8 @@ class Progress(Callback):
     """
 
     def __init__(self, verbose: int = 1, stream: Any = None) -> None:
+        if verbose not in (0, 1, 2, 3):
+            raise GraphError(f"verbose is 0, 1, 2 or 3, not {verbose!r:.80}")
         self._stream = sys.stderr if stream is None else stream
         terminal = getattr(self._stream, "isatty", bool)()
         self.is_bar = verbose in (1, 3) and terminal

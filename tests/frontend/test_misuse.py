@@ -240,6 +240,47 @@ def test_an_argument_without_arrays_has_no_gradient() -> None:
 # ---------------------------------------------------------------------------------------- text
 
 
+@pytest.mark.parametrize(
+    ("operand", "message"),
+    [
+        (None, "an operand is None"),
+        ({"a": 1}, "an operand is of type dict"),
+        ("abc", "an operand is of type str"),
+        ([1.0, None], "of type list that holds what is no number"),
+        ([[1.0, 2.0], [3.0]], "inhomogeneous"),
+    ],
+)
+def test_what_is_no_array_is_no_operand(operand: Any, message: str) -> None:
+    for function in (
+        lambda x: x @ operand,
+        lambda x: np.maximum(x, operand),
+        lambda x: gc.relu(operand) * x,
+        lambda x: gc.concatenate([x, operand]),
+    ):
+        with pytest.raises(gc.GraphError, match=message) as caught:
+            gc.compile(function)(np.ones((2, 2)))
+        assert isinstance(caught.value, TypeError | ValueError)
+        assert "test_misuse.py" in str(caught.value)
+
+
+def test_lists_of_traced_values_are_operands_of_products() -> None:
+    x = np.arange(4.0).reshape(2, 2)
+    np.testing.assert_array_equal(gc.compile(lambda x: x @ [x[0], x[1]])(x), x @ x)
+    with pytest.raises(gc.GraphError, match="items of one shape"):
+        gc.compile(lambda x: x @ (x[0], x))(x)
+
+
+def test_tensors_of_others_are_arguments_or_say_why_not(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    double = gc.compile(lambda x: x * 2)
+    double.save(tmp_path / "m.gir", gc.spec((3,), "f32"))
+    for function in (double, gc.load(tmp_path / "m.gir")):
+        np.testing.assert_array_equal(function(torch.ones(3)), np.full(3, 2, np.float32))
+        with pytest.raises(gc.FeedError, match=r"torch.Tensor gives no NumPy array: .*detach"):
+            function(torch.ones(3, requires_grad=True))
+    assert double(torch.ones(3).bfloat16()).dtype == "bfloat16"
+
+
 def test_parameter_names_repeat_in_regions_only() -> None:
     graph = gc.compile(lambda x, y: gc.scan(lambda c, r: (c + r, c), x[0], y)[0]).graph(X, X)
     text = gc.show(graph)

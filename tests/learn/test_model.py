@@ -451,6 +451,15 @@ def test_killed_runs_end_like_an_undisturbed_one(tmp_path: Path) -> None:
         (lambda: regression().fit((X, Y), callbacks=[gc.EarlyStopping]), "with its options"),
         (lambda: regression().fit((X, Y), callbacks=[gc.EarlyStopping()]), "watches 'val_loss'"),
         (lambda: regression(metrics={"m": lambda r, y: r}).evaluate((X, Y)), "must be one number"),
+        (lambda: regression().fit(X, Y), r"fit\(\(x, y\), epochs=10\)"),
+        (lambda: regression().fit((X, Y), verbose=7), "verbose is 0, 1, 2 or 3, not 7"),
+        (lambda: gc.Model(network(), loss="mse", optimizer=gc.optim.sgd()), "gc.nn has losses"),  # type: ignore[arg-type]
+        (lambda: regression().fit((X.tolist(), Y.tolist())), "lists are nestings"),
+        (lambda: regression().fit([(X, Y), (X[:5], Y[:5])]), "lambda: batches"),
+        (lambda: regression().fit(lambda: iter(())), "the data is empty"),
+        (lambda: regression().fit({"x": X, "y": Y}), "batch is a dict with x, y: no pair"),
+        (lambda: regression().evaluate((X, Y, Y)), "batch is a tuple of 3: no pair"),
+        (lambda: regression().predict((X, Y)), "batch is a tuple of 2: no input x"),
         (lambda: gc.EarlyStopping(mode="up"), "'min' or 'max'"),
         (lambda: gc.History().plot("x.png"), "no epoch"),
     ],
@@ -508,6 +517,37 @@ def test_fit_takes_whatever_makes_batches() -> None:
     model.fit(sources["function"], 1, verbose=0)
     again = model.evaluate(_Again())
     assert again == model.evaluate(tuple(whole), batch=8)
+
+
+class _Uncounted:
+    """As a DataLoader of a dataset that is only iterated over: its length raises."""
+
+    def __iter__(self) -> Any:
+        return _rows(4)
+
+    def __len__(self) -> int:
+        raise TypeError("object of type 'Dataset' has no len()")
+
+
+class _Broken(_Again):
+    def __iter__(self) -> Any:
+        yield from _rows(2)
+        raise OSError("the disk is gone")
+
+
+def test_loaders_without_a_length_and_those_that_fail() -> None:
+    wanted = _linear().fit(_Again(), 2, verbose=0)
+    assert _linear().fit(_Uncounted(), 2, verbose=0) == wanted
+    model = _linear()
+    with pytest.raises(OSError, match="the disk is gone"):
+        model.fit(_Broken(), 2, verbose=0)
+    assert model.step == 2
+    torch = pytest.importorskip("torch")
+    rows = [torch.from_numpy(np.concatenate(column)) for column in zip(*_rows(4))]
+    halves = [column.bfloat16() for column in rows]
+    assert len(_linear().fit(tuple(halves), 1, batch=8, verbose=0)) == 1
+    with pytest.raises(gc.FeedError, match="requires grad"):
+        _linear().fit((rows[0].requires_grad_(), rows[1]), 1, verbose=0)
 
 
 def test_generators_need_steps_for_more_than_one_epoch(tmp_path: Any) -> None:

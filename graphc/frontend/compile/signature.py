@@ -33,6 +33,7 @@ from graphc.frontend.trace.tree import (
 from graphc.ir.types import Dim, DType, Type, dtype, tensor
 from graphc.ops.record.value import Stateful, Value, number_dtype
 from graphc.runtime.call.array import Array
+from graphc.runtime.call.foreign import foreign_array
 
 _STATIC_TYPES = (
     str,
@@ -193,10 +194,7 @@ def as_array(leaf: Any) -> np.ndarray[Any, Any]:
             f"a spec, {leaf}, stands where a call needs an array",
             hint="fn.graph(...), fn.stages(...) and fn.save(...) take specs",
         )
-    if hasattr(leaf, "__array__"):
-        return np.asarray(leaf)
-    made: np.ndarray[Any, Any] = np.from_dlpack(leaf)
-    return made
+    return foreign_array(leaf)
 
 
 def parameter_type(key: LeafKey) -> Type | None:

@@ -17,7 +17,7 @@ from graphc.loops.scalars import Pair, maximum, minimum
 from graphc.ops.record.arguments import ArrayLike
 from graphc.ops.record.families import ALL, require, require_tensor, sample_array
 from graphc.ops.record.ranges import decided
-from graphc.ops.record.value import Value
+from graphc.ops.record.value import Value, array_of, as_value, holds_values, is_python_number
 
 Shape = tuple[Dimension, ...]
 
@@ -49,8 +49,12 @@ def samples_of(
 
 
 def shape_of(x: Any) -> Shape:
-    """The shape of a value, array or number."""
-    return x.shape if isinstance(x, Value) else np.shape(x)
+    """The shape of a value, an array, a number or lists of them. Raises GraphError for others."""
+    if isinstance(x, Value):
+        return x.shape
+    if holds_values(x):
+        return as_value(x).shape  # type: ignore[no-any-return]
+    return np.shape(x if hasattr(x, "shape") or is_python_number(x) else array_of(x))
 
 
 def rank_of(x: ArrayLike) -> int:

@@ -417,7 +417,7 @@ def lift(operand: object, trace: Trace, element: DType | None = None) -> Value:
         made = trace.constant(operand, number_dtype(operand))
         made.weak = not isinstance(operand, bool)
         return made
-    made = stacked(operand, trace) if holds_values(operand) else trace.constant(_array(operand))
+    made = stacked(operand, trace) if holds_values(operand) else trace.constant(array_of(operand))
     return made if element is None else cast_value(made, element)
 
 
@@ -467,14 +467,31 @@ def as_value(operand: object) -> Any:
     return np.asarray(operand) if trace is None else lift(operand, trace)
 
 
-def _array(operand: object) -> np.ndarray[Any, Any]:
+def array_of(operand: object) -> np.ndarray[Any, Any]:
+    """An operand as NumPy has it. Raises GraphError for what is neither an array nor a number."""
     if isinstance(operand, np.ma.MaskedArray | np.matrix):
         kind = "matrix" if isinstance(operand, np.matrix) else "masked array"
         raise TraceError(
             f"a {kind} is no operand here: a plain array is expected",
             hint="np.asarray(a) is its numbers, np.ma.getmaskarray(a) the mask",
         )
-    return np.asarray(operand)
+    try:
+        made = np.asarray(operand)
+    except ValueError as error:  # lists of different lengths
+        raise also(TraceError(str(error)), ValueError) from None
+    if made.dtype.kind in _NO_NUMBERS and not hasattr(operand, "dtype"):
+        within = " that holds what is no number" if isinstance(operand, list | tuple) else ""
+        kind = "None" if operand is None else f"of type {type(operand).__name__}{within}"
+        text = f"an operand is {kind}: an array or a number is expected"
+        raise also(TypeRuleError(text, hint=_NO_OPERANDS.get(type(operand))), TypeError)
+    return made
+
+
+_NO_NUMBERS = "OSTUMm"  # kinds of elements: objects, texts, dates
+_NO_OPERANDS = {
+    type(None): "an argument that was not given, or a function that returns nothing?",
+    dict: 'its values are operands, by name: d["x"]',
+}
 
 
 def _check_fits(number: Any, element: DType) -> None:
@@ -503,7 +520,7 @@ def element_of(operand: object) -> tuple[DType, bool]:
         return number_dtype(operand), not isinstance(operand, bool)
     if holds_values(operand):
         return _list_element(operand), False
-    return dtype(_array(operand).dtype), False
+    return dtype(array_of(operand).dtype), False
 
 
 def common_element(*operands: object) -> tuple[DType, bool]:

@@ -14,6 +14,7 @@ import numpy as np
 from graphc.errors import FeedError
 from graphc.runtime.call.array import Array
 from graphc.runtime.call.execute import Executable
+from graphc.runtime.call.foreign import foreign_array
 from graphc.runtime.call.phased_executable import PhasedExecutable
 from graphc.runtime.files import gcx_files
 from graphc.runtime.files.gcx_phases import Held
@@ -179,8 +180,8 @@ def _array(value: Any, dtype: str) -> Any:
         from graphc.runtime.cuda.interop import adopted
 
         return adopted(value)
-    if not hasattr(value, "__array__") and hasattr(value, "__dlpack__"):
-        return np.from_dlpack(value)
+    if not isinstance(value, np.ndarray) and hasattr(value, "__dlpack__"):
+        return foreign_array(value)
     return np.asarray(value)
 
 
