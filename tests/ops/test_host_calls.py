@@ -327,6 +327,29 @@ def test_errors_have_the_line_and_the_cause(devices: list[str]) -> None:
         interpret(asserts.graph(np.arange(4.0)), [np.arange(4.0)])
 
 
+def test_an_assertion_of_a_lane_has_its_line() -> None:
+    def root(x: Any) -> Any:
+        gc.assert_(x > 0, "not positive", x)
+        return np.sqrt(x)
+
+    with pytest.raises(gc.RunError, match=r"not positive\n.*test_host_calls.py:\d+\n.*value 0: 0"):
+        gc.compile(gc.vmap(root))(np.arange(3.0))
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda x: gc.print("{}", x, end=""),  # type: ignore[call-arg]
+        lambda x: gc.assert_(x > 0, text="positive"),  # type: ignore[call-arg]
+        lambda x: gc.callback(np.sort, None, x, name="sort"),  # type: ignore[call-arg]
+    ],
+)
+def test_keywords_that_they_do_not_have_are_refused(call: Callable[[Any], Any]) -> None:
+    for function in (call, gc.compile(call)):
+        with pytest.raises(gc.GraphError, match="unexpected keyword argument"):
+            function(np.ones(3))
+
+
 def test_results_that_do_not_fit_the_specs_are_errors() -> None:
     for made in (np.zeros(2, "f4"), np.zeros(3), [np.zeros(2)], None, 1.0, "no"):
         run = gc.compile(lambda x, made=made: gc.callback(lambda x: made, gc.spec((2,), "f64"), x))

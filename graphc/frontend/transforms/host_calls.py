@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from graphc.base.refusing import refusing
 from graphc.errors import GraphError, RunError, TraceError
 from graphc.frontend.trace.tree import NONE, TreeDef, flatten, unflatten
 from graphc.ir.op import OPS
@@ -17,6 +18,7 @@ from graphc.ops.control.host_calls import function_of
 from graphc.ops.record.value import emit
 
 
+@refusing
 def print(text: str, *values: Any) -> None:
     """Print a line whenever this is reached: `gc.print("loss {} at {}", loss, step)`.
 
@@ -28,11 +30,14 @@ def print(text: str, *values: Any) -> None:
     """
     if not isinstance(text, str):
         raise TraceError(
-            f"gc.print takes a text first, got {type(text).__name__}", location=locate(2)
+            f"gc.print takes a text first, got {type(text).__name__}",
+            location=locate(2),
+            hint='gc.print("x is {}", x)',
         )
     _emit("print", values, text=text)
 
 
+@refusing
 def assert_(condition: Any, message: str = "", *values: Any) -> None:
     """Stop the run unless all elements of a condition are true.
 
@@ -48,6 +53,7 @@ def assert_(condition: Any, message: str = "", *values: Any) -> None:
     _emit("assert", (condition, *values), message=message)
 
 
+@refusing
 def callback(function: Callable[..., Any], result_specs: Any, *values: Any) -> Any:
     """What a Python function returns for NumPy arrays, whenever this is reached.
 

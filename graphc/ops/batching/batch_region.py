@@ -157,6 +157,7 @@ class Batcher:
         order, count = walked + fixed, len(carried)
 
         def write(trace: Trace, values: list[Value]) -> list[Value]:
+            trace.builder.loc = node.loc
             own = dict(zip(order, values[count:]))
             nodes = [*(own[k].node for k in range(len(inputs))), *(v.node for v in values[:count])]
             made = listed(trace.emit(node.op, tuple(nodes), node.attrs, regions=node.regions))

@@ -53,7 +53,7 @@ def shape_of(x: Any) -> Shape:
     if isinstance(x, Value):
         return x.shape
     if holds_values(x):
-        return as_value(x).shape  # type: ignore[no-any-return]
+        return shape_of(as_value(x))
     return np.shape(x if hasattr(x, "shape") or is_python_number(x) else array_of(x))
 
 
