@@ -53,7 +53,8 @@ class CompiledGraph:
     def __init__(self, module: Any, inputs: Sequence[Any], config: Config) -> None:
         reader = Reader()
         self.block = reader.block(module)
-        self.held = {name: array_of(tensor) for name, tensor in reader.held.items()}
+        # PyTorch computes with no tensor while it calls a backend: read when the first call comes.
+        self.held = reader.held
         self.config = config
         self.kinds = [kind_of(value) for value in inputs]
         torch = torch_package()
@@ -114,7 +115,7 @@ class CompiledGraph:
 
     def _program(self, numbers: tuple[Any, ...]) -> Program:
         given = iter(numbers)
-        fixed: dict[str, Any] = dict(self.held)
+        fixed: dict[str, Any] = {name: array_of(tensor) for name, tensor in self.held.items()}
         kinds: dict[str, Kind] = {}
         parts = zip(self.block.inputs, self.kinds, self.is_tensor, self.is_number)
         for name, kind, tensor, number in parts:

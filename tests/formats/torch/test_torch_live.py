@@ -134,6 +134,14 @@ def test_numbers_that_a_compiled_function_returns_stay_numbers() -> None:
         assert handed_back.tolist() == x.tolist()
 
 
+def test_tensors_that_a_compiled_function_makes_of_numbers_are_held() -> None:
+    @torch.compile(backend=gc.torch_backend)
+    def appended(x: Any) -> Any:
+        return torch.cat([torch.tensor([]), torch.tensor([7.0, 8.0]), x])
+
+    assert appended(torch.ones(2)).tolist() == [7.0, 8.0, 1.0, 1.0]
+
+
 def test_pytorch_finds_the_backend_by_its_name() -> None:
     project = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text())["project"]
     module, _, name = project["entry-points"]["torch_dynamo_backends"]["graphc"].partition(":")
