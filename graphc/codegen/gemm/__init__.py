@@ -29,6 +29,7 @@ from graphc.codegen.gemm.blocking import (
     route,
     same_tables,
     staged,
+    suits_lanes,
     thin_route,
     tile_rows,
     together,
@@ -47,6 +48,7 @@ from graphc.codegen.gemm.hardware import (
 from graphc.codegen.gemm.layout import DIMS, MAX_EXTRAS, Flag, Part, Word
 from graphc.codegen.gemm.parts import parts_of
 from graphc.codegen.llvm.target import Target, machine, parse
+from graphc.codegen.tuning import tuned
 from graphc.ir.sizes import Size, alike, either
 from graphc.seams import llvmlite as unlocked
 from graphc.tuning import forgotten
@@ -230,6 +232,9 @@ def plan(
         return _planned(contraction, hardware, groups, threads, extras, sources, chosen, near)
 
     if not isinstance(sizes.m, Size):
+        lanes = not packed_b and not any(sources) and suits_lanes(kind, hardware, groups)
+        if lanes and isinstance(sizes.n, Size):
+            return _for_any_columns(sizes, made_for)
         return made_for(sizes.at_hand)
     return _for_any_rows(sizes, made_for, [few, *turning_rows(kind, hardware, sizes.at_hand)])
 
@@ -238,6 +243,14 @@ def core_in(contraction: Contraction, groups: Groups) -> str:
     """The data type whose core runs a contraction, by the places that its operands got."""
     dtype = contraction.dtype
     return TURNED.get(dtype, dtype) if groups.swapped else dtype
+
+
+def _for_any_columns(sizes: Sizes, made_for: Callable[[Sizes], Plan]) -> Plan:
+    """A plan that runs as one made for about so many columns: lanes take no fewer than some."""
+    near, least = sizes.at_hand, tuned.lane_columns
+    made = made_for(near._replace(n=max(near.n, least)))
+    fewer = made_for(near._replace(n=min(near.n, least - 1)))
+    return _either(least - sizes.n, fewer, made)
 
 
 def _for_any_rows(sizes: Sizes, made_for: Callable[[Sizes], Plan], ends: list[int]) -> Plan:

@@ -67,7 +67,8 @@ def route(
     these end with a row has to hold for all sizes.
     """
     n, k = groups.n, groups.k
-    if not packed_b and not made and _suits_lanes(kind, hardware, groups):
+    wide = sizes.n >= tuned.lane_columns
+    if wide and not packed_b and not made and suits_lanes(kind, hardware, groups):
         return Flag.LANES
     columns, steps = common(total(n), kind.lanes), common(total(k), kind.together)
     step_a, step_b = step_of(k, "a"), step_of(k, "b")
@@ -96,19 +97,19 @@ def route(
     return flags
 
 
-def _suits_lanes(kind: Kind, hardware: Hardware, groups: Groups) -> bool:
-    """Whether rows of A in lanes are better than a copy of B, which would be one of windows.
+def suits_lanes(kind: Kind, hardware: Hardware, groups: Groups) -> bool:
+    """Whether rows of A in lanes are better than a copy of many columns of B, which would be one
+    of windows.
 
     Not where masks make that copy cheap, and not where most lanes of the last panel were empty.
     """
-    rows, columns = total(groups.m), total(groups.n)
+    rows = total(groups.m)
     plain = kind.floating and not kind.converts and not hardware.masked and not hardware.ordered
-    if not plain or is_open((rows, columns, total(groups.k))):
+    if not plain or is_open((rows, total(groups.k))):
         return False
     if step_of(groups.k, "b") is not None or step_of(groups.k, "a") is None:
         return False
-    filled = rows >= tuned.lane_fill * _round(rows, kind.columns)
-    return filled and columns >= tuned.lane_columns
+    return rows >= tuned.lane_fill * _round(rows, kind.columns)
 
 
 def together(words: list[int], kind: Kind) -> int:

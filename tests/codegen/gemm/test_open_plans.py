@@ -15,6 +15,8 @@ import graphc as gc
 from graphc.codegen import gemm
 from graphc.codegen.gemm.form import Contraction, Dim
 from graphc.codegen.gemm.hardware import host_target
+from graphc.codegen.gemm.layout import Flag, Part, Word
+from graphc.codegen.llvm.target import named
 from graphc.ir.sizes import Scope, Size
 
 ROWS = (0, 1, 2, 3, 8, 17, 28, 29, 100, 168, 169, 253, 600, 5000)
@@ -78,3 +80,34 @@ def test_a_sum_of_open_length_may_be_of_nothing(dtype: str, turned: bool) -> Non
         empty = [np.zeros([0 if n == "k" else n for n in s], dtype) for s in shapes]
         for _ in range(2):
             np.testing.assert_array_equal(made.run(empty), np.ones((rows, columns)))
+
+
+@pytest.mark.parametrize("cpu", ["x86-64-v3", "x86-64-v4"])
+def test_windows_of_open_images_are_read_as_those_of_exact_ones(cpu: str) -> None:
+    """In place or copied: what the number of pixels decides is decided when images come."""
+    hardware = gemm.hardware_of(named(cpu))
+
+    def windows(rows: Any, out: Any) -> Contraction:
+        height, width = rows + 2, 2 * out + 1
+        return Contraction(
+            "f32",
+            (),
+            (Dim(64, 45, 0, rows * out),),
+            (Dim(rows, 0, width, out), Dim(out, 0, 2, 1)),
+            (Dim(5, 9, height * width), Dim(3, 3, width), Dim(3, 1, 1)),
+        )
+
+    scope = Scope()
+    scope.typing = False
+    made = gemm.plan(windows(scope.symbol("m", 32), scope.symbol("n", 32)), hardware)
+    assert not scope.guards
+    ways = set()
+    for rows, out in ((1, 2), (5, 7), (5, 19), (6, 16), (40, 30), (3, 500)):
+        exact = gemm.plan(windows(rows, out), hardware)
+        values = {"m": rows, "n": out}
+        flags = made.params[Word.FLAGS]
+        way = flags.value(values) if isinstance(flags, Size) else flags
+        ways.add(way & Flag.LANES)
+        assert way & Flag.LANES == exact.params[Word.FLAGS] & Flag.LANES, (rows, out)
+        assert made.parts & exact.parts & Part.LANES == exact.parts & Part.LANES
+    assert ways == ({0} if hardware.masked else {0, Flag.LANES})
