@@ -22,6 +22,7 @@ import numpy as np
 from graphc.errors import GraphError, LimitError
 from graphc.formats.kinds import Kind
 from graphc.formats.torch.records import (
+    OF_MEMORY,
     Array,
     Block,
     Element,
@@ -230,6 +231,7 @@ class _Reader:
         self.file = file
         self.archive = archive
         self.depth = 0
+        self.metas: list[Mapping[str, Any]] = []
         self.plain: dict[str, Callable[[Any], Any]] = {
             "as_none": lambda value: None,
             "as_tensor": self._ref,
@@ -286,9 +288,11 @@ class _Reader:
         graph = _dict(graph)
         nodes = _list(graph["nodes"])
         check_within("text_lines", len(nodes), f"{self.file} has {len(nodes)} nodes")
+        self.metas.append(_dict(graph["tensor_values"]))
         inputs = tuple(self._input(value) for value in _list(graph["inputs"]))
         made = tuple(self._node(k, node) for k, node in enumerate(nodes))
         outputs = tuple(self.value(value) for value in _list(graph["outputs"]))
+        self.metas.pop()
         self.depth -= 1
         return Block(inputs, made, outputs)
 
@@ -303,9 +307,19 @@ class _Reader:
             name = _is(_dict(given)["name"], str, "an argument's name")
             inputs.append((name, self.value(given["arg"])))
         outputs = tuple(self._output(union) for union in _list(node["outputs"]))
-        return Node(
-            index, _target(node["target"]), tuple(inputs), outputs, _location(node.get("metadata"))
-        )
+        target = _target(node["target"])
+        if target in OF_MEMORY and inputs:
+            inputs.append(("laid", self._laid(inputs[0][1])))
+        return Node(index, target, tuple(inputs), outputs, _location(node.get("metadata")))
+
+    def _laid(self, tensor: Any) -> Any:
+        """The strides and the start in memory of a value of the innermost graph."""
+        meta = _dict(self.metas[-1][tensor.name]) if isinstance(tensor, Name) else {}
+        given = [*_list(meta.get("strides", [])), meta.get("storage_offset")]
+        if not meta or any(_variant(n)[0] != "as_int" for n in given):
+            return None
+        numbers = [_int(_variant(n)[1]) for n in given]
+        return [numbers[:-1], numbers[-1]]
 
     def _output(self, union: Any) -> Any:
         made = self.value(union)

@@ -10,7 +10,13 @@ from typing import Any
 from graphc.formats.torch.table import find
 from graphc.seams.torch import core_decompositions, decompositions
 
-_KEPT = ("native_layer_norm", "native_group_norm", "native_batch_norm", "_softmax")
+_KEPT = (
+    "native_layer_norm",
+    "native_group_norm",
+    "native_batch_norm",
+    "_softmax",
+    "as_strided_scatter",
+)
 
 
 def of_graphs() -> Mapping[Any, Callable[..., Any]]:

@@ -19,6 +19,7 @@ from graphc.formats.kinds import Kind
 from graphc.formats.torch.decompositions import simplified
 from graphc.formats.torch.model import TorchModel
 from graphc.formats.torch.records import (
+    OF_MEMORY,
     Array,
     Block,
     Element,
@@ -126,8 +127,10 @@ class Reader:
         titles = [*argument_names(node.target), *[""] * len(node.args)]
         inputs = [(t, self._value(v, module)) for t, v in zip(titles, node.args)]
         inputs += [(name, self._value(v, module)) for name, v in node.kwargs.items()]
-        outputs = (Whole(node.name),)
-        return Node(index, target_of(node.target), tuple(inputs), outputs, _location(node))
+        target = target_of(node.target)
+        if target in OF_MEMORY:
+            inputs.append(("laid", _laid(node.args[0].meta.get("val"))))
+        return Node(index, target, tuple(inputs), (Whole(node.name),), _location(node))
 
     def _value(self, given: Any, module: Any) -> Any:
         torch = torch_package()
@@ -155,6 +158,14 @@ class Reader:
             self.held[node.name] = held
             return Name(node.name)
         return self.block(held)
+
+
+def _laid(tensor: Any) -> Any:
+    """The strides and the start in memory of a tensor that a graph was made with."""
+    if tensor is None:
+        return None
+    strides, start = list(tensor.stride()), tensor.storage_offset()
+    return [strides, start] if all(isinstance(n, int) for n in (*strides, start)) else None
 
 
 def _location(node: Any) -> Location | None:

@@ -15,6 +15,12 @@ from graphc.formats.kinds import Kind
 Array = np.ndarray[Any, Any]
 Location = tuple[str, int]
 
+# Operators of which it matters how their first argument lies in memory: they are given "laid", its
+# strides and start in elements, or None where these are open.
+OF_MEMORY = frozenset(
+    f"aten.{name}.default" for name in ("as_strided", "as_strided_copy", "as_strided_scatter")
+)
+
 # Element types by their numbers in the format; the last four are carried in wider ones.
 ELEMENTS = {
     1: "uint8", 2: "int8", 3: "int16", 4: "int32", 5: "int64", 6: "float16", 7: "float32",

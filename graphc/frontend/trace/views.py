@@ -322,6 +322,19 @@ def call(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return _attach(made, link)
 
 
+def followed(
+    parent: Any, derive: Callable[[Any], Any], write_back: Callable[[Any, Any], Any]
+) -> Any:
+    """derive(parent) as a view: it sees what is written to the parent, and the other way round.
+
+    write_back(parent, value) is the parent after a write through the view.
+    """
+    made = derive(parent)
+    if not hasattr(parent, "link"):
+        return made
+    return _attach(made, Link(parent, derive, lambda array: np.empty(made.shape), write_back))
+
+
 def set_part(tracer: Tracer, name: str, value: Any) -> None:
     """z.real = value, or z.imag."""
     part = PUBLIC[name](tracer).copy()

@@ -196,6 +196,51 @@ def test_torch_compile_differentiates_factors_and_windows() -> None:
 
 
 @pytest.mark.slow
+class Strides(nn.Module):  # type: ignore[misc, name-defined]
+    """Reads memory by distances, of arrays that lie otherwise than in rows, and writes to it."""
+
+    def forward(self, x: Any) -> Any:
+        turned, written = x.t()[1:], x.clone()
+        written.as_strided((2, 2), (1, 3), 1).add_(10)
+        return turned.as_strided((2, 2), (1, 3)), x.as_strided((2, 2), (1, 1), 1) + 1, written
+
+
+def test_distances_in_memory_are_those_of_the_array_as_it_lies(tmp_path: Path) -> None:
+    module, x = Strides(), torch.arange(12.0).view(4, 3)
+    program = torch.export.export(module, (x,))
+    torch.export.save(program, tmp_path / "net.pt2")
+    results = (
+        gc.load(tmp_path / "net.pt2").run([x.numpy()]),
+        gc.from_torch(program)(x.numpy()),
+        gc.from_torch(program.run_decompositions())(x.numpy()),
+        torch.compile(module, backend=gc.torch_backend)(x),
+    )
+    for made in results:
+        for own, wanted in zip(made, module(x)):
+            assert np.asarray(own).tolist() == wanted.tolist()
+    (made,) = gradients(torch.compile(_turned, backend=gc.torch_backend), x)
+    assert made.tolist() == gradients(_turned, x)[0].tolist()
+
+
+def _turned(x: Any) -> Any:
+    return x.permute(1, 0).as_strided((2, 2), (1, 2), 1) ** 2
+
+
+def test_writes_through_windows_and_diagonals_reach_the_array() -> None:
+    class Writes(nn.Module):  # type: ignore[misc, name-defined]
+        def forward(self, x: Any) -> Any:
+            y = x.clone()
+            y.unfold(1, 2, 2).mul_(3)
+            y.diagonal().zero_()
+            seen = y.diagonal(1)
+            y += 1
+            return y, seen
+
+    x = torch.randn(4, 5)
+    for made, wanted in zip(gc.from_torch(Writes(), x)(x.numpy()), Writes()(x)):
+        same(made, wanted)
+
+
 def test_a_gradient_that_is_not_there_is_told() -> None:
     torch._dynamo.reset()
     bag, rows = nn.EmbeddingBag(10, 4), torch.tensor([[1, 2], [4, 4]])

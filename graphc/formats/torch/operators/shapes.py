@@ -212,35 +212,67 @@ def tensor_split(x: Any, sections: Any = None, indices: Any = None, dim: int = 0
     return [slice_(x, dim, a, b) for a, b in pairwise(ends)]
 
 
+def _view(x: Any, derive: Any) -> Any:
+    """derive(x, f) as a view; derive(numbers, np) are the places that a write through it is to."""
+
+    def write_back(parent: Any, value: Any) -> Any:
+        refuse(all(isinstance(n, int) for n in parent.shape), "a write to a part of open sizes")
+        count = math.prod(parent.shape)
+        flat = f.reshape(parent, (count,)).copy()
+        flat[derive(np.arange(count).reshape(parent.shape), np)] = value
+        return f.reshape(flat, parent.shape)
+
+    return views.followed(x, lambda v: derive(v, f), write_back)
+
+
 @aten("diagonal", views=True)
 def diagonal(x: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
-    return linked("diagonal", x, offset, axis_of(dim1, x.ndim), axis_of(dim2, x.ndim))
+    axes = offset, axis_of(dim1, x.ndim), axis_of(dim2, x.ndim)
+    return _view(x, lambda v, of: of.diagonal(v, *axes))
 
 
-@aten("unfold")
+@aten("unfold", views=True)
 def unfold(x: Any, dimension: int, size: int, step: int) -> Any:
     axis = axis_of(dimension, x.ndim)
     refuse(step > 0 and 0 < size <= x.shape[axis], f"windows of {size}, steps of {step}")
     count = (x.shape[axis] - size) // step + 1
     refuse(count * size <= 1 << 22, f"{count} windows of {size}")
     places = np.arange(count)[:, None] * step + np.arange(size)
-    made = f.take(x, places, axis=axis)
-    return f.moveaxis(made, axis + 1, -1)
+    return _view(x, lambda v, of: of.moveaxis(of.take(v, places, axis=axis), axis + 1, -1))
 
 
-@aten("as_strided", "as_strided_copy")
-def as_strided(x: Any, size: Any, stride: Any, storage_offset: int | None = None) -> Any:
-    """Elements of a contiguous array by their distances."""
+@aten("as_strided", "as_strided_copy", views=True)
+def as_strided(x: Any, size: Any, stride: Any, storage_offset: Any = None, laid: Any = None) -> Any:
+    """Elements by their distances in memory; `laid` are the strides of x and where it starts."""
     shape, steps = extents_of(size), extents_of(stride)
-    count = math.prod(shape)
-    refuse(len(shape) == len(steps) and count <= 1 << 22, f"size {list(shape)}")
-    places = np.full(shape, storage_offset or 0, np.int64)
-    for axis, (extent, step) in enumerate(zip(shape, steps)):
+    refuse(laid is not None, "how x lies in memory is known when it runs")
+    refuse(len(shape) == len(steps) and math.prod(shape) <= 1 << 22, f"size {list(shape)}")
+    strides, start = laid
+    held = _reached(x.shape, strides, start).ravel()
+    wanted = _reached(shape, steps, start if storage_offset is None else storage_offset)
+    order = np.argsort(held, kind="stable")
+    places = order[np.searchsorted(held, wanted, sorter=order) % max(held.size, 1)]
+    refuse(np.array_equal(held[places], wanted), "strides that leave x")
+    return _view(x, lambda v, of: of.take(of.reshape(v, (held.size,)), places, axis=0))
+
+
+@aten("as_strided_scatter")
+def as_strided_scatter(
+    x: Any, src: Any, size: Any, stride: Any, storage_offset: Any = None, laid: Any = None
+) -> Any:
+    made = x.copy()
+    as_strided(made, size, stride, storage_offset, laid).assign(cast(src, dtype_of(x)))
+    return made
+
+
+def _reached(shape: Sequence[int], strides: Sequence[int], start: int) -> Any:
+    """The place in memory of each element of an array that lies so."""
+    refuse(math.prod(shape) <= 1 << 22, f"an array of {list(shape)} elements")
+    places = np.full(tuple(shape), start, np.int64)
+    for axis, (extent, step) in enumerate(zip(shape, strides)):
         column = [-1 if k == axis else 1 for k in range(len(shape))]
         places = places + (np.arange(extent) * step).reshape(column)
-    whole = math.prod(x.shape)
-    refuse(not count or (places.min() >= 0 and places.max() < whole), "strides that leave x")
-    return f.take(f.reshape(x, (whole,)), places, axis=0)
+    return places
 
 
 # ------------------------------------------------------------------------------------ new arrays
