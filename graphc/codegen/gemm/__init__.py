@@ -20,6 +20,7 @@ from graphc.codegen.gemm.blocking import (
     Sizes,
     block,
     grain_of,
+    in_lanes,
     made_in_place,
     packed_batches,
     put_dims,
@@ -27,9 +28,9 @@ from graphc.codegen.gemm.blocking import (
     put_strides,
     put_workspace,
     route,
+    same_a,
     same_tables,
     staged,
-    suits_lanes,
     thin_route,
     tile_rows,
     together,
@@ -226,31 +227,28 @@ def plan(
     thin, few = thin_route(kind, hardware, groups, sizes, packed_b, made)
     flags = Flag.TILE if staged(kind, groups, epilogue) or stage else 0
 
-    def made_for(near: Sizes) -> Plan:
-        tiles = route(kind, hardware, groups, near, packed_b, made)
+    def made_for(near: Sizes, lanes: bool = False) -> Plan:
+        tiles = Flag.LANES if lanes else route(kind, hardware, groups, near, packed_b, made)
         chosen = flags | (thin if near.m <= few else tiles)
         return _planned(contraction, hardware, groups, threads, extras, sources, chosen, near)
 
-    if not isinstance(sizes.m, Size):
-        lanes = not packed_b and not any(sources) and suits_lanes(kind, hardware, groups)
-        if lanes and isinstance(sizes.n, Size):
-            return _for_any_columns(sizes, made_for)
-        return made_for(sizes.at_hand)
-    return _for_any_rows(sizes, made_for, [few, *turning_rows(kind, hardware, sizes.at_hand)])
+    lanes = 0 if packed_b or made else in_lanes(kind, hardware, groups, sizes)
+    near = sizes.at_hand
+    many = near._replace(m=max(near.m, kind.columns), n=max(near.n, tuned.lane_columns))
+    if not isinstance(lanes, Size) and lanes > 0:
+        return made_for(near, lanes=True)
+    if isinstance(sizes.m, Size):
+        ends = [few, *turning_rows(kind, hardware, near)]
+        copied = _for_any_rows(sizes, made_for, ends)
+    else:
+        copied = made_for(near)
+    return _either(lanes, made_for(many, lanes=True), copied) if isinstance(lanes, Size) else copied
 
 
 def core_in(contraction: Contraction, groups: Groups) -> str:
     """The data type whose core runs a contraction, by the places that its operands got."""
     dtype = contraction.dtype
     return TURNED.get(dtype, dtype) if groups.swapped else dtype
-
-
-def _for_any_columns(sizes: Sizes, made_for: Callable[[Sizes], Plan]) -> Plan:
-    """A plan that runs as one made for about so many columns: lanes take no fewer than some."""
-    near, least = sizes.at_hand, tuned.lane_columns
-    made = made_for(near._replace(n=max(near.n, least)))
-    fewer = made_for(near._replace(n=min(near.n, least - 1)))
-    return _either(least - sizes.n, fewer, made)
 
 
 def _for_any_rows(sizes: Sizes, made_for: Callable[[Sizes], Plan], ends: list[int]) -> Plan:
@@ -310,14 +308,15 @@ def _planned(
     groups = made_in_place(words, kind, sizes, groups)
     put_strides(words, kind, contraction, groups)
     packed = put_panels(words, kind, groups, sizes)
-    workspace = put_workspace(words, kind, sizes)
+    same = same_a(words, kind, hardware, groups)
+    workspace = put_workspace(words, kind, sizes, same)
     for word, loops in zip(
         (Word.BATCH_DIMS, Word.M_DIMS, Word.N_DIMS, Word.K_DIMS), groups[:4], strict=True
     ):
         put_dims(words, word, loops, kind)
     units = words[Word.ROW_UNITS] * words[Word.COLUMN_UNITS] * sizes.batch
     parts = parts_of(words, kind, groups, hardware.ordered)
-    words[Word.FLAGS] += same_tables(words)
+    words[Word.FLAGS] += same_tables(words) + same
     return Plan(
         params=tuple(words),
         units=units,

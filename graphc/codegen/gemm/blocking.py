@@ -67,9 +67,6 @@ def route(
     these end with a row has to hold for all sizes.
     """
     n, k = groups.n, groups.k
-    wide = sizes.n >= tuned.lane_columns
-    if wide and not packed_b and not made and suits_lanes(kind, hardware, groups):
-        return Flag.LANES
     columns, steps = common(total(n), kind.lanes), common(total(k), kind.together)
     step_a, step_b = step_of(k, "a"), step_of(k, "b")
     plain_n = not n or step_of(n, "b") == 1
@@ -97,19 +94,23 @@ def route(
     return flags
 
 
-def suits_lanes(kind: Kind, hardware: Hardware, groups: Groups) -> bool:
-    """Whether rows of A in lanes are better than a copy of many columns of B, which would be one
-    of windows.
+def in_lanes(kind: Kind, hardware: Hardware, groups: Groups, sizes: Sizes) -> int:
+    """Positive where rows of A in lanes are better than a copy of B, which would be one of windows.
 
-    Not where masks make that copy cheap, and not where most lanes of the last panel were empty.
+    Not where masks make that copy cheap, where most lanes of the last panel were empty, or where
+    few columns would read what is copied of A: those of the whole batch, if A is one block of it.
     """
-    rows = total(groups.m)
     plain = kind.floating and not kind.converts and not hardware.masked and not hardware.ordered
-    if not plain or is_open((rows, total(groups.k))):
-        return False
+    if not plain or is_open((total(groups.k),)):
+        return 0
     if step_of(groups.k, "b") is not None or step_of(groups.k, "a") is None:
-        return False
-    return rows >= tuned.lane_fill * _round(rows, kind.columns)
+        return 0
+    _, rows = _blocks(kind, hardware, sizes)
+    one = least(rows + 1 - sizes.m, _fits(kind, hardware, sizes.m * sizes.k))
+    columns = either(one, sizes.n * sizes.batch, sizes.n) if _one_a(groups) else sizes.n
+    filled = 64 * sizes.m - int(64 * tuned.lane_fill) * _round(sizes.m, kind.columns)
+    positive: int = least(columns - tuned.lane_columns, filled) + 1
+    return positive
 
 
 def together(words: list[int], kind: Kind) -> int:
@@ -272,6 +273,28 @@ def same_tables(words: list[int]) -> int:
     return either(rows, Flag.SAME_ROWS, 0) + either(columns, Flag.SAME_COLUMNS, 0)
 
 
+def same_a(words: list[int], kind: Kind, hardware: Hardware, groups: Groups) -> int:
+    """The flag that a copy of A serves all units of a batch: of all rows, and all steps of k."""
+    flags = words[Word.FLAGS]
+    if not flags & (Flag.PACK_A | Flag.LANES) or flags & Flag.VECTOR or not _one_a(groups):
+        return 0
+    rows = least(2 - words[Word.ROW_UNITS], words[Word.ROW_BLOCK] + 1 - words[Word.M])
+    whole = words[Word.K_BLOCK] + 1 - words[Word.K]
+    if flags & Flag.LANES:
+        whole = _fits(kind, hardware, words[Word.M] * words[Word.K])
+    return either(least(rows, whole), Flag.SAME_A, 0)
+
+
+def _one_a(groups: Groups) -> bool:
+    """Whether there are many products with the same A."""
+    return bool(groups.batch) and all(loop.a == 0 for loop in groups.batch)
+
+
+def _fits(kind: Kind, hardware: Hardware, elements: int) -> int:
+    """Positive where a copy of so many elements stays in the second level."""
+    return hardware.l2 // 2 + 1 - elements * kind.bytes
+
+
 def _open_units(
     sizes: Sizes, near: Sizes, kind: Kind, unit: tuple[int, int], widest: int
 ) -> tuple[int, int]:
@@ -412,8 +435,9 @@ def packed_batches(groups: Groups, sizes: Sizes) -> int:
     return sizes.batch if any(loop.b for loop in groups.batch) else 1
 
 
-def put_workspace(words: list[int], kind: Kind, sizes: Sizes) -> int:
-    """Lay out one thread's workspace and return its bytes; unused regions are empty."""
+def put_workspace(words: list[int], kind: Kind, sizes: Sizes, same: int) -> int:
+    """Lay out one thread's workspace and return its bytes; unused regions are empty. `same`: the
+    flag of `same_a`."""
     flags = words[Word.FLAGS]
     vector = flags & (Flag.DOTS | Flag.ROWS)
     every = greatest(1, sizes.m)
@@ -424,7 +448,8 @@ def put_workspace(words: list[int], kind: Kind, sizes: Sizes) -> int:
     row_step = (_round(depth, kind.lanes) + kind.lanes) * kind.bytes
     lead = columns + kind.lanes
     if flags & Flag.LANES:
-        row_step = (depth + kind.lanes) * kind.columns * kind.bytes + 64
+        steps = either(same, sizes.k, depth)
+        row_step = (steps + kind.lanes) * kind.columns * kind.bytes + 64
     words[Word.ROW_STEP], words[Word.TILE_LEAD] = row_step, lead
     packs_b = flags & (Flag.PACK_B | Flag.LATE)
     tile = rows * lead * kind.bytes if flags & Flag.TILE else 0

@@ -214,11 +214,12 @@ def emit_pack_rows(core: Core) -> None:
     pack = frame.function(Slot.PACK_A)
     if core.kind.bundles:
         pack = body.choose(vector, "ptr", pack, frame.function(Slot.PACK_A_BUNDLES))
-    body.do(
-        f"call void {pack}(ptr {frame.work(Word.BLOCK_A)}, i64 {frame.get(Word.ROW_STEP)}, ptr %a,"
-        f" ptr {frame.work(Word.ROW_A)}, ptr {frame.work(Word.ROW_A_RUN)}, i64 %rows,"
-        f" ptr {frame.work(Word.K_A)}, ptr {frame.work(Word.K_A_RUN)}, i64 {count})"
-    )
+    with body.when(frame.fresh(Flag.SAME_A)):
+        body.do(
+            f"call void {pack}(ptr {frame.work(Word.BLOCK_A)}, i64 {frame.get(Word.ROW_STEP)},"
+            f" ptr %a, ptr {frame.work(Word.ROW_A)}, ptr {frame.work(Word.ROW_A_RUN)}, i64 %rows,"
+            f" ptr {frame.work(Word.K_A)}, ptr {frame.work(Word.K_A_RUN)}, i64 {count})"
+        )
     body.do("ret void")
     core.finish(body)
 

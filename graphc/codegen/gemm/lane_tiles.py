@@ -134,7 +134,8 @@ LANE_STRIP_ARGUMENTS = [
 def emit_lane_strip(core: Core) -> None:
     """All panels of a block of A times columns first .. stop-1, which are dealt to tiles evenly.
 
-    `origin` is the column that the table of columns begins with, `left` the one that lies at `c`.
+    `origin` is the column that the table of columns begins with, `left` the one that lies at `c`;
+    `add` are the steps of k that C holds.
     """
     kind = core.kind
     body = Body("lane_strip", LANE_STRIP_ARGUMENTS, "i32")
@@ -144,9 +145,10 @@ def emit_lane_strip(core: Core) -> None:
     tiles = body.div(body.add(pairs, kind.rows // 2 - 1), kind.rows // 2)
     base, longer = body.div(pairs, tiles), body.rem(pairs, tiles)
     status = body.local("i32", 0)
+    block = _block_of(frame, core, "%add")
     with body.loop(0, "%rows", kind.columns) as row:
         panel = body.mul(body.div(row, kind.columns), frame.get(Word.ROW_STEP))
-        a = body.at(frame.work(Word.BLOCK_A), panel)
+        a = body.at(block, panel)
         table_c = body.at(frame.work(Word.ROW_C), row, "i64")
         rows = body.least(body.sub("%rows", row), kind.columns)
         column = body.local("i64", "%first")
@@ -197,11 +199,21 @@ def emit_lane_pack(core: Core) -> None:
             body.put(table, columns, body.word(table, body.sub(columns, 1)))
         frame.fill(Word.K_A, Word.K_A_RUN, Word.K_DIMS, Field.A, "%k", "%count")
         frame.fill(Word.K_B, Word.K_B_RUN, Word.K_DIMS, Field.B, "%k", "%count")
-    body.do(
-        f"call void {frame.function(Slot.PACK_B)}(ptr {frame.work(Word.BLOCK_A)},"
-        f" i64 {frame.get(Word.ROW_STEP)}, ptr %a, ptr {frame.work(Word.ROW_A)},"
-        f" ptr {frame.work(Word.ROW_A_RUN)}, i64 %rows, ptr {frame.work(Word.K_A)},"
-        f" ptr {frame.work(Word.K_A_RUN)}, i64 %count)"
-    )
+    with body.when(frame.fresh(Flag.SAME_A)):
+        body.do(
+            f"call void {frame.function(Slot.PACK_B)}(ptr {_block_of(frame, core, '%k')},"
+            f" i64 {frame.get(Word.ROW_STEP)}, ptr %a, ptr {frame.work(Word.ROW_A)},"
+            f" ptr {frame.work(Word.ROW_A_RUN)}, i64 %rows, ptr {frame.work(Word.K_A)},"
+            f" ptr {frame.work(Word.K_A_RUN)}, i64 %count)"
+        )
     body.do("ret void")
     core.finish(body)
+
+
+def _block_of(frame: Frame, core: Core, k: str) -> str:
+    """Where the panels of A have the steps from k on: those of all k are kept for other units."""
+    body = frame.body
+    shift = body.choose(
+        frame.has(Flag.SAME_A), "i64", body.mul(k, core.kind.columns * core.size), 0
+    )
+    return body.at(frame.work(Word.BLOCK_A), shift)

@@ -92,6 +92,7 @@ class Flag:
     MADE_B = 1024
     COPIES = 2048  # the first tiles read B in place and make its panels
     LANES = 4096  # rows of A lie in lanes, and B is read in place through tables
+    SAME_A = 8192  # all units of a batch multiply the same block of A: one copy for a call
     VECTOR = DOTS | ROWS
 
 

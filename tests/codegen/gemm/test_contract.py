@@ -268,6 +268,47 @@ def test_windows_read_in_place_have_the_bits_of_copied_ones(dtype: str, cpu: str
         np.testing.assert_allclose(results[0][..., ::apart], expected, 1e-3, 1e-3)
 
 
+@pytest.mark.parametrize("own", [False, True], ids=["one-a", "each-its-own"])
+@pytest.mark.parametrize("dtype", ["f32", "f64"])
+def test_many_images_multiply_one_copy_of_weights(dtype: str, own: bool) -> None:
+    """Of one block or several, in each of several calls; weights of its own are copied for each."""
+    from graphc.codegen.llvm.target import named
+
+    if not host().triple.startswith("x86"):
+        pytest.skip("needs an x86 machine")
+    hardware = contract.hardware_of(named("x86-64-v3"))
+    run = linked_core(dtype, named("x86-64-v3"))[f"graphc_contract_{dtype}"]
+    generator, images, out = np.random.default_rng(6), 5, 21
+    for filters, channels in ((16, 3), (31, 40), (64, 90), (300, 4), (64, 400)):
+        shapes = (images, channels, out + 2), (images if own else 1, filters, channels, 3)
+        image, weight = (
+            guarded(generator.standard_normal(shape).astype(NUMPY[dtype]), side)
+            for shape, side in zip(shapes, ("behind", "before"), strict=True)
+        )
+        each = filters * channels * 3 if own else 0
+        form = Contraction(
+            dtype,
+            (Dim(images, each, channels * (out + 2), filters * 2 * out),),
+            (Dim(filters, channels * 3, 0, 2 * out),),
+            (Dim(out, 0, 1, 2),),
+            (Dim(channels, 3, out + 2), Dim(3, 1, 1)),
+        )
+        results = []
+        for columns in (1, 1 << 30):
+            with chosen({"codegen.lane_columns": columns}):
+                plan = contract.plan(form, hardware)
+            flags = plan.params[Word.FLAGS]
+            assert bool(flags & Flag.LANES) is (columns == 1)
+            assert not (own and flags & Flag.SAME_A)
+            results.append(guarded(np.zeros((images, filters, 2 * out), NUMPY[dtype]), "behind"))
+            call(plan, run, [weight, image, results[-1]])
+        assert results[0].tobytes() == results[1].tobytes()
+        windows = np.lib.stride_tricks.sliding_window_view(image, 3, 2)
+        weights = np.broadcast_to(weight, (images, *weight.shape[1:]))
+        expected = np.einsum("ncwi,noci->now", windows, weights)
+        np.testing.assert_allclose(results[0][..., ::2], expected, 1e-3, 1e-3)
+
+
 def test_not_a_number_and_infinity_are_honoured() -> None:
     for n in (1, 5, 40):
         a, b = np.zeros((20, 30), "f4"), np.ones((30, n), "f4")

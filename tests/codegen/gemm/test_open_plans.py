@@ -84,30 +84,39 @@ def test_a_sum_of_open_length_may_be_of_nothing(dtype: str, turned: bool) -> Non
 
 @pytest.mark.parametrize("cpu", ["x86-64-v3", "x86-64-v4"])
 def test_windows_of_open_images_are_read_as_those_of_exact_ones(cpu: str) -> None:
-    """In place or copied: what the number of pixels decides is decided when images come."""
+    """In place or copied, weights once or for each image: decided when images come."""
     hardware = gemm.hardware_of(named(cpu))
 
-    def windows(rows: Any, out: Any) -> Contraction:
-        height, width = rows + 2, 2 * out + 1
+    def windows(images: Any, filters: Any, out: Any) -> Contraction:
+        width = 2 * out + 1
         return Contraction(
             "f32",
-            (),
-            (Dim(64, 45, 0, rows * out),),
-            (Dim(rows, 0, width, out), Dim(out, 0, 2, 1)),
-            (Dim(5, 9, height * width), Dim(3, 3, width), Dim(3, 1, 1)),
+            (Dim(images, 0, 15 * width, filters * out),),
+            (Dim(filters, 45, 0, out),),
+            (Dim(out, 0, 2, 1),),
+            (Dim(5, 9, 3 * width), Dim(3, 3, width), Dim(3, 1, 1)),
         )
+
+    def decided(plan: Any, values: dict[str, int]) -> tuple[int, int]:
+        flags = plan.params[Word.FLAGS]
+        flags = flags.value(values) if isinstance(flags, Size) else flags
+        return flags & (Flag.LANES | Flag.SAME_A | Flag.PACK_A), plan.parts & Part.LANES
 
     scope = Scope()
     scope.typing = False
-    made = gemm.plan(windows(scope.symbol("m", 32), scope.symbol("n", 32)), hardware)
+    sizes = scope.symbol("b", 4), scope.symbol("f", 64), scope.symbol("o", 300)
+    made = gemm.plan(windows(*sizes), hardware)
     assert not scope.guards
     ways = set()
-    for rows, out in ((1, 2), (5, 7), (5, 19), (6, 16), (40, 30), (3, 500)):
-        exact = gemm.plan(windows(rows, out), hardware)
-        values = {"m": rows, "n": out}
-        flags = made.params[Word.FLAGS]
-        way = flags.value(values) if isinstance(flags, Size) else flags
-        ways.add(way & Flag.LANES)
-        assert way & Flag.LANES == exact.params[Word.FLAGS] & Flag.LANES, (rows, out)
-        assert made.parts & exact.parts & Part.LANES == exact.parts & Part.LANES
-    assert ways == ({0} if hardware.masked else {0, Flag.LANES})
+    for images, filters, out in (
+        *((1, 64, 2), (1, 64, 95), (1, 64, 96), (2, 60, 400), (2, 47, 400), (1, 3, 500)),
+        *((7, 64, 35), (5, 64, 35), (5, 64, 13), (3, 256, 40), (3, 300, 40), (1, 300, 96)),
+    ):
+        exact = gemm.plan(windows(images, filters, out), hardware)
+        way, part = decided(made, {"b": images, "f": filters, "o": out})
+        expected, needed = decided(exact, {})
+        if images > 1 and out >= 32 and filters >= 16:  # else images are rows of one product
+            assert way & Flag.LANES == expected & Flag.LANES, (images, filters, out)
+        assert part & needed == needed
+        ways.add(way)
+    assert ways == ({0} if hardware.masked else {0, Flag.LANES, Flag.LANES | Flag.SAME_A})
