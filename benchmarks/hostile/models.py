@@ -15,7 +15,7 @@ from graphc.ir.graph import Graph, Program
 from graphc.ir.text import literals, show
 from graphc.passes.tiling import block
 
-LATE = ("partition", "schedule", "fuse", "block", "pack", "add_workspace", "plan")
+LATE = ("partition", "schedule", "fuse", "block", "pack_constants", "add_workspace", "plan_memory")
 
 
 def attention(q: Any, k: Any, v: Any) -> Any:

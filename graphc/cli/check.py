@@ -21,7 +21,7 @@ from graphc.passes.compare import TOLERANCE, distance
 from graphc.runtime.devices.multi_device import TeamFrame
 
 if TYPE_CHECKING:
-    from graphc.frontend.compile.engine import Built
+    from graphc.frontend.compile.build import Built
     from graphc.frontend.files.loaded_graph import LoadedGraph
     from graphc.ir.graph import Graph, Node, Program, Rewriter
 

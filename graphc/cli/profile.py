@@ -26,7 +26,7 @@ from graphc.cli.compile import parse_bindings
 from graphc.errors import GraphError
 
 if TYPE_CHECKING:
-    from graphc.frontend.compile.engine import Built
+    from graphc.frontend.compile.build import Built
 
 COLUMNS = ["kernel", "line", "calls", "us", "share", "Gflop/s", "GB/s", "bound by"]
 

@@ -55,7 +55,7 @@ def show_command(
 
 
 def _after(loaded: Any, graph: Any, name: str, rewrites: int | None) -> Any:
-    from graphc.frontend.compile.engine import stages_of
+    from graphc.frontend.compile.build import stages_of
     from graphc.frontend.diagnosis.bisect import after_rewrites
     from graphc.passes.pipeline import STAGES, stage_named
 

@@ -12,7 +12,7 @@ from graphc.errors import GraphError
 
 if TYPE_CHECKING:
     from graphc.config import Config
-    from graphc.frontend.compile.engine import Built
+    from graphc.frontend.compile.build import Built
     from graphc.passes.placement.timeline import Timeline
     from graphc.runtime.call.execute import Executable
     from graphc.runtime.observe.trace import Trace

@@ -204,7 +204,7 @@ def _make(node: Node, config: Config) -> Spec:
         raise GraphError(
             f"%{node.id} reads constants that are packed for the LLVM backend",
             details=node.describe(),
-            hint="compile the graph anew, from a stage before pack",
+            hint="compile the graph anew, from a stage before pack_constants",
         )
     kind = node.attrs["kind"]
     if config.backend == "cuda":

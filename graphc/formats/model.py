@@ -36,7 +36,7 @@ from graphc.formats.encoded_values import (
 )
 from graphc.formats.kinds import Kind, type_of
 from graphc.formats.model_cache import ModelCache, Stamp, kept_name, told_by
-from graphc.frontend.compile.engine import Built, build
+from graphc.frontend.compile.build import Built, build
 from graphc.frontend.compile.memory_check import check_memory
 from graphc.frontend.compile.open_sizes import (
     NEEDS_NUMBERS,

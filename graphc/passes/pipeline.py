@@ -10,6 +10,7 @@ the first by what they settle: `trace`, `state`, `gradient`.
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from functools import cache, partial
@@ -21,23 +22,24 @@ from graphc.base.hints import meant
 from graphc.base.record import record, replace
 from graphc.codegen.table.check_contents import every_value_is_found
 from graphc.config import Config
-from graphc.errors import UNCOMPUTABLE, GraphError, VerifyError, uncomputable
+from graphc.errors import UNCOMPUTABLE, GraphError, GraphHint, VerifyError, uncomputable
 from graphc.ir import verify
 from graphc.ir.channels import channels_paired, no_deadlock
 from graphc.ir.graph import Graph, Node, Program
 from graphc.ir.op import Op
 from graphc.ir.regions import map_inside
 from graphc.ir.size_answers import by_example, in_numbers
+from graphc.passes.admit_dump import admit_dump
 from graphc.passes.devices.compress import compress
 from graphc.passes.devices.merge_collectives import merge_collectives
 from graphc.passes.devices.partition import partition
 from graphc.passes.devices.route_collectives import route_collectives
 from graphc.passes.devices.schedule import schedule
 from graphc.passes.fusion.advance_updates import advance_updates
-from graphc.passes.fusion.cluster import cluster
 from graphc.passes.fusion.decompose_gemv import decompose_gemv
 from graphc.passes.fusion.fuse import fuse
 from graphc.passes.fusion.mark_prologues import mark_prologues
+from graphc.passes.fusion.propose_groups import propose_groups
 from graphc.passes.fusion.recompute import recompute
 from graphc.passes.fusion.share_kernels import share_kernels
 from graphc.passes.fusion.split_casts import split_casts
@@ -47,10 +49,9 @@ from graphc.passes.loops.hoist import hoist
 from graphc.passes.loops.hoist_transposes import hoist_transposes
 from graphc.passes.loops.merge_dots import merge_dots
 from graphc.passes.memory.add_workspace import add_workspace
-from graphc.passes.memory.pack import pack
-from graphc.passes.memory.plan import plan
+from graphc.passes.memory.pack_constants import pack_constants
+from graphc.passes.memory.plan_memory import plan_memory
 from graphc.passes.memory.remat import remat
-from graphc.passes.memory.strip_memory import strip_memory
 from graphc.passes.normalise.bind_sizes import bind_sizes
 from graphc.passes.normalise.choose_attention import choose_attention
 from graphc.passes.normalise.choose_convolution import choose_convolution
@@ -212,7 +213,7 @@ STAGES = (
         breaks=(verify.no_duplicates,),  # what is cut may have been cut before
     ),
     Stage(remat, keeps=Keeps.EXPRESSIONS, searches=True),
-    Stage(cluster, keeps=Keeps.EXPRESSIONS, optional=True),
+    Stage(propose_groups, keeps=Keeps.EXPRESSIONS, optional=True),
     Stage(constrain, Over.WHOLE, keeps=Keeps.EXPRESSIONS),
     Stage(
         place,
@@ -267,10 +268,12 @@ STAGES = (
     Stage(block_images, Over.REGIONS),
     Stage(transpose_outputs, Over.REGIONS),
     Stage(stage_sums, Over.REGIONS, keeps=Keeps.EXPRESSIONS),
-    Stage(pack, Over.REGIONS, optional=True, breaks=(verify.no_duplicates,)),
+    Stage(pack_constants, Over.REGIONS, optional=True, breaks=(verify.no_duplicates,)),
     Stage(add_workspace, Over.REGIONS, keeps=Keeps.EXPRESSIONS),
     Stage(
-        plan, keeps=Keeps.EXPRESSIONS, ensures=(verify.every_buffer_assigned, every_value_is_found)
+        plan_memory,
+        keeps=Keeps.EXPRESSIONS,
+        ensures=(verify.every_buffer_assigned, every_value_is_found),
     ),
 )
 # What a graph says about memory is not believed: it is made anew from here.
@@ -284,6 +287,9 @@ RENAMED = {  # stages of earlier versions, whose dumps may lie about
     "prologues": "mark_prologues",
     "image_blocks": "block_images",
     "output_transpose": "transpose_outputs",
+    "cluster": "propose_groups",
+    "pack": "pack_constants",
+    "plan": "plan_memory",
 }
 MOST_ROUNDS = 50  # of a cycle
 
@@ -312,20 +318,20 @@ def run(
     after: str | None = None,
     traced_seconds: float = 0.0,
     runner: Callable[[Record, Iterable[Stage], Config], Run] | None = None,
-    until: str = "plan",
+    until: str = "plan_memory",
     sizes: Mapping[str, int] | None = None,
 ) -> list[Record]:
     """Every stage's output, the graph itself first and the planned program last.
 
     `after` names the stage whose output the graph is: only later stages run, its cycle anew, and
-    those that give memory (see `strip_memory`); `until` names the last that runs.  `runner` makes
+    those that give memory (see `admit_dump`); `until` names the last that runs.  `runner` makes
     another kind of Run, that looks on.  `sizes` are those that its symbols stand for.
     Raises GraphError for input that cannot be compiled and VerifyError, naming the pass, for a bug.
     """
     first = stage_named(after) if after else 0
     start = start_after(first)
     with collector_paused():
-        graph = strip_memory(graph)
+        graph = admit_dump(graph)
         given = Record(STAGES[first].name, graph, traced_seconds, Note(f"{len(graph)} nodes"))
         made = (runner or Run)(given, STAGES[:start], config)
         for stages in turns(STAGES[start : stage_named(until) + 1], config.opt > 0):
@@ -535,8 +541,10 @@ def round_trip(value: Stages) -> None:
 
 
 def stage_named(name: str) -> int:
-    """Position of a stage. Raises GraphError."""
+    """Position of a stage; an earlier name of it gets a hint. Raises GraphError."""
     names = [stage.name for stage in STAGES]
+    if name in RENAMED:
+        warnings.warn(f"the stage {name} is called {RENAMED[name]} now", GraphHint, stacklevel=2)
     known = RENAMED.get(name, name)
     if known in names:
         return names.index(known)

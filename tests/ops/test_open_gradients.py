@@ -22,7 +22,7 @@ from open_sizes import SIZES, OpenSample, Template, openings, wrong
 
 from graphc.config import Config
 from graphc.errors import GraphError
-from graphc.frontend.compile.engine import build
+from graphc.frontend.compile.build import build
 from graphc.ir.graph import Builder, Graph
 from graphc.ir.op import OPS
 from graphc.ir.types import Type

@@ -18,7 +18,7 @@ import graphc as gc
 from graphc.base.record import replace
 from graphc.codegen.gemm.hardware import host_target
 from graphc.config import Config
-from graphc.errors import GraphError
+from graphc.errors import GraphError, GraphHint
 from graphc.ir.graph import Graph, Program
 from graphc.ir.liveness import live_bytes
 from graphc.ir.parse import parse
@@ -29,7 +29,7 @@ from graphc.passes import pipeline
 from graphc.passes.fusion.fuse import fuse
 from graphc.passes.fusion.groups import Groups
 from graphc.passes.loops import accumulate_after_loop, batch_scan_dots, hoist, merge_dots
-from graphc.passes.memory.plan import Arena
+from graphc.passes.memory.plan_memory import Arena
 from graphc.passes.normalise.cse import cse
 from graphc.passes.normalise.dce import dce
 from graphc.passes.normalise.fold import fold
@@ -42,8 +42,8 @@ MACHINE = host_target()._replace(l2=1 << 20, l3=1 << 24)
 LOOPS = (accumulate_after_loop, batch_scan_dots, hoist, merge_dots)
 WITHOUT_GOLDEN = {
     "trace",  # changes nothing
-    "cluster",  # changes nothing: it notes what would run together
-    "pack",  # its panels are as wide as the machine's vectors
+    "propose_groups",  # changes nothing: it notes what would run together
+    "pack_constants",  # its panels are as wide as the machine's vectors
     "mark_prologues",  # pays for what is far larger than the machine's caches
 }
 
@@ -443,3 +443,9 @@ def test_what_constants_make_that_is_not_finite_stops_the_run(opt: int, tmp_path
     assert np.isinf(gc.load(tmp_path / "m.gir", opt=opt)(x)[0])
     with pytest.raises(gc.GraphError, match="non-finite"):
         gc.load(tmp_path / "m.gir", opt=opt, check_finite=True)(x)
+
+
+@pytest.mark.parametrize(("before", "now"), pipeline.RENAMED.items())
+def test_an_earlier_name_of_a_stage_is_known_and_gets_a_hint(before: str, now: str) -> None:
+    with pytest.warns(GraphHint, match=f"the stage {before} is called {now} now"):
+        assert pipeline.stage_named(before) == pipeline.stage_named(now)

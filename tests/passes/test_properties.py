@@ -19,7 +19,17 @@ from graphc.passes import pipeline
 
 SLOW = examples(20)
 QUICK = examples(8)
-IDEMPOTENT = ("fold", "simplify", "dce", "cse", "fuse", "block", "pack", "add_workspace", "plan")
+IDEMPOTENT = (
+    "fold",
+    "simplify",
+    "dce",
+    "cse",
+    "fuse",
+    "block",
+    "pack_constants",
+    "add_workspace",
+    "plan_memory",
+)
 
 
 @SLOW

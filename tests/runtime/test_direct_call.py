@@ -18,8 +18,8 @@ from leaks import assert_nothing_is_left
 from threads import at_once
 
 import graphc as gc
+from graphc.frontend.compile.call_cache import MOST_DIRECT
 from graphc.frontend.compile.decorator import CompiledFunction
-from graphc.frontend.compile.recent_calls import MOST_DIRECT
 
 X = np.arange(8, dtype="f4")
 

@@ -34,7 +34,7 @@ def config(devices: int = 2, **options: Any) -> Config:
 def simplified(graph: Graph) -> Graph:
     """The graph as it is when it gets its places."""
     records = run(graph, config(len(CPUS)))
-    made = next(record.value for record in records if record.name == "cluster")
+    made = next(record.value for record in records if record.name == "propose_groups")
     assert isinstance(made, Graph)
     return made
 

@@ -12,7 +12,7 @@ from graphc.codegen.build import Compilers, writer_of
 from graphc.codegen.gpu.arch import chip_of
 from graphc.codegen.gpu.launch import Launch
 from graphc.config import Config
-from graphc.frontend.compile.engine import stages_of
+from graphc.frontend.compile.build import stages_of
 from graphc.ir.graph import Program
 from graphc.ir.op import OPS, Sample
 from graphc.ir.types import dtype

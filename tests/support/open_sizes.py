@@ -11,7 +11,7 @@ from op_harness import tensors
 
 from graphc.config import Config
 from graphc.errors import GraphError
-from graphc.frontend.compile.engine import Built, build
+from graphc.frontend.compile.build import Built, build
 from graphc.ir.graph import Graph, Node
 from graphc.ir.op import Op, Sample
 from graphc.ir.sizes import Scope

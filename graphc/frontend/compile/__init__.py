@@ -1,1 +1,1 @@
-"""`gc.compile`: signatures, variants, the engine."""
+"""`gc.compile`: signatures, variants, how one is built, and calls of it."""

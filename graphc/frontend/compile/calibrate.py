@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from graphc.errors import GraphError
+from graphc.frontend.compile.build import Built
 from graphc.frontend.compile.decorator import CompiledFunction, compile
-from graphc.frontend.compile.engine import Built
 from graphc.frontend.files.loaded_graph import LoadedGraph
 from graphc.frontend.trace.placement import device
 from graphc.ir.graph import Node

@@ -20,7 +20,7 @@ from graphc.base.record import replace
 from graphc.codegen.table.holes import Openings
 from graphc.config import Config
 from graphc.errors import GraphError
-from graphc.frontend.compile.engine import Built, build, stages_of
+from graphc.frontend.compile.build import Built, build, stages_of
 from graphc.frontend.compile.open_sizes import FEWEST, can_be_open
 from graphc.frontend.trace.trace import Traced
 from graphc.ir.graph import Graph, Node

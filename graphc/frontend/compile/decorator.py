@@ -19,7 +19,8 @@ from graphc.errors import FeedError, GraphError, RunError, TraceError
 from graphc.forks import fork_safe_lock
 from graphc.frontend.compile.baked import Baked, baked
 from graphc.frontend.compile.bound_function import BoundFunction
-from graphc.frontend.compile.engine import Built
+from graphc.frontend.compile.build import Built
+from graphc.frontend.compile.call_cache import MOST_RECENT, CallCache
 from graphc.frontend.compile.families import (
     EXACT,
     Family,
@@ -32,7 +33,6 @@ from graphc.frontend.compile.families import (
 from graphc.frontend.compile.gpu_launches import Launches
 from graphc.frontend.compile.nesting import NAMED
 from graphc.frontend.compile.open_sizes import can_be_open
-from graphc.frontend.compile.recent_calls import MOST_RECENT, RecentCalls
 from graphc.frontend.compile.retrace import Counts, Run, run_for_counts, trace_for_counts
 from graphc.frontend.compile.signature import (
     Binder,
@@ -75,7 +75,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class CompiledFunction(RecentCalls, Generic[P, R]):
+class CompiledFunction(CallCache, Generic[P, R]):
     """A model function that compiles itself for every new signature of its arguments.
 
     `compiles` is the ledger: one `Compile` per compilation, with the reason for it.

@@ -14,7 +14,7 @@ from typing import Any
 
 from graphc.base.record import replace
 from graphc.errors import GraphError, GraphHint
-from graphc.frontend.compile.engine import Built
+from graphc.frontend.compile.build import Built
 from graphc.frontend.compile.open_sizes import (
     OpenBuilds,
     changing_shapes,

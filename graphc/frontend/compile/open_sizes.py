@@ -13,7 +13,7 @@ from typing import Generic, TypeVar
 
 from graphc.config import Config
 from graphc.errors import FeedError, GraphError
-from graphc.frontend.compile.engine import Built, build
+from graphc.frontend.compile.build import Built, build
 from graphc.frontend.trace.spec import parse_dimension
 from graphc.ir.graph import Graph
 from graphc.ir.sizes import Scope

@@ -11,8 +11,8 @@ from graphc.base.record import record
 from graphc.config import Config
 from graphc.errors import TraceError
 from graphc.frontend.compile.baked import Baked
+from graphc.frontend.compile.build import Built, build
 from graphc.frontend.compile.data_sizes import build_counted
-from graphc.frontend.compile.engine import Built, build
 from graphc.frontend.compile.nesting import Form, builds_of, fetches_of
 from graphc.frontend.compile.open_sizes import USUAL, build_open, build_traced
 from graphc.frontend.compile.signature import (

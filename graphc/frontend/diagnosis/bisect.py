@@ -1,8 +1,10 @@
 """Which rewrite makes a result differ, or the compiler crash: first the stage, then the rewrite.
 
-    trace ── simplify ── cse ── ... ── plan ── kernels ── run      every stage is interpreted, and
-      =         =         x                                        the first wrong one is halved:
+    trace ── simplify ── cse ── ... ── plan_memory ── kernels ── run
+      =         =         x
                           └ 40 rewrites: the first 20? = 30? x 25? = 27? x 26? x
+
+Every stage is interpreted, and the first wrong one is halved.
 
 A stage whose rewrites cannot be left out one by one is blamed for the first value that differs from
 what the stage before it computes; and where all stages are right and the run is wrong, kernels are

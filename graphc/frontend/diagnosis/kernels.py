@@ -9,7 +9,7 @@ import numpy as np
 
 from graphc.base.record import replace
 from graphc.errors import LimitError
-from graphc.frontend.compile.engine import build
+from graphc.frontend.compile.build import build
 from graphc.ir.graph import Builder, Graph, Node, Program, node_effect
 from graphc.ir.op import OPS, Alias, Effect, Structural
 from graphc.ir.place import Buffer

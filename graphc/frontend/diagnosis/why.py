@@ -33,7 +33,7 @@ from graphc.passes.reasons import duration
 from graphc.runtime.observe.profile import profile
 
 if TYPE_CHECKING:
-    from graphc.frontend.compile.engine import Built
+    from graphc.frontend.compile.build import Built
     from graphc.frontend.compile.variant import Compile
     from graphc.passes.pipeline import Record
 
@@ -291,7 +291,7 @@ class _Story:
         if len(graphs_of(self.why.program)) < 2 or not devices:
             return
         names = ", ".join(sorted(device.short for device in devices if device is not None))
-        groups = (_ids(text) for _, text in self.why.reasons("cluster"))
+        groups = (_ids(text) for _, text in self.why.reasons("propose_groups"))
         unit = self.ids.union(*(ids for ids in groups if not ids.isdisjoint(self.ids)))
         reasons = [text for id, text in self.why.reasons("constrain", "place") if id in unit]
         beside = "it runs with what it is computed from, or where it is read"
@@ -306,7 +306,9 @@ class _Story:
 
     def memory(self) -> Iterator[Answer]:
         kernels = self.kernels()
-        reasons = [text for id, text in self.why.reasons("plan") if id in {n.id for n in kernels}]
+        reasons = [
+            text for id, text in self.why.reasons("plan_memory") if id in {n.id for n in kernels}
+        ]
         if reasons:
             yield Answer("Why is an array copied?", reasons[0], tuple(reasons[1:]))
         for graph in graphs_of(self.why.program):

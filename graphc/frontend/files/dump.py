@@ -1,7 +1,7 @@
 """The dump folder: every stage of a compilation as a file that can be read, run and compared.
 
-    00-trace.gir ... NN-plan.gir    numbered by position in STAGES; stages that changed nothing are
-                                    left out, except partition, schedule and plan
+    00-trace.gir ...                numbered by position in STAGES; stages that changed nothing are
+    ... NN-plan_memory.gir          left out, except partition, schedule and plan_memory
     NN.01-expand.gir                what a stage of a cycle changed in a later round; NN is the last
                                     stage of the cycle
     constants.safetensors           the big constants of all stages, the values of variables
@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 from graphc.config import Config
 from graphc.errors import GraphError, printable
 from graphc.forks import fork_safe_lock
-from graphc.frontend.compile.engine import Built
+from graphc.frontend.compile.build import Built
 from graphc.frontend.files.gir_files import save
 from graphc.frontend.files.marked_sizes import marking
 from graphc.frontend.files.saved_variables import values_of
@@ -37,7 +37,7 @@ from graphc.runtime.load.table import CALL, stack_slots
 if TYPE_CHECKING:
     from graphc.passes.pipeline import Record
 
-ALWAYS = ("partition", "schedule", "plan")
+ALWAYS = ("partition", "schedule", "plan_memory")
 CONSTANTS = "constants.safetensors"
 MOST_GUARDS = 12
 MOST_REASONS = 3

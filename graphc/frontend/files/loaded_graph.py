@@ -13,8 +13,8 @@ from graphc.base.refusing import refusing
 from graphc.config import Config
 from graphc.errors import FeedError, GraphError, RunError
 from graphc.forks import fork_safe_lock
+from graphc.frontend.compile.build import Built, build
 from graphc.frontend.compile.data_sizes import build_counted, numbers_of
-from graphc.frontend.compile.engine import Built, build
 from graphc.frontend.compile.memory_check import check_memory
 from graphc.frontend.compile.open_sizes import USUAL, OpenBuilds, build_traced, can_be_open
 from graphc.frontend.compile.postmortem import explained

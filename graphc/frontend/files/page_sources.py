@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from graphc.config import Config
 from graphc.errors import GraphError
-from graphc.frontend.compile.engine import Built
+from graphc.frontend.compile.build import Built
 from graphc.ir.graph import Graph, Program
 from graphc.viewer.page import Page
 from graphc.viewer.story import MOST_SOURCE, Subject

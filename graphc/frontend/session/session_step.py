@@ -11,7 +11,7 @@ from graphc.base.garbage_collection import collector_paused
 from graphc.base.record import record
 from graphc.config import Config
 from graphc.errors import FeedError, TypeRuleError
-from graphc.frontend.compile.engine import Built, build
+from graphc.frontend.compile.build import Built, build
 from graphc.frontend.compile.memory_check import check_memory
 from graphc.frontend.compile.signature import Signature, as_array, feed, is_number
 from graphc.frontend.compile.variant import Compile

@@ -2,7 +2,8 @@
 
 Python's own costs 0.3 us for packing arguments and a frame, as much as the run of a small program.
 The class keeps a method of Python for all calls but those like recent ones (see
-`graphc.codegen.runtime.direct_call`), and that is its `__call__` where native code cannot be used.
+`graphc.codegen.runtime.emit_direct_call`), and that is its `__call__` where native code cannot be
+used.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Makes the native call entry of an executable: a builtin function that takes flat NumPy arrays.
 
-The code is `graphc_entry` of the support object (see `graphc.codegen.runtime.entry`).  It reads
-the structs of arrays directly, so it is only used where they are as `graphc.seams.numpy` says.
-Elsewhere there is no context, and calls take the Python path.
+The code is `graphc_entry` of the support object (see `graphc.codegen.runtime.emit_entry`).  It
+reads the structs of arrays directly, so it is only used where they are as `graphc.seams.numpy`
+says.  Elsewhere there is no context, and calls take the Python path.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Call entries for nested arguments and results: what `graphc.codegen.runtime.nesting` reads.
+"""Call entries for nested arguments and results: what `graphc.codegen.runtime.emit_nesting` reads.
 
 step({"w": w, "b": b}, x)       fetch 0   argument 0        a dict of 2
                                       1   "b" of object 0   an array

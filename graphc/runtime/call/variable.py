@@ -2,7 +2,7 @@
 
 A container's lock is held by whoever writes one of its variables.  Runs that only read are counted
 instead, so that they go on side by side; both words are read and written under the GIL, by the
-native entry too (see `graphc.codegen.runtime.entry`).
+native entry too (see `graphc.codegen.runtime.emit_entry`).
 
     writer   takes the lock, closes the container, waits until the readers inside have left
     reader   enters while the container is open, else waits for the lock

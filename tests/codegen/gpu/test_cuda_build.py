@@ -27,7 +27,7 @@ from graphc.codegen.gpu.launch import Launch
 from graphc.codegen.numba.route import execute
 from graphc.config import Config
 from graphc.errors import GraphError
-from graphc.frontend.compile.engine import build
+from graphc.frontend.compile.build import build
 from graphc.ir.types import BOOL, F32
 from graphc.runtime.files import gcx_files
 
@@ -286,7 +286,7 @@ def test_the_cache_keeps_cubin_and_ptx(own_cache: Path) -> None:
 SECOND = """
 import sys, numpy as np, graphc as gc
 from graphc.config import Config
-from graphc.frontend.compile.engine import build
+from graphc.frontend.compile.build import build
 def model(x):
     return np.tanh(x * 2).sum(axis=1)
 graph = gc.compile(model).graph(gc.spec((3, 4), "f32"))

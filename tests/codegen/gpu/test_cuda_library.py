@@ -212,7 +212,7 @@ import numpy as np
 import graphc as gc
 from graphc.codegen.build import Compilers, writer_of
 from graphc.config import Config
-from graphc.frontend.compile.engine import stages_of
+from graphc.frontend.compile.build import stages_of
 
 def function(x, i):
     y = np.cumsum(x, axis=0) * 2

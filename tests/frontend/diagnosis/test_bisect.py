@@ -19,7 +19,7 @@ from state_programs import program
 import graphc as gc
 from graphc.base.record import replace
 from graphc.config import Config
-from graphc.frontend.compile.engine import build
+from graphc.frontend.compile.build import build
 from graphc.frontend.diagnosis.bisect import after_rewrites, culprit, same
 from graphc.frontend.diagnosis.kernels import wrong_kernels
 from graphc.frontend.diagnosis.reduce import reduced
@@ -29,7 +29,7 @@ from graphc.ir.op import OPS
 from graphc.ir.rewrites import counting
 from graphc.passes import pipeline
 from graphc.passes.compare import first_difference, ulps
-from graphc.passes.memory import plan as plan_module
+from graphc.passes.memory import plan_memory as plan_module
 from graphc.passes.trial import Trial, disagreement
 
 LOG = 10  # of the most rewrites of a stage in these programs, and a few runs more
@@ -72,7 +72,13 @@ def test_a_planted_bug_is_found_and_reduced(bug, own_cache, monkeypatch):
 
 def test_enough_bugs_are_planted():
     assert len(BUGS) >= 20
-    assert {bug.stage for bug in BUGS} >= {"codegen", "plan", "schedule", "partition", "simplify"}
+    assert {bug.stage for bug in BUGS} >= {
+        "codegen",
+        "plan_memory",
+        "schedule",
+        "partition",
+        "simplify",
+    }
 
 
 def clean(trial):
@@ -142,7 +148,12 @@ def apart(x, w):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("stage", "program", "size"),
-    [("place", apart, 256), ("partition", apart, 256), ("fuse", decided, 8), ("plan", decided, 8)],
+    [
+        ("place", apart, 256),
+        ("partition", apart, 256),
+        ("fuse", decided, 8),
+        ("plan_memory", decided, 8),
+    ],
 )
 def test_any_number_of_decisions_computes_the_same(stage, program, size):
     rng = np.random.default_rng(0)
@@ -203,7 +214,9 @@ def long_kernels(patch):
 
 
 @pytest.mark.parametrize(
-    ("stage", "plant"), [("plan", memory_in_use), ("fuse", long_kernels)], ids=["plan", "fuse"]
+    ("stage", "plant"),
+    [("plan_memory", memory_in_use), ("fuse", long_kernels)],
+    ids=["plan_memory", "fuse"],
 )
 def test_a_wrong_decision_is_numbered(stage, plant, monkeypatch, own_cache):
     rng = np.random.default_rng(0)

@@ -83,8 +83,8 @@ def test_what_is_packed() -> None:
 def test_a_later_stage_compiles_and_a_saved_program_runs(tmp_path: Any) -> None:
     w, x = normal(96, 80), normal(8, 96)
     function = gc.compile(lambda x: x @ w)
-    tiled = next(record.value for record in function.stages(x) if record.name == "pack")
-    assert run(tiled, Config(), after="pack")[-1].name == "plan"
+    tiled = next(record.value for record in function.stages(x) if record.name == "pack_constants")
+    assert run(tiled, Config(), after="pack_constants")[-1].name == "plan_memory"
     gcx_files.save(function.executable(x).image, tmp_path / "dense.gcx")
     np.testing.assert_array_equal(gc.load(tmp_path / "dense.gcx")(x), function(x))
 
@@ -164,7 +164,7 @@ def test_layouts_that_reach_outside_are_refused(change: dict[str, Any]) -> None:
 def test_panels_of_another_machine_are_refused() -> None:
     w, x = normal(96, 80), normal(8, 96)
     function = gc.compile(lambda x: x @ w)
-    tiled = next(record.value for record in function.stages(x) if record.name == "pack")
+    tiled = next(record.value for record in function.stages(x) if record.name == "pack_constants")
     tensors = {one.digest: one.array for one in literals(tiled)}
     columns = nodes_of(tiled, "pack")[0].attrs["columns"]
     text = show(tiled).replace(f"columns={columns}", f"columns={columns // 2}")

@@ -1,4 +1,4 @@
-"""pack: constants are stored as they are read.
+"""pack_constants: constants are stored as they are read.
 
 %3 = pack() {value=..., k=[768, 1], n=[3072, 768], ...} : f32[2409984]
 %5 = fused(%2, %3, %9) ...            its region begins with an `unpack` of the panels
@@ -25,7 +25,7 @@ from graphc.passes.reasons import record
 from graphc.passes.tuning import tuned
 
 
-def pack(graph: Graph, config: Config) -> Graph:
+def pack_constants(graph: Graph, config: Config) -> Graph:
     """The graph with packed constants where that pays; equal panels are made once."""
     packs: dict[object, Node] = {}
 

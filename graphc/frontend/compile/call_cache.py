@@ -1,4 +1,4 @@
-"""`RecentCalls`: a compiled function knows calls like recent ones, without binding their arguments.
+"""`CallCache`: a compiled function knows calls like recent ones, without binding their arguments.
 
 in native code      an entry of the latest four kinds of calls takes the arguments
 in Python           the entry of the latest call does, keywords or not
@@ -48,7 +48,7 @@ class Known(NamedTuple):
         return self.native is other.native and self.variant is other.variant
 
 
-class RecentCalls:
+class CallCache:
     """Calls that have been made, and what knows others like them."""
 
     __slots__ = ("__dict__", "__weakref__", "_direct")  # of these native code reads the last

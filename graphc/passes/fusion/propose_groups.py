@@ -1,5 +1,4 @@
-"""cluster: propose fusion groups, so that placement and scheduling cost the units that will really
-run.
+"""propose_groups: which nodes would fuse, so that placement and scheduling cost what really runs.
 
 With one device there is nothing to decide, and `fuse` finds the groups by itself.
 """
@@ -12,7 +11,7 @@ from graphc.passes.fusion.groups import Groups
 from graphc.passes.reasons import record
 
 
-def cluster(graph: Graph, config: Config) -> Graph:
+def propose_groups(graph: Graph, config: Config) -> Graph:
     """The same graph; each group of several nodes is noted as a reason, if there is a choice."""
     if len(config.devices) == 1:
         return graph

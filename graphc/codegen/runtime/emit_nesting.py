@@ -33,7 +33,7 @@ from graphc.codegen.llvm.writer import (
     Writer,
     native,
 )
-from graphc.codegen.runtime.entry import flat
+from graphc.codegen.runtime.emit_entry import flat
 from graphc.codegen.runtime.python_api import (
     call,
     drop,

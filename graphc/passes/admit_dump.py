@@ -1,4 +1,4 @@
-"""strip_memory: what is taken from a graph that a file or a program holds, whatever stage it is of.
+"""admit_dump: what is taken from a graph that a file or a program holds, whatever stage it is of.
 
 A dumped stage comes from anybody.  What it says about memory is dropped: offsets, base registers,
 sizes of buffers, scratch memory and workspace.  How it is fused is kept, because that decides the
@@ -18,7 +18,7 @@ from graphc.ir.types import Type
 from graphc.ir.verify import broken, graphs_of
 
 
-def strip_memory(value: Graph | Program) -> Graph | Program:
+def admit_dump(value: Graph | Program) -> Graph | Program:
     """The graph without any memory; the same object if it is of a stage before there are kernels.
 
     Raises VerifyError for what is no kernel, and where scratch memory is read as a value.
