@@ -1820,7 +1820,7 @@ def setxor1d(
     """
 
 def shape(x: ArrayLike) -> tuple[int, ...]:
-    """The shape of a value, array or number."""
+    """The shape of a value, an array, a number or lists of them. Raises GraphError for others."""
 
 def sigmoid(x: ArrayLike, /, *, dtype: DTypeLike | None = None) -> NDArray[Any]:
     """1 / (1 + exp(-x))."""
