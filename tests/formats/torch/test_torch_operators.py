@@ -208,6 +208,22 @@ def factors(a: Any, b: Any) -> list[Any]:
     ]
 
 
+def counts(a: Any, i: Any) -> list[Any]:
+    """Totals in the elements that are asked for, and elements counted by ranges."""
+    kinds = (torch.int32, torch.int8, torch.float64)
+    made = [t(i, dtype=k) for k in kinds for t in (torch.sum, torch.prod, torch.nansum)]
+    made += [t(i, 0, dtype=k) for k in kinds for t in (torch.cumsum, torch.cumprod)]
+    ranges = (a, 5), (a, 7, -1, 0.5), (a * 0 + 3, 4), (i.float(), 4, 0, 3)
+    return [*made, *(torch.histc(*given) for given in ranges)]
+
+
+def experts(x: Any, w: Any, offs: Any) -> list[Any]:
+    """Rows by the matrix of their group, one of which is empty; sums over groups."""
+    x, w = x.bfloat16(), w.bfloat16()
+    by_rows, of_groups = torch._grouped_mm(x, w, offs=offs), torch._grouped_mm(w.mT, w)
+    return [by_rows.float(), of_groups.float(), torch._grouped_mm(x.t(), x, offs=offs).float()]
+
+
 def sequences(lstm: Any, gru: Any, heads: Any, x: Any, labels: Any) -> list[Any]:
     q = x[:, None]
     made, (h, c) = lstm(x)
@@ -275,7 +291,7 @@ def families() -> dict[str, tuple[Any, tuple[Any, ...]]]:
     i, j = torch.randint(-5, 6, (3, 4)), torch.randint(1, 6, (3, 4))
     lstm = nn.LSTM(8, 4, num_layers=2, bidirectional=True, batch_first=True)
     heads = nn.MultiheadAttention(8, 2, batch_first=True)
-    labels = torch.tensor([3, 1, 0])
+    labels, ends = torch.tensor([3, 1, 0]), torch.tensor([4, 4, 16], dtype=torch.int32)
     parts = (lstm, nn.GRU(8, 4, batch_first=True), heads)
     return {
         "arithmetic": (Functions(arithmetic), (a, b, i, j, a > 0)),
@@ -290,6 +306,8 @@ def families() -> dict[str, tuple[Any, tuple[Any, ...]]]:
         "frames": (Functions(frames), (r(2, 64),)),
         "factors": (Functions(factors), (r(2, 4, 4) + 2 * torch.eye(4), r(4, 3))),
         "spectra": (Functions(spectra), (a,)),
+        "counts": (Functions(counts), (a, i)),
+        "experts": (Functions(experts), (r(16, 8).round(), r(3, 8, 8).round(), ends)),
     }
 
 
@@ -307,6 +325,8 @@ FAMILIES = (
     "losses",
     "frames",
     "factors",
+    "counts",
+    "experts",
 )
 
 

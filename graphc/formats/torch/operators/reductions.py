@@ -35,17 +35,19 @@ def _total_type(x: Any, dtype: Element | None) -> Any:
     return element_of(dtype, kind if category(kind) > 1 else np.dtype(np.int64))
 
 
-@aten("sum")
-def sum_(x: Any, dim: Any = None, keepdim: bool = False, dtype: Element | None = None) -> Any:
-    return _reduced(f.sum, cast(x, _total_type(x, dtype)), dim, keepdim)
+def _totals(name: str) -> Callable[..., Any]:
+    """Small integers stay as small as asked for, where NumPy adds up in 64 bits."""
+
+    def run(x: Any, dim: Any = None, keepdim: bool = False, dtype: Element | None = None) -> Any:
+        kind = _total_type(x, dtype)
+        return cast(_reduced(getattr(f, name), cast(x, kind), dim, keepdim), kind)
+
+    return run
 
 
-aten("nansum")(lambda x, dim=None, keepdim=False: _reduced(f.nansum, x, dim, keepdim))
-
-
-@aten("prod")
-def prod(x: Any, dim: Any = None, keepdim: bool = False, dtype: Element | None = None) -> Any:
-    return _reduced(f.prod, cast(x, _total_type(x, dtype)), dim, keepdim)
+sum_ = aten("sum")(_totals("sum"))
+aten("nansum")(_totals("nansum"))
+aten("prod")(_totals("prod"))
 
 
 @aten("mean")
@@ -202,8 +204,10 @@ def median(x: Any, dim: int | None = None, keepdim: bool = False) -> Any:
 
 def _running(name: str) -> Callable[..., Any]:
     def run(x: Any, dim: int, dtype: Element | None = None) -> Any:
-        held = cast(x, _total_type(x, dtype))
-        return getattr(f, name)(held, axis_of(dim, x.ndim)) if x.ndim else held.copy()
+        kind = _total_type(x, dtype)
+        held = cast(x, kind)
+        made = getattr(f, name)(held, axis_of(dim, x.ndim)) if x.ndim else held.copy()
+        return cast(made, kind)
 
     return run
 
@@ -320,6 +324,22 @@ def bincount(x: Any, weights: Any = None, minlength: int = 0) -> Any:
 
     count = max(int(number(f.max(x))) + 1 if math.prod(x.shape) else 0, minlength)
     return f.bincount(x, weights, length=count)
+
+
+@aten("histc")
+def histc(x: Any, bins: int = 100, min: float = 0, max: float = 0) -> Any:
+    """How many elements are in each of equal ranges; those outside and NaN in none."""
+    refuse(bins > 0 and min <= max, f"{bins} ranges from {min} to {max}")
+    flat = cast(f.reshape(x, (-1,)), np.promote_types(dtype_of(x), np.float32))
+    low, high = (f.min(flat), f.max(flat)) if min == max else (min, max)
+    if min == max:  # one value alone is in the middle of its ranges
+        alone = f.equal(low, high)
+        low, high = f.where(alone, low - 1, low), f.where(alone, high + 1, high)
+    inside = (flat >= low) & (flat <= high)
+    places = f.floor((flat - low) * bins / (high - low))
+    places = f.where(inside, f.minimum(places, bins - 1), bins).astype(np.int64)
+    counts = f.index_update(f.zeros((bins + 1,), np.int64), places, 1, "add")
+    return cast(counts[:bins], dtype_of(x))
 
 
 # ------------------------------------------------------------------------------------ softmax
