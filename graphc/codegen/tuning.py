@@ -222,6 +222,9 @@ class CodegenTuning(Tuning):
     sampled_part = number(2048, 256, 1 << 30, "keys", "sort-long",
         "the same: shorter parts take a sample of 16")
 
+    looked_bits = number(17, 1, 40, "bits of the iterations in between", "sort-long",
+        "how soon a sort is cancelled against looks at the flag")
+
     # Kernels and rows of the step table.
     slow_flops = number(4e10, 1e3, 1e30, "operations per second", "gemm-1024",
         "what a slow thread does: looks at the cancel flag come from it")

@@ -10,6 +10,9 @@ import pytest
 
 import graphc as gc
 from graphc.codegen.tuning import tuned
+from graphc.ir.op import OPS
+from graphc.ops.index.scatter import _KERNELS, CANCELLED
+from graphc.ops.sort.sort_kernels import topk_kernel
 from graphc.runtime.load.table import CALL, rows
 
 
@@ -45,3 +48,40 @@ def test_units_of_products_are_bounded(function: Any, shapes: list[Any]) -> None
 def test_many_rows_are_sorted_with_looks_in_between(function: Any) -> None:
     made = calls(function, (3000, 20_000))
     assert any(units == 3000 and 0 < poll <= 300 for units, poll in made), made
+
+
+def _arguments(kernel: Callable[..., Any]) -> list[Any]:
+    """Small operands of a kernel."""
+    six, ends = np.arange(6), np.array([0, 3, 6])
+    given: dict[str, list[Any]] = {
+        "topk_kernel": [six.astype("u8"), six.astype("u8"), six * 0, np.array([6, 2]), 0, 1],
+        "_nonzero_kernel": [six > 2, six * 0, six[:1] * 0, np.array([6])],
+        "kernel": [six * 1.0, six, six * 1.0, six * 0.0, np.array([6, 1, 0]), 0, 1],
+        "_kernel": [six, six * 0, np.zeros(40, np.int64), np.array([6, 0])],
+        "_adjoint_kernel": [
+            six * 1.0,
+            six % 2,
+            ends,
+            six * 1.0,
+            six * 0.0,
+            six[[2, 2, 1, 1, 1]],
+            0,
+            1,
+        ],
+    }
+    return given[kernel.__name__]
+
+
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        topk_kernel,
+        OPS["nonzero"].lower.kernel(None),  # type: ignore[union-attr]
+        _KERNELS["add", True],
+        OPS["occurrences"].lower.kernel(None),  # type: ignore[union-attr]
+        OPS["sparse_adjoint"].lower.kernel(None),  # type: ignore[union-attr]
+    ],
+)
+def test_kernels_over_any_number_of_elements_look_at_the_cancel_flag(kernel: Any) -> None:
+    assert kernel(*_arguments(kernel), np.array([0])) == 0
+    assert kernel(*_arguments(kernel), np.array([1])) == CANCELLED

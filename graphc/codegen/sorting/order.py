@@ -30,7 +30,9 @@ from graphc.codegen.llvm.writer import (
     text_of,
 )
 from graphc.codegen.sorting.lanes import Lanes
+from graphc.codegen.sorting.looks import watched
 from graphc.codegen.sorting.quicksort import Sorter
+from graphc.tuning import forgotten
 
 
 class Orderer:
@@ -70,12 +72,12 @@ class Orderer:
     def _ends(self) -> Native:
         lanes = self.lanes
 
-        def body(f: Writer, keys: Pointer, count: Number, ends: Pointer) -> None:
-            """The least and the greatest key."""
+        def body(f: Writer, keys: Pointer, count: Number, ends: Pointer, flag: Pointer) -> None:
+            """Write the least and the greatest key; 0, or CANCELLED."""
             low = f.local(lanes.splat(f, -1), lanes.kind)
             high = f.local(lanes.splat(f, 0), lanes.kind)
             whole = count // lanes.count
-            with f.loop(0, whole) as k:
+            with watched(f, flag, 0, whole) as k:
                 found = self.vector(f, keys, k * lanes.count)
                 low.set(lanes.least(f, low, found))
                 high.set(lanes.most_of(f, high, found))
@@ -88,19 +90,20 @@ class Orderer:
                 least.set(one.below(least).choose(one, least))
                 most.set(most.below(one).choose(one, most))
             ends[0], ends[1] = least, most
-            f.give()
+            f.give(0)
 
-        return native(symbol=self.named("ends"))(body)
+        return native(I32, symbol=self.named("ends"))(body)
 
     def _is_mixed(self) -> Native:
         lanes = self.lanes
 
-        def body(f: Writer, words: Pointer, count: Number, width: Number) -> None:
-            """Do neighbours agree in all but the position?"""
+        def body(f: Writer, words: Pointer, count: Number, width: Number, flag: Pointer) -> None:
+            """Do neighbours agree in all but the position?  Said, too, when the run is cancelled:
+            what is done about it stops at once."""
             shift = lanes.splat(f, width)
             same = f.local(Value(f, lanes.mask, "zeroinitializer"), lanes.mask)
             whole = (count - 1) // lanes.count
-            with f.loop(0, whole) as k:
+            with watched(f, flag, 0, whole) as k:
                 left, right = (
                     lanes.load(f, lanes.at(f, words, k * lanes.count + i)) >> shift for i in (0, 1)
                 )
@@ -130,7 +133,7 @@ class Orderer:
             """Sort each run of words that agree by the bits that were cut off."""
             start, one = f.local(0), f.local(1)
             position, low = ((one << bits) - 1 for bits in (width, cut))
-            with f.loop(1, count + 1) as k:
+            with watched(f, flag, 1, count + 1) as k:
                 here, before = (words[place] >> width for place in (k.least(count - 1), k - 1))
                 with f.when((k == count) | (here != before)):
                     with f.when(k - start > 1):
@@ -157,22 +160,24 @@ class Orderer:
             with f.when(count == 0):
                 f.give(f.half(0))
             ends = f.slot(I64, 2)
-            self.ends(f, keys, count, ends)
+            status = self.ends(f, keys, count, ends, flag)
+            with f.when(status != 0):
+                f.give(status)
             width = f.local(64) - zeros(f, (count - 1) | 1)
             spare = zeros(f, ends[1] - ends[0])
             cut = (width - spare).most(0)
-            self.fill(f, keys, words, count, ends[0], width, cut)
+            self.fill(f, keys, words, count, ends[0], width, cut, flag)
             status = self.sorter.sort(f, words, words, work, count, flag)
             with f.when(status != 0):
                 f.give(status)
-            with f.when(cut != 0), f.when(self.is_mixed(f, words, count, width)):
+            with f.when(cut != 0), f.when(self.is_mixed(f, words, count, width, flag)):
                 status = self.again(f, keys, words, work, count, ends, width, cut, flag)
                 with f.when(status != 0):
                     f.give(status)
             position = (f.local(1) << width) - 1
             low = lanes.splat(f, position)
             whole = count // lanes.count
-            with f.loop(0, whole) as k:
+            with watched(f, flag, 0, whole) as k:
                 place = lanes.at(f, words, k * lanes.count)
                 lanes.store(f, lanes.load(f, place) & low, place)
             with f.loop(whole * lanes.count, count) as k:
@@ -190,6 +195,7 @@ class Orderer:
         least: Value,
         width: Value,
         cut: Value,
+        flag: Value,
     ) -> None:
         """The words of a row, in its order."""
         lanes = self.lanes
@@ -197,7 +203,7 @@ class Orderer:
         numbers = ", ".join(f"i64 {k}" for k in range(lanes.count))
         first = Value(f, lanes.kind, f"<{numbers}>")
         whole = count // lanes.count
-        with f.loop(0, whole) as k:
+        with watched(f, flag, 0, whole) as k:
             start = k * lanes.count
             high = ((self.vector(f, keys, start) - low) >> shift) << up
             lanes.store(f, high | (lanes.splat(f, start) + first), lanes.at(f, words, start))
@@ -210,6 +216,7 @@ def zeros(f: Writer, number: Value) -> Value:
     return Extern("llvm.ctlz.i64", I64, I64, I1)(f, number, 0)
 
 
+@forgotten
 @cache
 def order_text(target: Target, bits: int) -> str:
     """The kernel that finds the order of rows; its params are their length and the bytes of scratch

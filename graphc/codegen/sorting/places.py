@@ -22,6 +22,8 @@ from graphc.codegen.llvm.writer import (
     native,
 )
 from graphc.codegen.sorting.lanes import Lanes
+from graphc.codegen.sorting.looks import watched
+from graphc.tuning import forgotten
 
 
 class Finder:
@@ -68,6 +70,7 @@ class Finder:
         self.found.set(self.found + 1)
 
 
+@forgotten
 @cache
 def places_text(target: Target) -> str:
     """The kernel; its params are how many elements there are, and how many places."""
@@ -77,11 +80,11 @@ def places_text(target: Target) -> str:
         f: Writer, bufs: Pointer, params: Pointer, lo: Number, hi: Number, thread: Number
     ) -> None:
         total, size = params[0], params[1]
-        mask, places, count = (bufs.pointer(k) for k in range(3))
+        mask, places, count, flag = (bufs.pointer(k) for k in (0, 1, 2, -1))
         made = Finder(f, target, places, size)
         found: Local = made.found
         whole = total // made.width
-        with f.loop(0, whole) as k:
+        with watched(f, flag, 0, whole) as k:
             start = k * made.width
             word = made.word(mask, start)
             with f.when(word != 0):
@@ -95,7 +98,7 @@ def places_text(target: Target) -> str:
             with f.when(byte.load() != 0):
                 made.one(k)
         count[0] = found
-        with f.loop(found, size) as k:
+        with watched(f, flag, found, size) as k:
             places[k] = 0
         f.give(f.half(0))
 

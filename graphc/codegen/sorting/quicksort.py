@@ -31,11 +31,10 @@ from graphc.codegen.llvm.writer import (
     native,
 )
 from graphc.codegen.sorting.lanes import Lanes
+from graphc.codegen.sorting.looks import CANCELLED, look, watched
 from graphc.codegen.sorting.network import Block
 from graphc.codegen.tuning import tuned
 from graphc.tuning import forgotten
-
-CANCELLED = -1
 
 
 def block_of(target: Target, bits: int) -> int:
@@ -104,9 +103,15 @@ class Sorter:
         width = lanes.count
 
         def body(
-            f: Writer, source: Pointer, target: Pointer, work: Pointer, count: Number, pivot: Number
+            f: Writer,
+            source: Pointer,
+            target: Pointer,
+            work: Pointer,
+            count: Number,
+            pivot: Number,
+            flag: Pointer,
         ) -> None:
-            """How many keys come first."""
+            """How many keys come first; CANCELLED if the flag is set."""
             if lanes.bits < 64:
                 pivot = pivot.cast("trunc", lanes.element)
             middle = lanes.splat(f, pivot)
@@ -126,7 +131,7 @@ class Sorter:
 
             whole, together = count // width, tuned.partitioned_vectors
             rounds = whole // together
-            with f.loop(0, rounds) as k:
+            with watched(f, flag, 0, rounds) as k:
                 part(k * (width * together), together)
             with f.loop(rounds * together, whole) as k:
                 part(k * width, 1)
@@ -145,10 +150,10 @@ class Sorter:
 
         return native(I64, symbol=self.named("partition"))(body)
 
-    def copy(self, f: Writer, target: Value, source: Value, count: Value) -> None:
+    def copy(self, f: Writer, target: Value, source: Value, count: Value, flag: Value) -> None:
         lanes = self.lanes
         whole = count // lanes.count
-        with f.loop(0, whole) as k:
+        with watched(f, flag, 0, whole) as k:
             at = k * lanes.count
             lanes.store(f, lanes.load(f, lanes.at(f, source, at)), lanes.at(f, target, at))
         at = whole * lanes.count
@@ -201,20 +206,20 @@ class Sorter:
     def _heap(self) -> Native:
         lanes = self.lanes
 
-        def body(f: Writer, keys: Pointer, count: Number) -> None:
-            """Heap sort, which takes n log n steps whatever the keys are."""
+        def body(f: Writer, keys: Pointer, count: Number, flag: Pointer) -> None:
+            """Heap sort, which takes n log n steps whatever the keys are; 0, or CANCELLED."""
             half = count >> 1
-            with f.loop(0, half) as k:
+            with watched(f, flag, 0, half) as k:
                 self.sift(f, keys, half + (k ^ -1), count)
-            with f.loop(1, count) as k:
+            with watched(f, flag, 1, count) as k:
                 last = count - k
                 top, other = self.load(f, keys, 0), self.load(f, keys, last)
                 lanes.at(f, keys, last).store(top)
                 lanes.at(f, keys, 0).store(other)
                 self.sift(f, keys, 0, last)
-            f.give()
+            f.give(0)
 
-        return native(symbol=self.named("heap"))(body)
+        return native(I32, symbol=self.named("heap"))(body)
 
     # -- a row
 
@@ -237,6 +242,10 @@ class Sorter:
                 left.set(left - 1)
                 source.set(work)
 
+            def stop_at(made: Value) -> None:
+                with f.when(made < 0):
+                    f.give(CANCELLED)
+
             with f.forever():
                 part = lanes.at(f, out, start)
                 with f.when(number <= self.block):
@@ -248,15 +257,15 @@ class Sorter:
                         variable.set(waiting[top * 3 + k])
                     source.set(lanes.at(f, out, start))
                     f.again()
-                with f.when(flag.load(I64) != 0):
-                    f.give(CANCELLED)
+                look(f, flag)
                 with f.when(left == 0):
-                    self.copy(f, part, source, number)
-                    self.heap(f, part, number)
+                    self.copy(f, part, source, number, flag)
+                    stop_at(self.heap(f, part, number, flag))
                     number.set(0)
                     f.again()
                 pivot = self.pivot(f, source, number)
-                low = self.partition(f, source, part, work, number, pivot)
+                low = self.partition(f, source, part, work, number, pivot, flag)
+                stop_at(low)
                 with f.when(low != 0):
                     for k, word in enumerate((start.value, low, left - 1)):
                         waiting[top * 3 + k] = word
@@ -264,10 +273,12 @@ class Sorter:
                     part_off(low)
                     f.again()
                 with f.when(pivot == (-1 if lanes.bits == 64 else (1 << lanes.bits) - 1)):
-                    self.copy(f, part, work, number)
+                    self.copy(f, part, work, number, flag)
                     number.set(0)
                     f.again()
-                part_off(self.partition(f, work, part, work, number, pivot + 1))
+                equal = self.partition(f, work, part, work, number, pivot + 1, flag)
+                stop_at(equal)
+                part_off(equal)
 
         return native(I32, symbol=self.named("sort"))(body)
 

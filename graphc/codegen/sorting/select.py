@@ -29,7 +29,9 @@ from graphc.codegen.llvm.writer import (
     native,
 )
 from graphc.codegen.sorting.lanes import Lanes
+from graphc.codegen.sorting.looks import watched
 from graphc.codegen.sorting.quicksort import Sorter
+from graphc.tuning import forgotten
 
 TOGETHER = 4  # vectors that are looked at as one
 NOWHERE = -1
@@ -58,6 +60,7 @@ class Selector:
         f: Writer,
         row: Value,
         count: Value,
+        flag: Value,
         is_some: Callable[[Value], Value],
         visit: Callable[[Value, Value, Value], None],
     ) -> None:
@@ -70,7 +73,7 @@ class Selector:
             there = lanes.first(f, lanes.count_of(f, count - start))
             visit(lanes.load_first(f, lanes.at(f, row, start), there, -1), start, there)
 
-        with f.loop(0, rounds) as k:
+        with watched(f, flag, 0, rounds) as k:
             start = k * (width * TOGETHER)
             held = [lanes.load(f, lanes.at(f, row, start + i * width)) for i in range(TOGETHER)]
             while len(held) > 1:
@@ -110,8 +113,11 @@ class Selector:
     def _select(self) -> Native:
         lanes = self.lanes
 
-        def body(f: Writer, row: Pointer, count: Number, best: Pointer, wanted: Number) -> None:
-            """The least keys of a row in order, and those of the greatest kind if it is short."""
+        def body(
+            f: Writer, row: Pointer, count: Number, best: Pointer, wanted: Number, flag: Pointer
+        ) -> None:
+            """Write the least keys of a row in order, and those of the greatest kind if it is
+            short; 0, or CANCELLED."""
             found = f.local(0)
             greatest = f.local(Value(f, lanes.element, "-1"), lanes.element)
 
@@ -131,15 +137,16 @@ class Selector:
                 f,
                 row,
                 count,
+                flag,
                 lambda keys: lanes.less(f, keys, lanes.splat(f, greatest.value)),
                 visit,
             )
             with f.loop(found, wanted) as k:
                 lanes.at(f, best, k).store(Value(f, lanes.element, "-1"))
             self.shrink(f, best, found.most(wanted), wanted)
-            f.give()
+            f.give(0)
 
-        return native(symbol=self.named("select"))(body)
+        return native(I32, symbol=self.named("select"))(body)
 
     # -- the places
 
@@ -147,9 +154,15 @@ class Selector:
         lanes = self.lanes
 
         def body(
-            f: Writer, row: Pointer, count: Number, best: Pointer, places: Pointer, wanted: Number
+            f: Writer,
+            row: Pointer,
+            count: Number,
+            best: Pointer,
+            places: Pointer,
+            wanted: Number,
+            flag: Pointer,
         ) -> None:
-            """Where the keys lie that `select` has found."""
+            """Write where the keys lie that `select` has found; 0, or CANCELLED."""
             last = lanes.at(f, best, wanted - 1).load()
             equal = f.local(0)
             with f.loop(0, wanted) as k:
@@ -167,10 +180,10 @@ class Selector:
                     bits.set(bits & (bits - 1))
                     self.put(f, row, start + lane, best, places, last, equal, wanted)
 
-            self.each(f, row, count, lambda keys: self.not_above(f, keys, bound), visit)
-            f.give()
+            self.each(f, row, count, flag, lambda keys: self.not_above(f, keys, bound), visit)
+            f.give(0)
 
-        return native(symbol=self.named("place"))(body)
+        return native(I32, symbol=self.named("place"))(body)
 
     def bits(self, f: Writer, mask: Value) -> Value:
         kind = f"i{self.lanes.count}"
@@ -203,6 +216,7 @@ class Selector:
             places[spot] = place
 
 
+@forgotten
 @cache
 def select_text(target: Target, bits: int, is_short: bool) -> str:
     """The kernel that selects keys of rows; its params are their length, and how many."""
@@ -214,12 +228,16 @@ def select_text(target: Target, bits: int, is_short: bool) -> str:
         f: Writer, bufs: Pointer, params: Pointer, lo: Number, hi: Number, thread: Number
     ) -> None:
         count, wanted = params[0], params[1]
-        keys, out, places = (bufs.pointer(k) for k in range(3))
+        keys, out, places, flag = (bufs.pointer(k) for k in (0, 1, 2, -1))
         best = f.slot(lanes.element, made.room + lanes.count, 64)
         with f.loop(lo, hi) as row:
             given, first = lanes.at(f, keys, row * count), row * wanted
-            made.select(f, given, count, best, wanted)
-            made.place(f, given, count, best, places.at(first), wanted)
+            status = made.select(f, given, count, best, wanted, flag)
+            with f.when(status != 0):
+                f.give(status)
+            status = made.place(f, given, count, best, places.at(first), wanted, flag)
+            with f.when(status != 0):
+                f.give(status)
             with f.loop(0, wanted) as k:
                 lanes.at(f, out, first + k).store(lanes.at(f, best, k).load())
         f.give(0)

@@ -94,14 +94,20 @@ def _scatter_kernel(kind: int, is_narrow: bool) -> Callable[..., int]:
         if is_narrow:
             width, lo, hi = 1, 0, 1
         is_wrong = False  # an exit from the loop would keep it from vectorising
-        for k in range(0 if drop else len(index)):
-            is_wrong |= np.int64(index[k]) < -rows or np.int64(index[k]) >= rows
+        for first in range(0, 0 if drop else len(index), STRIDE):
+            if cancelled is not None and cancelled[0] != 0:
+                return CANCELLED
+            for k in range(first, min(first + STRIDE, len(index))):
+                is_wrong |= np.int64(index[k]) < -rows or np.int64(index[k]) >= rows
         if is_wrong:
             return 1
         is_elsewhere = x.ctypes.data != out.ctypes.data
         is_whole = is_narrow or hi - lo == width
-        for at in range(len(out) if is_elsewhere and is_whole else 0):
-            out[at] = x[at]
+        for first in range(0, len(out) if is_elsewhere and is_whole else 0, STRIDE):
+            if cancelled is not None and cancelled[0] != 0:
+                return CANCELLED
+            for at in range(first, min(first + STRIDE, len(out))):
+                out[at] = x[at]
         for row in range(rows if is_elsewhere and not is_whole else 0):
             start = np.uint64(row * width)
             for column in range(lo, hi):

@@ -24,6 +24,7 @@ from graphc.ir.op import EXTENT, Attr, Library, Loops, Op, Sample
 from graphc.ir.traits import Traits
 from graphc.ir.types import I64, AnyType, Type, definitely_different, tensor
 from graphc.loops.nest import Expr
+from graphc.ops.index.scatter import CANCELLED, STRIDE
 from graphc.ops.record.arguments import Applied, Array
 from graphc.ops.record.batching import Lanes
 from graphc.ops.record.dims import clamp, tensor_type
@@ -295,6 +296,7 @@ def _adjoint_kernel(
     params: Array,
     lo: int,
     hi: int,
+    cancelled: Array | None = None,
 ) -> int:
     # Columns lo..hi of y and of the result.
     rows, columns, p, q, width = params[0], params[1], params[2], params[3], params[4]
@@ -308,6 +310,8 @@ def _adjoint_kernel(
         if first < 0 or first > last or last > len(indices):
             return 1
         for k in range(first, last):
+            if k & (STRIDE - 1) == 0 and cancelled is not None and cancelled[0] != 0:
+                return CANCELLED
             column = np.int64(indices[k])
             if column < 0 or column >= columns:
                 return 1

@@ -51,8 +51,11 @@ def _kernel(
     width = np.uint64(size + 1 if few else 0)  # of a table; the last counter is for what is outside
     for place in range(TABLES * (size + 1) if few else 1):
         tables[place] = 0
-    for place in range(size):
-        out[place] = 0
+    for first in range(0, size, STRIDE):
+        if cancelled is not None and cancelled[0] != 0:
+            return CANCELLED
+        for place in range(first, min(first + STRIDE, size)):
+            out[place] = 0
     for first in range(0, len(x), STRIDE):
         if cancelled is not None and cancelled[0] != 0:
             return CANCELLED

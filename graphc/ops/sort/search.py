@@ -52,6 +52,7 @@ from graphc.ops.record.value import (
 )
 from graphc.ops.shape.manipulation import flip
 from graphc.ops.shape.slicing import concatenate
+from graphc.ops.sort.sort_kernels import BLOCK, CANCELLED
 
 FEW_BITS, MOST_BITS = 24, 48  # of places in an open extent
 
@@ -219,18 +220,25 @@ def _infer_nonzero(mask: AnyType, *, size: Dimension) -> TupleType:
     return tuple_type((tensor(I64, (size,)), tensor(I64)))
 
 
-def _nonzero_kernel(mask: Array, places: Array, count: Array, params: Array) -> None:
+def _nonzero_kernel(
+    mask: Array, places: Array, count: Array, params: Array, cancelled: Array | None = None
+) -> int:
     # Every place is written down and stays if its element is true: nothing to predict.
-    size, found, k = params[0], 0, 0
-    while k < len(mask) and found < size:
-        places[found] = k
-        found += mask[k]
-        k += 1
-    for rest in range(k, len(mask)):
-        found += mask[rest]
+    size, found = params[0], 0
+    for first in range(0, len(mask), BLOCK):
+        if cancelled is not None and cancelled[0] != 0:
+            return CANCELLED
+        for k in range(first, min(first + BLOCK, len(mask))):
+            if found < size:
+                places[found] = k
+            found += mask[k]
     count[0] = found
-    for k in range(min(found, size), size):
-        places[k] = 0
+    for first in range(min(found, size), size, BLOCK):
+        if cancelled is not None and cancelled[0] != 0:
+            return CANCELLED
+        for k in range(first, min(first + BLOCK, size)):
+            places[k] = 0
+    return 0
 
 
 def _nonzero_reference(mask: Array, size: int) -> tuple[Any, Any]:

@@ -22,6 +22,7 @@ from graphc.ops.record.arguments import Array
 Kernel = Callable[..., int | None]
 CANCELLED = -1  # the status of a run that was cancelled
 BLOCK = 1 << 20  # elements between two looks at the cancel flag
+TURNS = 1 << 12  # the same where one may move as many as are wanted
 
 
 def insertion_kernel(result: str) -> Kernel:
@@ -114,19 +115,32 @@ def radix_kernel(result: str) -> Kernel:
                             work[spot] = held
                 in_work = not in_work
             if in_work:
-                for k in range(extent):
-                    out[base + k] = work[k]
+                for start in range(0, extent, BLOCK):
+                    if cancelled is not None and cancelled[0] != 0:
+                        return CANCELLED
+                    for k in range(start, min(start + BLOCK, extent)):
+                        out[base + k] = work[k]
         return 0
 
     return kernel
 
 
-def topk_kernel(keys: Array, best: Array, places: Array, params: Array, lo: int, hi: int) -> None:
+def topk_kernel(
+    keys: Array,
+    best: Array,
+    places: Array,
+    params: Array,
+    lo: int,
+    hi: int,
+    cancelled: Array | None = None,
+) -> int:
     """The least k keys of a row by insertion: most lose to the k-th at the first comparison."""
     extent, wanted = params[0], params[1]
     for row in range(lo, hi):
         base, made = row * extent, row * wanted
         for k in range(extent):
+            if k & (TURNS - 1) == 0 and cancelled is not None and cancelled[0] != 0:
+                return CANCELLED
             key = keys[base + k]
             spot = min(k, wanted)
             while spot > 0 and key < best[made + spot - 1]:
@@ -138,6 +152,7 @@ def topk_kernel(keys: Array, best: Array, places: Array, params: Array, lo: int,
                 places[place] = places[place - 1]
             best[made + spot] = key
             places[made + spot] = k
+    return 0
 
 
 INSERTION = {result: insertion_kernel(result) for result in ("keys", "positions")}

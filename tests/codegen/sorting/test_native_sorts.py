@@ -11,11 +11,13 @@ import pytest
 
 import graphc as gc
 from graphc.codegen.llvm.target import Target, host, named, optimise_and_object
+from graphc.codegen.sorting.looks import CANCELLED
 from graphc.codegen.sorting.order import order_text
 from graphc.codegen.sorting.places import places_text
-from graphc.codegen.sorting.quicksort import CANCELLED, Sorter, rows_text, sort_text
+from graphc.codegen.sorting.quicksort import Sorter, rows_text, sort_text
 from graphc.codegen.sorting.select import select_text
 from graphc.runtime.load import load
+from graphc.tuning import chosen
 
 HERE = host()
 MACHINES = [HERE] if HERE.vector_bits >= 256 else []
@@ -89,6 +91,36 @@ def test_a_heap_sorts_what_pivots_do_not_and_a_cancelled_run_stops(bits: int) ->
     assert run(kernel, keys, is_cancelled=True)[0] == CANCELLED
 
 
+@pytest.mark.parametrize("bits", [32, 64])
+def test_loops_over_a_row_look_at_the_cancel_flag(bits: int) -> None:
+    """Those that a kernel comes to first; with a look in every second turn all are still right."""
+    rng = np.random.default_rng(9)
+    keys = rng.integers(0, 99, (1, 5000)).astype(f"u{bits // 8}")
+    mask = rng.random(5000) < 0.3
+    with chosen({"codegen.looked_bits": 1}):
+        texts = [sort_text(HERE, bits), order_text(HERE, bits), select_text(HERE, bits, False)]
+        heap = rows_text(Sorter(HERE, bits, patience=0), HERE.triple)
+        sort, order, select, heaped, places = (
+            linked(text, HERE) for text in (*texts, heap, places_text(HERE))
+        )
+    for kernel in (sort, heaped):
+        np.testing.assert_array_equal(run(kernel, keys)[1], np.sort(keys))
+    stable = np.argsort(keys, axis=1, kind="stable")
+    np.testing.assert_array_equal(run(order, keys, made=np.int64)[1], stable)
+    np.testing.assert_array_equal(selected(select, keys, 900)[1], stable[:, :900])
+    found = np.zeros(5000, np.int64)
+    for is_cancelled, status in ((1, CANCELLED), (0, 0)):
+        arrays = [np.array([is_cancelled]), mask, found, np.zeros(1, np.int64)]
+        buffers, params = np.array([a.ctypes.data for a in arrays]), np.array([5000, 5000])
+        assert places(buffers.ctypes.data + 8, params.ctypes.data, 0, 1, 0) == status
+    np.testing.assert_array_equal(found[: mask.sum()], np.flatnonzero(mask))
+    for kernel, made in ((sort, None), (heaped, None), (order, np.int64)):
+        assert run(kernel, keys, is_cancelled=True, made=made)[0] == CANCELLED
+    arrays = [np.array([1]), keys, keys.copy(), found]
+    buffers, params = np.array([a.ctypes.data for a in arrays]), np.array([5000, 900])
+    assert select(buffers.ctypes.data + 8, params.ctypes.data, 0, 1, 0) == CANCELLED
+
+
 def selected(kernel: Any, keys: np.ndarray, wanted: int) -> tuple[np.ndarray, np.ndarray]:
     rows, count = keys.shape
     best = np.full(rows * wanted + GUARD, 77, keys.dtype)
@@ -144,10 +176,10 @@ def test_places_of_true_elements_fill_what_room_there_is(target: Target) -> None
             wanted = np.flatnonzero(mask)
             for size in {0, 1, len(wanted) // 2, len(wanted), len(wanted) + 70}:
                 places, found = np.full(size + GUARD, 77), np.zeros(1, np.int64)
-                arrays = [mask, places, found]
+                arrays = [np.zeros(1, np.int64), mask, places, found]
                 buffers = np.array([a.ctypes.data for a in arrays])
                 params = np.array([count, size])
-                assert kernel(buffers.ctypes.data, params.ctypes.data, 0, 1, 0) == 0
+                assert kernel(buffers.ctypes.data + 8, params.ctypes.data, 0, 1, 0) == 0
                 assert found[0] == len(wanted)
                 expected = np.zeros(size, np.int64)
                 expected[: len(wanted)] = wanted[:size]
