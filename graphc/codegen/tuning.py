@@ -20,6 +20,8 @@ class CodegenTuning(Tuning):
         "work shared by threads against copies made by each")
     long_unit = number(1 << 32, 1, 1 << 50, "multiply-adds", "gemm-1024",
         "how soon a run is cancelled against units")
+    long_look = number(1 << 30, 1, 1 << 50, "multiply-adds", "gemm-1024",
+        "the same: a block of rows between two looks at the cancel flag")
     long_rows = number(512, 1, 1 << 20, "rows", "gemm-1024",
         "the same: units of more work have so many rows")
     vector_columns = number(4096, 1, 1 << 30, "columns", "matvec",
@@ -228,12 +230,12 @@ class CodegenTuning(Tuning):
     # Kernels and rows of the step table.
     slow_flops = number(4e10, 1e3, 1e30, "operations per second", "gemm-1024",
         "what a slow thread does: looks at the cancel flag come from it")
-    slow_bytes = number(1e9, 1e3, 1e30, "bytes per second", "gemm-1024", "the same for memory")
+    slow_bytes = number(3e8, 1e3, 1e30, "bytes per second", "gemm-1024", "the same for memory")
     untold_passes = number(64, 1, 1 << 20, "passes over its operands", "sort-long",
         "the same for what does not say how much it does: sorts")
-    long_kernel = number(0.5, 0.0, 1e9, "seconds", "gemm-1024",
+    long_kernel = number(0.1, 0.0, 1e9, "seconds", "gemm-1024",
         "how soon a run is cancelled against looks at the flag")
-    poll_seconds = number(0.1, 1e-6, 1e9, "seconds", "gemm-1024",
+    poll_seconds = number(0.03, 1e-6, 1e9, "seconds", "gemm-1024",
         "the same: the time between two looks")
     long_looks = number(5, 0, 1000, "looks", "gemm-1024",
         "the same for kernels whose loops are counted")

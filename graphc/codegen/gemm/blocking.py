@@ -251,7 +251,9 @@ def block(
         columns, unit_rows = _open_units(given, sizes, kind, (columns, unit_rows), widest)
     unit_rows = least(unit_rows, longest)
     if not whole_rows:
-        columns = least(columns, _most_columns(hint_of(unit_rows) * sizes.k, kind))
+        most = _most_columns(tuned.long_unit, hint_of(unit_rows) * sizes.k, kind)
+        block = hint_of(least(unit_rows, rows)) * hint_of(depth)
+        columns = least(columns, most, _most_columns(tuned.long_look, block, kind))
     words[Word.UNIT_COLUMNS], words[Word.UNIT_ROWS] = columns, unit_rows
     words[Word.ROW_UNITS] = -(-given.m // unit_rows)
     words[Word.COLUMN_UNITS] = -(-given.n // columns)
@@ -259,9 +261,9 @@ def block(
     words[Word.FINISH_COLUMNS] = columns if whole_rows else least(columns, group)
 
 
-def _most_columns(depth: int, kind: Kind) -> int:
-    """How wide a unit may be that is cancelled soon enough, with so many steps for each column."""
-    wanted = max(tuned.long_rows, tuned.long_unit // max(1, depth))
+def _most_columns(work: int, steps: int, kind: Kind) -> int:
+    """How wide a unit may be that does so much work, with so many steps for each column."""
+    wanted = max(tuned.long_rows, work // max(1, steps))
     return max(1, wanted // kind.columns) * kind.columns
 
 

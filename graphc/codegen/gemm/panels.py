@@ -347,8 +347,7 @@ def emit_block(core: Core) -> None:
             status.set(body.new(f"or i32 {status.get()}, {result}"))
             k.set(following)
             more.set(body.test("slt", following, depth))
-            with body.when(more.get()):
-                _look(body, status, more)
+            _look(body, status, more)
     body.do(f"ret i32 {status.get()}")
     core.finish(body)
 
@@ -363,7 +362,7 @@ def _pack_lanes(body: Body, frame: Frame, rows: str, k: tuple[str, str]) -> None
 
 
 def _look(body: Body, status: Local, more: Local) -> None:
-    """Go on no more if the run is cancelled: a sum of several blocks may be a long one."""
+    """Go on no more if the run is cancelled: there may be any number of blocks."""
     flag = body.load("ptr", body.at("%bufs", -1, "ptr"), 8)
     now = body.new(f"load atomic i64, ptr {flag} monotonic, align 8")
     with body.when(body.test("ne", now, 0)):
