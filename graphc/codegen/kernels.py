@@ -37,7 +37,7 @@ from graphc.codegen.tuning import tuned
 from graphc.config import Config
 from graphc.errors import UNCOMPUTABLE, GraphError, uncomputable
 from graphc.ir.graph import Graph, Node
-from graphc.ir.op import Library
+from graphc.ir.op import Contraction, Library
 from graphc.ir.regions import has_workspace
 from graphc.ir.size_answers import by_example
 from graphc.ir.sizes import Size, hint_of
@@ -160,14 +160,18 @@ def _begins(spec: Spec, starts: tuple[int, ...]) -> Spec:
 
 def poll_of(region: Graph, units: int) -> int:
     """The units of a long kernel between two looks at the cancel flag."""
-    flops = sum(n.op.estimate(n)[0] for n in region.nodes)
+    busy = sum(
+        n.op.estimate(n)[0]
+        / (tuned.slow_flops if isinstance(n.op.lower, Contraction) else tuned.slow_steps)
+        for n in region.nodes
+    )
     kinds = [leaf for n in (*region.params, *region.results) for leaf in leaves(n.type)]
     nbytes = sum(kind.nbytes for kind in kinds if isinstance(kind, Type) and kind.is_static)
     is_told = all(
         n.op.cost is not None or not isinstance(n.op.lower, Library) for n in region.nodes
     )
     passes = 1 if is_told else tuned.untold_passes
-    seconds = max(flops / tuned.slow_flops, hint_of(nbytes) * passes / tuned.slow_bytes)
+    seconds = max(busy, hint_of(nbytes) * passes / tuned.slow_bytes)
     if isinstance(nbytes, Size):
         seconds *= loops_tuned.later_growth
     return (

@@ -230,6 +230,8 @@ class CodegenTuning(Tuning):
     # Kernels and rows of the step table.
     slow_flops = number(4e10, 1e3, 1e30, "operations per second", "gemm-1024",
         "what a slow thread does: looks at the cancel flag come from it")
+    slow_steps = number(3e8, 1e3, 1e30, "operations per second", "gemm-1024",
+        "the same for what is no product")
     slow_bytes = number(3e8, 1e3, 1e30, "bytes per second", "gemm-1024", "the same for memory")
     untold_passes = number(64, 1, 1 << 20, "passes over its operands", "sort-long",
         "the same for what does not say how much it does: sorts")

@@ -229,8 +229,17 @@ def _span(start: Expr, stop: Expr, known: dict[Expr, Range | None]) -> int | Non
 
 
 def _weight(statement: Statement) -> int:
+    """Scalar operations; a load from a place that was loaded itself may wait for memory."""
     inner = postorder(expressions(statement))
-    return 1 + sum(tuned.call_work if expr.op == "call" else 1 for expr in inner)
+    loaded: set[Expr] = set()
+    total = 1
+    for expr in inner:
+        depends = any(arg in loaded for arg in expr.args)
+        if depends or expr.op == "load":
+            loaded.add(expr)
+        is_slow = expr.op == "call" or (expr.op == "load" and depends)
+        total += tuned.call_work if is_slow else 1
+    return total
 
 
 def _place_looks(

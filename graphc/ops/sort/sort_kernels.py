@@ -72,8 +72,7 @@ def radix_kernel(result: str) -> Kernel:
         low_byte = np.uint64(255)
         for row in range(lo, hi):
             base = row * extent
-            for k in range(256 * passes):
-                count[k] = 0
+            count[: 256 * passes] = 0
             for start in range(0, extent, BLOCK):
                 if cancelled is not None and cancelled[0] != 0:
                     return CANCELLED
@@ -94,9 +93,7 @@ def radix_kernel(result: str) -> Kernel:
                     continue
                 total = 0
                 for digit in range(256 * place, 256 * place + 256):
-                    here = count[digit]
-                    count[digit] = total
-                    total += here
+                    count[digit], total = total, total + count[digit]
                 for start in range(0, extent, BLOCK):
                     if cancelled is not None and cancelled[0] != 0:
                         return CANCELLED
