@@ -1,5 +1,6 @@
 """`gc.cluster`: programs whose devices are other processes."""
 
+from graphc.base.refusing import refuse_all
 from graphc.runtime.cluster.local import LocalCluster, local
 from graphc.runtime.cluster.metrics import Metrics, metrics
 from graphc.runtime.cluster.on_ray import RayCluster, ray
@@ -15,3 +16,5 @@ __all__ = [
     "metrics",
     "ray",
 ]
+
+refuse_all(__all__, globals())

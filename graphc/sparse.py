@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from graphc.base.hints import missing
+from graphc.base.refusing import refuse_all
 from graphc.errors import GraphError
 from graphc.frontend.trace.tree import register_pytree
 from graphc.ir.types import definitely_different
@@ -172,6 +173,9 @@ def _unflatten(rest: Any, arrays: Any) -> Sparse:
 
 
 register_pytree(Sparse, lambda a: ((a.data, a.indices, a.indptr), (a.shape, a.turned)), _unflatten)
+
+
+refuse_all(__all__, globals())
 
 
 def __getattr__(name: str) -> object:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from graphc.base.refusing import refuse_all
 from graphc.frontend.summaries.recorder import (
     Recorder,
     graph,
@@ -28,3 +29,5 @@ __all__ = [
     "text",
     "to",
 ]
+
+refuse_all(__all__, globals())

@@ -48,12 +48,14 @@ def refusing(function: Callable[P, R], name: str = "") -> Callable[P, R]:
 
 
 def refuse_all(names: list[str], namespace: MutableMapping[str, Any]) -> None:
-    """Make the functions of a public module refuse, under its name."""
+    """Make the functions of a public module refuse, under its name, and its classes."""
     for name in names:
         found = namespace[name]
         if inspect.isfunction(found):
             made = namespace[name] = refusing(found, name)
             made.__module__, made.__qualname__ = namespace["__name__"], name
+        elif inspect.isclass(found) and inspect.isfunction(vars(found).get("__init__")):
+            found.__init__ = refusing(found.__init__, name)
 
 
 def refusal(

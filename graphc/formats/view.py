@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from graphc.base.refusing import refusing
 from graphc.config import Config
 from graphc.errors import ArgumentError, GraphError
 from graphc.frontend.compile.decorator import CompiledFunction
@@ -22,6 +23,7 @@ from graphc.runtime.files.gcx_function import Loaded, LoadedExecutable
 from graphc.viewer.page import Page
 
 
+@refusing
 def view(model: Any, *args: Any, runs: int = 0, **kwargs: Any) -> Page:
     """A page of a model: its graph, every stage, kernels, memory and timeline.
 

@@ -124,6 +124,7 @@ class EarlyStopping(Monitor):
     restore_best   leaves the model with the parameters of its best epoch
     """
 
+    @refusing
     def __init__(
         self,
         monitor: str = "val_loss",
@@ -252,6 +253,7 @@ class TensorBoard(Callback):
     The figures of steps are called "step/loss", those of epochs "epoch/loss", "epoch/val_loss".
     """
 
+    @refusing
     def __init__(self, *places: Any, every: int = 10) -> None:
         self._places, self._every = places, every
         self._recorder: Recorder | None = None
@@ -291,6 +293,7 @@ class LossCurve(Callback):
     in the end.  `fit(verbose=3)` draws the curve in the terminal.
     """
 
+    @refusing
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = path
         self._plotted = -math.inf

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from graphc.base.hints import missing
+from graphc.base.refusing import refuse_all
 from graphc.errors import FeedError
 from graphc.frontend.trace.tree import flatten, leaf_names, unflatten
 from graphc.learn.images import images
@@ -73,6 +74,9 @@ def arrays(tree: Any, batch: int = 32, **options: Any) -> Loader:
     The options are those of `Loader`.
     """
     return Loader(Arrays(tree), batch, **options)
+
+
+refuse_all(__all__, globals())
 
 
 def __getattr__(name: str) -> object:

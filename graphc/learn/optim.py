@@ -18,7 +18,7 @@ import numpy as np
 
 from graphc.base.hints import missing
 from graphc.base.record import record
-from graphc.base.refusing import refusing
+from graphc.base.refusing import refuse_all, refusing
 from graphc.errors import TraceError, TypeRuleError
 from graphc.frontend.trace.tree import TreeDef, flatten, leaf_names, unflatten
 from graphc.ir.types import DType
@@ -400,6 +400,9 @@ def clip_by_global_norm(gradients: Any, max_norm: Any) -> Any:
         return f.astype(wide, element)
 
     return tree_map(scaled, gradients)
+
+
+refuse_all(__all__, globals())
 
 
 def __getattr__(name: str) -> object:

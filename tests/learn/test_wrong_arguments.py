@@ -3,7 +3,8 @@ a GraphError; never an error from inside."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -184,3 +185,65 @@ def test_clusters_of_other_kinds(wrong: Any) -> None:
     for function in (gc.measure_links, gc.cluster.metrics):
         with pytest.raises(GraphError, match="takes a cluster, got"):
             function(wrong)
+
+
+MODULES = (
+    "nn",
+    "nn.init",
+    "nn.layouts",
+    "optim",
+    "data",
+    "random",
+    "linalg",
+    "sparse",
+    "summary",
+    "cluster",
+)
+PLAIN = {
+    "Bytes",
+    "Callback",
+    "History",
+    "Layer",
+    "LearningRateLogger",
+    "Loaded",
+    "Schedule",
+    "load",
+}
+
+
+def _public() -> Iterator[tuple[str, Any]]:
+    for name in dir(gc):
+        if name not in PLAIN and callable(getattr(gc, name)):
+            yield name, getattr(gc, name)
+    for path in MODULES:
+        module = functools.reduce(getattr, path.split("."), gc)
+        own = [n for n in dir(module) if "_from_" in n or "_to_" in n or n.startswith("he_")]
+        for name in getattr(module, "__all__", own):
+            if name not in PLAIN and callable(found := getattr(module, name)):
+                yield f"{path}.{name}", found
+
+
+def test_no_public_name_takes_a_keyword_that_it_does_not_have() -> None:
+    raised, count = {}, 0
+    for name, function in _public():
+        if isinstance(function, type) and issubclass(function, BaseException):
+            continue
+        count += 1
+        try:
+            function(nonsense=3)
+            raised[name] = "taken"
+        except gc.GraphError:
+            pass
+        except (TypeError, ValueError, LookupError, AttributeError) as error:
+            raised[name] = repr(error)
+    assert not raised
+    assert count > 500
+
+
+def test_a_layer_says_what_it_takes() -> None:
+    with pytest.raises(
+        gc.GraphError, match=r"Dense: .*'activation'\n  hint: it takes Dense\(inputs"
+    ):
+        gc.nn.Dense(3, 4, activation="relu")  # type: ignore[call-arg]
+    with pytest.raises(gc.GraphError, match="did you mean patience"):
+        gc.EarlyStopping("loss", patient=3)  # type: ignore[call-arg]

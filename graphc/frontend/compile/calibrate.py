@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from graphc.base.refusing import refusing
 from graphc.errors import GraphError
 from graphc.frontend.compile.build import Built
 from graphc.frontend.compile.decorator import CompiledFunction, compile
@@ -64,6 +65,7 @@ def calibrate() -> Measured:
     return Measured({"cpu": Kind("cpu", rates, link)}, {})
 
 
+@refusing
 def measure_links(cluster: LocalCluster) -> Link:
     """Measure the link between the first two workers of a cluster: latency and bytes per second.
 
@@ -94,6 +96,7 @@ def measure_links(cluster: LocalCluster) -> Link:
     return link
 
 
+@refusing
 def profile(model: Any, *args: Any, runs: int = 9, **kwargs: Any) -> Measured:
     """Run a compiled function or a loaded graph so often, and keep what its kernels cost.
 

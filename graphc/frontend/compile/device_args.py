@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from graphc.base.refusing import refusing
 from graphc.frontend.compile.signature import as_array
 from graphc.frontend.trace.tree import flatten, unflatten
 from graphc.runtime.call.array import Array, array_on
@@ -13,6 +14,7 @@ from graphc.runtime.cuda.interop import adopted
 from graphc.runtime.devices.registry import local_name
 
 
+@refusing
 def to_device(value: Any, device: str) -> Any:
     """The arrays of any nesting as `gc.Array` in the memory of a device ("gpu:0"); what else is in
     it stays as it is.

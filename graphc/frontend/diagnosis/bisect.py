@@ -22,6 +22,7 @@ import numpy as np
 
 from graphc.base.garbage_collection import collector_paused
 from graphc.base.record import record, replace
+from graphc.base.refusing import refusing
 from graphc.config import Config
 from graphc.errors import GraphError, LimitError, RunError, TypeRuleError, VerifyError
 from graphc.frontend.compile.memory_check import check_memory
@@ -100,6 +101,7 @@ def culprit(trial: Trial, wanted: Wanted | None = None) -> Culprit | None:
         return _Search(trial, wanted).find()
 
 
+@refusing
 def bisect(
     model: Any,
     arguments: Mapping[str, Any] | Sequence[Any],

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from graphc.base.record import record
+from graphc.base.refusing import refusing
 from graphc.codegen.table.donation import donations, is_named
 from graphc.config import Config
 from graphc.errors import GraphError, plain
@@ -426,6 +427,7 @@ def _nodes_of(value: Graph | Program, name: str) -> Iterable[Node]:
 # ------------------------------------------------------------------------------------ asking
 
 
+@refusing
 def why(model: Any, *args: Any, runs: int = 0, **kwargs: Any) -> Why:
     """Why a compiled function, or what `gc.load` returns, is compiled as it is for some arguments.
 

@@ -43,6 +43,7 @@ _UFUNCS = {"add": np.add, "mul": np.multiply, "min": np.minimum, "max": np.maxim
 _KINDS = "buifc"  # a value may be cast to its own kind or a later one
 
 
+@refusing
 @contextmanager
 def container(name: str) -> Iterator[runtime.Container]:
     """Variables made inside `with gc.container("name"):` live in this container."""
@@ -54,11 +55,13 @@ def container(name: str) -> Iterator[runtime.Container]:
         _default.reset(token)
 
 
+@refusing
 def reset_container(name: str = MAIN) -> None:
     """Free every variable of a container. Reading one then raises RunError; its name is free."""
     runtime.container(_name("container", name)).reset()
 
 
+@refusing
 def variables(container: str = MAIN) -> dict[str, Variable]:
     """The variables of a container by name."""
     found = {}

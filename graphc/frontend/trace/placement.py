@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
+from graphc.base.refusing import refusing
 from graphc.errors import GraphError
 from graphc.frontend.session.variable import Variable
 from graphc.frontend.trace.colocation import join, root_of, tie
@@ -28,6 +29,7 @@ from graphc.ops.record.value import Trace, Value, current
 from graphc.passes.placement.constrain import check_spec
 
 
+@refusing
 def device(name: str | None) -> AbstractContextManager[None]:
     """Nodes traced inside run on a device of this name, any part of which may be left open.
 
@@ -60,6 +62,7 @@ def _asked(name: Any) -> Spec:
     return spec
 
 
+@refusing
 def colocate(*values: Any) -> AbstractContextManager[None]:
     """The values (arrays or variables, any nesting) run on one device, wherever that is.
 

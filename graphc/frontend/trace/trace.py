@@ -16,6 +16,7 @@ import numpy as np
 
 from graphc.base.garbage_collection import collector_paused
 from graphc.base.record import record
+from graphc.base.refusing import refusing
 from graphc.errors import GraphError, GraphHint, TraceError
 from graphc.frontend.trace.tracer import Tracer
 from graphc.frontend.trace.tree import TreeDef, flatten, leaf_names, unique_names
@@ -125,6 +126,7 @@ class FunctionTrace(Trace):
         return node, Tracer(node, self, weak)
 
 
+@refusing
 def name(x: Any, name: str) -> Any:
     """Call a traced value by a name, by which a session feeds and fetches it; returns the value.
 

@@ -161,6 +161,7 @@ def _of_graph(y: Any, xs: Sequence[Any], unconnected: str, graph: Graph) -> Grap
     )
 
 
+@refusing
 def gradient_report(function: Callable[..., Any], wrt: Wrt = 0) -> Callable[..., dict[str, str]]:
     """The function that says, for each leaf of the arguments in wrt, whether its gradient flows.
 

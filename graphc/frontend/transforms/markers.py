@@ -6,6 +6,7 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any, ParamSpec, TypeVar
 
+from graphc.base.refusing import refusing
 from graphc.errors import TraceError
 from graphc.frontend.trace.hooks import seen
 from graphc.frontend.trace.region import (
@@ -27,6 +28,7 @@ Tree = TypeVar("Tree")
 Function = Callable[..., Any]
 
 
+@refusing
 def stop_gradient(x: Tree) -> Tree:
     """x (any nesting of arrays), through which no gradient flows."""
     leaves, tree = flatten(x)
@@ -34,6 +36,7 @@ def stop_gradient(x: Tree) -> Tree:
     return unflatten(tree, made)  # type: ignore[no-any-return]
 
 
+@refusing
 def checkpoint(function: Callable[P, R]) -> Callable[P, R]:
     """The function, whose intermediate values are computed again on the backward pass.
 
@@ -60,6 +63,7 @@ def checkpoint(function: Callable[P, R]) -> Callable[P, R]:
     return call
 
 
+@refusing
 def custom_grad(function: Function) -> Function:
     """A function with its own gradient: it returns (result, backward).
 

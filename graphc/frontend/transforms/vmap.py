@@ -280,6 +280,7 @@ def _each(
     return unflatten(tree, [combine(lift(leaf, enclosing()), attrs) for leaf in leaves])
 
 
+@refusing
 def psum(x: Any, axis_name: str) -> Any:
     """The sum of x (any nesting of arrays) over all slices of the vmap of this name; bool counts.
 
@@ -292,6 +293,7 @@ def psum(x: Any, axis_name: str) -> Any:
     return _each("psum", x, axis_name, combine)
 
 
+@refusing
 def pmean(x: Any, axis_name: str) -> Any:
     """The mean of x (any nesting of arrays) over all slices of the vmap of this name.
 
@@ -309,6 +311,7 @@ def pmean(x: Any, axis_name: str) -> Any:
     )
 
 
+@refusing
 def pmax(x: Any, axis_name: str) -> Any:
     """The largest x of all slices, element by element. Raises TraceError outside of a vmap of this
     name."""
@@ -320,6 +323,7 @@ def pmax(x: Any, axis_name: str) -> Any:
     )
 
 
+@refusing
 def pmin(x: Any, axis_name: str) -> Any:
     """The smallest x of all slices, element by element. Raises TraceError outside of a vmap of this
     name."""
@@ -331,6 +335,7 @@ def pmin(x: Any, axis_name: str) -> Any:
     )
 
 
+@refusing
 def all_gather(x: Any, axis_name: str, axis: int = 0) -> Any:
     """The x of all slices, stacked along a new axis. Raises TraceError outside of a vmap of this
     name, and for an axis that does not exist."""
@@ -342,6 +347,7 @@ def all_gather(x: Any, axis_name: str, axis: int = 0) -> Any:
     )
 
 
+@refusing
 def axis_index(axis_name: str) -> Any:
     """The number of this slice, an i64, in the vmap of this name.
 

@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from graphc.base.refusing import refuse_all
 from graphc.learn.recipe import recipe
 from graphc.ops.linalg.products import cholesky, solve
 from graphc.ops.random import random
@@ -129,3 +130,7 @@ def _orthonormal_columns(a: Any) -> Any:
         factor = cholesky(f.add(gram, f.multiply(identity, f.multiply(size, shift))))
         a = f.transpose(solve(factor, f.transpose(a)))
     return a
+
+
+_NAMES = "constant glorot_normal glorot_uniform he_normal he_uniform normal ones orthogonal uniform"
+refuse_all([*_NAMES.split(), "zeros"], globals())

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from graphc.base.refusing import refuse_all
 from graphc.ops.record.value import as_value
 from graphc.ops.record.value import functions as f
 
@@ -163,3 +164,6 @@ def attention_to_torch(params: Params) -> Params:
         out_proj_weight=output["weight"],
         out_proj_bias=output.get("bias"),
     )
+
+
+refuse_all([name for name in globals() if "_from_" in name or "_to_" in name], globals())
