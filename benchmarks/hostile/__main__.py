@@ -18,7 +18,7 @@ import sys
 
 from benchmarks.hostile.children import campaign
 from benchmarks.hostile.judge import judge, outcome
-from benchmarks.hostile.models import FUNCTIONS, dumps
+from benchmarks.hostile.models import FUNCTIONS, OPEN, dumps
 from benchmarks.hostile.mutations import mutated
 
 
@@ -27,7 +27,7 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=10_000)
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--show", action="store_true", help="print number --first and judge it")
-    parser.add_argument("--models", default=",".join(FUNCTIONS))
+    parser.add_argument("--models", default=",".join([*FUNCTIONS, *OPEN]))
     options = parser.parse_args()
     models = options.models.split(",")
     if options.show:

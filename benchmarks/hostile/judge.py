@@ -23,12 +23,13 @@ from graphc.frontend.files.loaded_graph import LoadedGraph
 from graphc.ir.graph import Graph, Program
 from graphc.ir.parse import parse
 from graphc.ir.text import show
-from graphc.ir.types import Type
+from graphc.ir.types import Type, leaves
 from graphc.ops.reference.interpreter import interpret
 from graphc.runtime.call.execute import Executable, stop_all
 
 SECONDS = 3  # of one run, native or interpreted
 LARGEST = 1 << 26  # bytes of a value worth running
+SIZES = (0, 1, 2, 3, 4, 6, 7, 13, 40)  # of open extents
 
 
 class TooLong(Exception):
@@ -51,17 +52,24 @@ def alarm(seconds: float) -> Iterator[None]:
 def arguments(value: Graph | Program, seed: int) -> list[np.ndarray[Any, Any]]:
     """Small whole numbers, at the end of a page."""
     numbers = np.random.default_rng(seed)
+    sizes: dict[str, int] = {}
     made = []
     for param in value.params:
         assert isinstance(param.type, Type)
-        drawn = numbers.integers(-2, 3, param.type.dims)
+        for extent in param.type.shape:
+            if not isinstance(extent, int):
+                sizes.setdefault(str(extent), int(numbers.choice(SIZES)))
+        dims = [n if isinstance(n, int) else sizes[str(n)] for n in param.type.shape]
+        drawn = numbers.integers(-2, 3, dims)
         made.append(fences.fenced_copy(np.asarray(drawn).astype(param.type.dtype.numpy)))
     return made
 
 
 def too_large(value: Graph | Program) -> bool:
     graphs = value.graphs if isinstance(value, Program) else (value,)
-    return any(n.nbytes > LARGEST for g in graphs for n in (*g.params, *g.nodes))
+    kinds = [kind for g in graphs for n in (*g.params, *g.nodes) for kind in leaves(n.type)]
+    static = [kind for kind in kinds if isinstance(kind, Type) and kind.is_static]
+    return any(kind.nbytes > LARGEST for kind in static)
 
 
 def run_fenced(loaded: LoadedGraph, given: list[Any]) -> list[Any]:
@@ -98,7 +106,13 @@ def judge(dump: Dump, text: str, seed: int, level: int = 0) -> str:
         loaded = LoadedGraph(value, Config.create(threads=1 + seed % 2, verify=level), dump.stage)
         with fences.everywhere():
             given = arguments(value, seed)
+            with alarm(SECONDS):
+                value = loaded.bound_to(given)
+            if too_large(value):
+                return "large"
             made = run_fenced(loaded, given)
+    except TooLong:
+        return "unjudged: what its sizes are takes too long"
     except GraphError as error:
         return "stopped" if "cancelled" in error.message else "refused"
     try:

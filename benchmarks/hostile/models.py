@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import graphc as gc
 from graphc.ir.graph import Graph, Program
+from graphc.ir.parse import parse
 from graphc.ir.text import literals, show
 from graphc.passes.tiling import block
 
@@ -113,6 +116,31 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
 }
 
 
+def cut(x: Any, w: Any) -> Any:
+    return np.maximum(x[::2] @ w, 0), x[: len(x) // 3].sum(axis=1), np.pad(x, ((1, 2), (0, 0)))
+
+
+def decided(x: Any, w: Any) -> Any:
+    return (x * 2 if len(x) > 3 else x) @ w + x[len(x) // 2]
+
+
+def rolled(x: Any, w: Any) -> Any:
+    return gc.scan(lambda c, row: (np.maximum(c + row @ w, 0), c.sum()), 0 * w[0], x)
+
+
+SIZED = (X, ("n", 8))  # the first argument, and what its sizes are called
+OPEN: dict[str, Callable[..., Any]] = {
+    "cut of n": cut,
+    "decided by n": decided,
+    "scan of n": rolled,
+    "sort of n": lambda x, w: np.sort(x @ w, axis=0) + np.cumsum(x, axis=0),
+    "sums of n": lambda x, w: ((x - x.max(0)).sum(0), (x * w[0]).sum(1), x.max()),
+    "gradient of n": gc.grad(lambda x, w: (np.maximum(x[1:] @ w, 0) ** 2).sum(), wrt=(0, 1)),
+    "joined of n": lambda x, w: (np.concatenate([x, w, x[::-1]]), x.reshape(-1, 4).max(1)),
+    "found of n": lambda x, w: np.sort(x[x[:, 0] > 0] @ w, axis=0),
+}
+
+
 @dataclass
 class Dump:
     """A stage of a model."""
@@ -138,6 +166,8 @@ def small_blocks() -> Iterator[None]:
 @cache
 def dumps(model: str) -> list[Dump]:
     """What a dump of a model holds, as text that is read back."""
+    if model in OPEN:
+        return open_dumps(model)
     function, shapes = FUNCTIONS[model]
     specs = [gc.spec(shape, "f32") for shape in shapes]
     devices = ("cpu:0", "cpu:1") if model.startswith("device") else ("cpu:0",)
@@ -153,3 +183,14 @@ def dumps(model: str) -> list[Dump]:
             tensors = {found.digest: found.array for found in literals(record.value)}
             made.append(Dump(model, record.name, record.value, show(record.value), tensors))
     return made
+
+
+def open_dumps(model: str) -> list[Dump]:
+    """The same of a model whose first argument has any number of rows."""
+    shape, sizes = SIZED
+    with tempfile.TemporaryDirectory() as folder:
+        compiled = gc.compile(OPEN[model], threads=1, sizes={"x": sizes}, dump=folder)
+        compiled(np.ones(shape, np.float32), np.ones(W, np.float32))
+        found = [(stage, path) for stage in LATE for path in Path(folder).rglob(f"*-{stage}.gir")]
+        texts = [(stage, path.read_text()) for stage, path in found]
+    return [Dump(model, stage, parse(text), text, {}) for stage, text in texts]
