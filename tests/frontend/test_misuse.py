@@ -240,6 +240,21 @@ def test_an_argument_without_arrays_has_no_gradient() -> None:
 # ---------------------------------------------------------------------------------------- text
 
 
+def test_slices_and_ranges_are_arguments_by_value() -> None:
+    x = np.arange(5.0)
+    taken = gc.compile(lambda x, part: x[part].sum() if isinstance(part, slice) else x[list(part)])
+    for part in (slice(0, 2), slice(1, 3), slice(0, 2), slice(None, None, -1)):
+        assert taken(x, part) == x[part].sum()
+    assert len(taken.compiles) == 3
+    assert taken(x, range(2)).tolist() == [0, 1]
+    assert taken(x, range(1, 3)).tolist() == [1, 2]
+    made = gc.grad(lambda x, part, which: x[part].sum() + sum(x[k] for k in which))
+    assert made(x, slice(0, 2), range(3)).tolist() == [2, 2, 1, 0, 0]
+    assert gc.checkpoint(lambda x, part: x[part] * 2)(x, slice(3, 5)).tolist() == [6, 8]
+    with pytest.raises(gc.FeedError, match=r"static=\["):
+        taken(x, slice(x[0], None))
+
+
 @pytest.mark.parametrize(
     ("operand", "message"),
     [
@@ -292,3 +307,55 @@ def test_parameter_names_repeat_in_regions_only() -> None:
     for given in (text.replace("%1 y", "%1 x"), text.replace("%1 y", "%1  x")):
         with pytest.raises(gc.ParseError, match="parameter name stands twice"):
             gc.parse(given)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "number"),
+    [
+        *(("u1", number) for number in (300, -1, 300.7, True)),
+        *(("i8", number) for number in (1e20, 2**70, float("inf"), -3.7)),
+        *(("i4", number) for number in (float("nan"), 300.7)),
+        ("f4", 1e30),
+    ],
+)
+def test_a_number_is_stored_as_numpy_stores_it(dtype: str, number: Any) -> None:
+    def at_once(x: Any) -> Any:
+        y = x * x.dtype.type(1)
+        y[0] = number
+        return y
+
+    x = np.arange(3).astype(dtype)
+    refused: type[Exception] | None = None
+    try:
+        wanted = at_once(x)
+    except (OverflowError, ValueError) as error:
+        refused = type(error)
+    if refused is None:
+        np.testing.assert_array_equal(gc.compile(at_once)(x), wanted)
+        return
+    with pytest.raises(refused) as caught:
+        gc.compile(at_once)(x)
+    assert isinstance(caught.value, gc.GraphError)
+
+
+@pytest.mark.parametrize(
+    ("call", "kind"),
+    [
+        (lambda x: np.add(x, 1.5, casting="no"), TypeError),
+        (lambda x: np.multiply(x, 2j, casting="equiv"), TypeError),
+        (lambda x: np.sort(x, order="a"), ValueError),
+        (lambda x: np.argsort(x, kind="nonsense"), ValueError),
+        (lambda x: np.pad(x, 1, mode="edge", constant_values=3), ValueError),
+        (lambda x: np.pad(x, 1, mode="constant", end_values=3), ValueError),
+        (lambda x: np.digitize(x, [3, 1, 2]), ValueError),
+        (lambda x: gc.random.key(x * 1.5), None),
+        (lambda x: gc.random.key(1.5), None),
+    ],
+)
+def test_options_are_not_ignored(call: Any, kind: Any) -> None:
+    x = np.arange(3)
+    if kind is not None:
+        with pytest.raises(kind):
+            call(x)
+    with pytest.raises(gc.GraphError):
+        gc.compile(call)(x)

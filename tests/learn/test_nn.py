@@ -84,7 +84,7 @@ def test_layer_of_ones_own():
         (lambda: nn.LSTM(2, 3)(nn.LSTM(2, 3).init(KEY), draw(4, 2)), "rank 3"),
         (lambda: nn.Conv(3, 4, 3, groups=2).init(KEY), "do not divide"),
         (lambda: nn.init.orthogonal()(KEY, (3,), "f32"), "orthogonal matrix"),
-        (lambda: nn.Conv(3, 4, 3, groups=0).init(KEY), "do not divide"),
+        (lambda: nn.Conv(3, 4, 3, groups=0).init(KEY), "groups must be"),
         (lambda: nn.Flatten()(None, np.float32(1)), "flatten takes"),
         (lambda: nn.accuracy(draw(3, 2), np.zeros((3, 1), int)), "labels of shape"),
         (lambda: nn.Layer()(None, draw(2)), "neither forward nor apply"),

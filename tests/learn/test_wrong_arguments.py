@@ -247,3 +247,21 @@ def test_a_layer_says_what_it_takes() -> None:
         gc.nn.Dense(3, 4, activation="relu")  # type: ignore[call-arg]
     with pytest.raises(gc.GraphError, match="did you mean patience"):
         gc.EarlyStopping("loss", patient=3)  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: gc.nn.Dense(-1, 3), "Dense: inputs must be a whole number from 1 on, got -1"),
+        (lambda: gc.nn.Dense(3, 2.5), "Dense: outputs must be a whole number"),  # type: ignore[arg-type]
+        (lambda: gc.nn.Conv(3, "4", 3), "Conv: outputs must be a whole number"),  # type: ignore[arg-type]
+        (lambda: gc.nn.Embedding(0, 3), "Embedding: count must be a whole number"),
+        (lambda: gc.nn.LSTM(3, True), "LSTM: hidden must be a whole number"),
+        (lambda: gc.nn.BatchNorm(2.0), "BatchNorm: channels must be"),  # type: ignore[arg-type]
+        (lambda: gc.nn.MultiHeadAttention(4, 0), "MultiHeadAttention: heads must be"),
+        (lambda: gc.nn.Dense(3, 2)(B), "missing 1 required positional argument: 'x'"),  # type: ignore[call-arg]
+    ],
+)
+def test_layers_check_their_sizes(make: Callable[[], Any], message: str) -> None:
+    with pytest.raises(gc.GraphError, match=message):
+        make()

@@ -11,7 +11,7 @@ import functools
 import inspect
 import pathlib
 import types
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -49,6 +49,7 @@ _STATIC_TYPES = (
     types.ModuleType,
     np.ufunc,
     pathlib.PurePath,
+    range,
     type(Ellipsis),
 )
 _NUMBERS = (bool, int, float, complex)
@@ -58,7 +59,7 @@ _NUMBERS = (bool, int, float, complex)
 class Static:
     """A leaf that specialises by value. Its type is part of it: 1, True and 1.0 stay apart."""
 
-    value: Hashable
+    value: Any  # can be hashed, or is a slice
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Static) and exact(self.value) == exact(other.value)
@@ -160,7 +161,7 @@ def leaf_key(leaf: Any) -> LeafKey:
         return Weak(leaf.element, _KINDS[leaf.element.kind]) if leaf.weak else leaf.type
     if isinstance(leaf, Stateful):
         return leaf.type
-    if isinstance(leaf, _STATIC_TYPES):
+    if isinstance(leaf, _STATIC_TYPES) or (kind is slice and _is_plain(leaf)):
         return Static(leaf)
     if hasattr(leaf, "__cuda_array_interface__"):
         from graphc.runtime.cuda.interop import slot_of
@@ -173,6 +174,11 @@ def leaf_key(leaf: Any) -> LeafKey:
         element = number_dtype(leaf)
         return Weak(element, _KINDS[element.kind])
     return None
+
+
+def _is_plain(part: slice) -> bool:
+    """A slice whose ends are Python's numbers."""
+    return all(type(end) in (int, type(None)) for end in (part.start, part.stop, part.step))
 
 
 _ARRAY_KEYS: dict[tuple[np.dtype[Any], tuple[int, ...]], Type] = {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import operator
 from collections.abc import Callable
-from functools import cache, partial, reduce
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,6 @@ from graphc.frontend.trace.numpy_errors import as_numpy_raises, as_raised
 from graphc.frontend.trace.operands import leaves, plain, plain_arguments
 from graphc.frontend.trace.spelling import spelled
 from graphc.frontend.trace.ufunc_at import update_at
-from graphc.ir.promotion import promote
 from graphc.ir.types import DTYPES
 from graphc.ops.record.families import (
     NUMPY_SPELLINGS,
@@ -34,6 +33,7 @@ from graphc.ops.record.value import (
     PUBLIC,
     Factor,
     Value,
+    common_element,
     current,
     element_of,
     is_python_number,
@@ -155,7 +155,7 @@ def _require_casts(name: str, inputs: tuple[Any, ...], dtype: Any, casting: str)
     typed = [element_of(x)[0] for x in inputs if not is_python_number(x)]
     if not typed or (dtype is None and casting == "same_kind"):
         return
-    target = reduce(promote, typed) if dtype is None else as_dtype(dtype)
+    target = common_element(*inputs)[0] if dtype is None else as_dtype(dtype)
     for element in typed:
         require_castable(name, element, target, casting)
 

@@ -151,7 +151,8 @@ def as_result(leaf: Any, trace: Trace, number: int) -> Value:
     if hasattr(leaf, "__array__"):
         return lift(np.asarray(leaf), trace)
     raise TraceError(
-        f"result {number} of a loop body or branch is {type(leaf).__name__}, not an array",
+        f"result {number} of a loop body, branch or differentiated function is "
+        f"{type(leaf).__name__}, not an array",
         hint="return arrays in any nesting of dict, list, tuple or dataclass",
     )
 

@@ -21,7 +21,7 @@ from graphc.frontend.trace.operands import PLAIN_TYPES, mapped, plain
 from graphc.frontend.trace.views import Link, Storage
 from graphc.ir.graph import Node
 from graphc.ir.types import Dim, Dimension
-from graphc.ops.record.families import NUMPY_SPELLINGS, require_options, require_real
+from graphc.ops.record.families import NUMPY_SPELLINGS, require_options, require_storable
 from graphc.ops.record.value import METHODS, PUBLIC, Trace, Value, cast_value, lift
 
 _NO_VALUE_HINTS = {
@@ -261,9 +261,9 @@ class Tracer(Value):
         if isinstance(value, SelectedElements):
             self.assign(put_back(self, index, value))
             return
+        require_storable("x[...] = y", value, self)
         if not isinstance(value, Value):
             value = lift(value, self.owner)
-        require_real("x[...] = y", value, self)
         self.assign(METHODS["setitem"](self, index, cast_value(value, self.element)))
 
     def assign(self, value: Value) -> None:

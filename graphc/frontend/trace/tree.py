@@ -82,11 +82,13 @@ def treedef(kind: Any, keys: Any, children: tuple[TreeDef, ...]) -> TreeDef:
     return found
 
 
-def exact(value: Hashable) -> Hashable:
+def exact(value: Any) -> Hashable:
     """What equals that of another value only if both compute the same: 2 is not 2.0 here, nor 0.0
     -0.0, inside tuples neither; not-a-number is itself.
     """
     kind: Any = type(value)
+    if kind is slice:  # which Python hashes from 3.12 on
+        return kind, exact((value.start, value.stop, value.step))
     if isinstance(value, tuple | frozenset):
         inside = map(exact, value)
         return kind, tuple(inside) if isinstance(value, tuple) else frozenset(inside)

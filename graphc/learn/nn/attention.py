@@ -6,7 +6,7 @@ from typing import Any
 
 from graphc.base.record import record
 from graphc.learn.nn.init import Initialiser
-from graphc.learn.nn.layer import Layer, parameter
+from graphc.learn.nn.layer import Layer, parameter, require_sizes
 from graphc.learn.nn.layers import GLOROT, Dense
 from graphc.ops.random import random
 from graphc.ops.record.families import require
@@ -31,6 +31,9 @@ class MultiHeadAttention(Layer):
     bias: bool = True
     shared_heads: int | None = None
     weights: Initialiser = GLOROT
+
+    def __post_init__(self) -> None:
+        require_sizes(self, "width", "heads")
 
     def init(self, key: Any, dtype: Any = "f32") -> dict[str, Any]:
         keys = [random.fold_in(key, k) for k in range(len(PARTS))]

@@ -12,8 +12,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from graphc.base.record import record
-from graphc.errors import TraceError
+from graphc.base.refusing import refusing
+from graphc.errors import GraphError, TraceError
+from graphc.ir.sizes import Size
+from graphc.ir.types import Dim
 from graphc.ops.random import random
 from graphc.ops.record.value import Factor
 from graphc.ops.record.value import functions as f
@@ -65,11 +70,23 @@ class Layer:
         """(result, new state). `key` is for random layers, `training` switches them on."""
         return self.forward(params, x), state
 
+    @refusing
     def __call__(
         self, params: Any, x: Any, state: Any = None, *, key: Any = None, training: bool = False
     ) -> Any:
         """The result alone."""
         return self.apply(params, x, state, key=key, training=training)[0]
+
+
+def require_sizes(layer: Layer, *names: str) -> None:
+    """Refuse sizes of a layer that are no whole numbers from 1 on. Raises GraphError."""
+    for name in names:
+        value = getattr(layer, name)
+        is_number = isinstance(value, int | np.integer) and not isinstance(value, bool)
+        if isinstance(value, Dim | Size) or (is_number and value > 0):
+            continue
+        kind = type(layer).__name__
+        raise GraphError(f"{kind}: {name} must be a whole number from 1 on, got {value!r:.80}")
 
 
 def parameter(params: Any, name: str, layer: Layer) -> Any:

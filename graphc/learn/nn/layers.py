@@ -9,7 +9,7 @@ from graphc.base.record import record
 from graphc.errors import TraceError
 from graphc.ir.types import dtype as as_dtype
 from graphc.learn.nn.init import Initialiser, glorot_uniform, uniform
-from graphc.learn.nn.layer import Layer, biased, parameter, product
+from graphc.learn.nn.layer import Layer, biased, parameter, product, require_sizes
 from graphc.ops.random import random
 from graphc.ops.record.dims import shape_of
 from graphc.ops.record.families import require
@@ -28,6 +28,9 @@ class Dense(Layer):
     outputs: int
     bias: bool = True
     weights: Initialiser = GLOROT
+
+    def __post_init__(self) -> None:
+        require_sizes(self, "inputs", "outputs")
 
     def init(self, key: Any, dtype: Any = "f32") -> dict[str, Any]:
         made = {"weight": self.weights(key, (self.inputs, self.outputs), as_dtype(dtype))}
@@ -56,6 +59,9 @@ class Conv(Layer):
     groups: int = 1
     bias: bool = True
     weights: Initialiser = GLOROT
+
+    def __post_init__(self) -> None:
+        require_sizes(self, "inputs", "outputs", "groups")
 
     @property
     def extents(self) -> tuple[int, ...]:
@@ -86,6 +92,9 @@ class Embedding(Layer):
     count: int
     width: int
     weights: Initialiser = SMALL
+
+    def __post_init__(self) -> None:
+        require_sizes(self, "count", "width")
 
     def init(self, key: Any, dtype: Any = "f32") -> dict[str, Any]:
         return {"weight": self.weights(key, (self.count, self.width), as_dtype(dtype))}

@@ -10,7 +10,7 @@ from typing import Any
 from graphc.base.record import record
 from graphc.errors import TraceError
 from graphc.frontend.trace.batch_statistics import is_chunk, of_whole_batch
-from graphc.learn.nn.layer import Layer, parameter
+from graphc.learn.nn.layer import Layer, parameter, require_sizes
 from graphc.ops.record.families import normalise_axis, require
 from graphc.ops.record.value import as_value, element_of
 from graphc.ops.record.value import functions as f
@@ -71,6 +71,9 @@ class BatchNorm(Layer):
     momentum: float = 0.1
     epsilon: float = 1e-5
     axis: int = 1
+
+    def __post_init__(self) -> None:
+        require_sizes(self, "channels")
 
     def init(self, key: Any, dtype: Any = "f32") -> dict[str, Any]:
         shape = (self.channels,)

@@ -18,7 +18,7 @@ from graphc.frontend.transforms.control import scan
 from graphc.ir.types import Dim
 from graphc.ir.types import dtype as as_dtype
 from graphc.learn.nn.init import Initialiser, orthogonal
-from graphc.learn.nn.layer import Layer, parameter, product
+from graphc.learn.nn.layer import Layer, parameter, product, require_sizes
 from graphc.learn.nn.layers import GLOROT
 from graphc.ops.random import random
 from graphc.ops.record.families import require
@@ -45,6 +45,9 @@ class Recurrent(Layer, ABC):
     recurrent_weights: Initialiser = ORTHOGONAL
 
     gates = 0
+
+    def __post_init__(self) -> None:
+        require_sizes(self, "inputs", "hidden")
 
     def init(self, key: Any, dtype: Any = "f32") -> dict[str, Any]:
         width, element = self.gates * self.hidden, as_dtype(dtype)

@@ -40,7 +40,7 @@ from graphc.ops.record.families import (
     define,
     normalise_axis,
     require,
-    require_real,
+    require_storable,
     sample_array,
 )
 from graphc.ops.record.value import (
@@ -364,7 +364,7 @@ def index_update(x: Any, index: Any, value: Any, mode: str = "set") -> Any:
     require(mode in UPDATES, f"index_update: mode must be one of {', '.join(UPDATES)}")
     x = as_value(x)
     element = common_element(x)[0]
-    require_real("x[...] = y", value, x)
+    require_storable("x[...] = y", value, x)
     if is_python_number(value):
         value = np.asarray(value).astype(element.numpy)
     value = functions.astype(as_value(value), element)

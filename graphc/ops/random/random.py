@@ -23,7 +23,7 @@ from graphc.ops.record.arguments import Array, ArrayLike, DTypeLike, Tensor
 from graphc.ops.record.batching import leading
 from graphc.ops.record.dims import size_of
 from graphc.ops.record.families import FLOATS, define, require
-from graphc.ops.record.value import Value, as_value, element_of, emit, functions
+from graphc.ops.record.value import Value, as_value, common_element, element_of, emit, functions
 
 __all__ = [
     "bernoulli",
@@ -115,6 +115,8 @@ def key(seed: ArrayLike) -> Any:
         word = int(seed) & (2**64 - 1)
         return as_value(np.array([word >> 32, word & MASK], np.uint32))
     f = functions
+    element = common_element(seed)[0]
+    require(element.is_integer, f"a key is made of an integer, not of {element}")
     word = f.astype(seed, U64)
     return f.stack([f.astype(f.right_shift(word, 32), U32), f.astype(word, U32)])
 

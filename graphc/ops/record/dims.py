@@ -53,8 +53,9 @@ def shape_of(x: Any) -> Shape:
     if isinstance(x, Value):
         return x.shape
     if holds_values(x):
-        return shape_of(as_value(x))
-    return np.shape(x if hasattr(x, "shape") or is_python_number(x) else array_of(x))
+        x = as_value(x)
+    found: Shape = np.shape(x if hasattr(x, "shape") or is_python_number(x) else array_of(x))
+    return found
 
 
 def rank_of(x: ArrayLike) -> int:

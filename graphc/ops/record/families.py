@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.exceptions import ComplexWarning
 
-from graphc.errors import TypeRuleError
+from graphc.errors import TypeRuleError, also
 from graphc.ir.op import Attr, Effect, Lowering, Op, Sample, Scalar, register
 from graphc.ir.promotion import promote
 from graphc.ir.traits import NONE, Traits
@@ -47,6 +47,7 @@ from graphc.ops.record.value import (
     element_of,
     emit_promoted,
     functions,
+    is_python_number,
     public,
 )
 from graphc.seams.cpython import frame_above
@@ -136,10 +137,29 @@ def require_real(name: str, value: ArrayLike, target: ArrayLike) -> None:
     )
 
 
-def stored(name: str, value: ArrayLike, target: ArrayLike) -> Any:
-    """The value in the element type of the array that it is stored in. Raises TypeRuleError where
-    an imaginary part would be lost."""
+def require_storable(name: str, value: ArrayLike, target: ArrayLike) -> None:
+    """Refuse to store what an array cannot hold, as NumPy does: complex numbers in an array of real
+    ones, a number of Python's that no integer of the type is. Raises TypeRuleError, which is
+    OverflowError or ValueError, too, for such a number.
+    """
     require_real(name, value, target)
+    element = element_of(target)[0]
+    if not element.is_integer or not is_python_number(value):
+        return
+    try:
+        number = int(value)  # type: ignore[arg-type]
+    except (ValueError, OverflowError) as error:  # not-a-number, infinity
+        raise also(TypeRuleError(f"{name}: {error}"), type(error)) from None
+    info = np.iinfo(element.numpy)
+    if not info.min <= number <= info.max:
+        text = f"{name}: Python integer {number} is out of bounds for {element.name}"
+        raise also(TypeRuleError(text), OverflowError)
+
+
+def stored(name: str, value: ArrayLike, target: ArrayLike) -> Any:
+    """The value in the element type of the array that it is stored in. Raises TypeRuleError for
+    what it cannot hold."""
+    require_storable(name, value, target)
     return functions.astype(as_value(value), common_element(target)[0])
 
 

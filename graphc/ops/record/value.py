@@ -381,7 +381,8 @@ def number_dtype(value: Any) -> DType:
         return BOOL
     if isinstance(value, int):
         if not -(2**63) <= value < 2**64:
-            raise TraceError(f"the Python integer {value} does not fit in 64 bits")
+            text = f"the Python integer {value} does not fit in 64 bits"
+            raise also(TraceError(text), OverflowError)
         return I64 if value < 2**63 else dtype("u64")
     return F64 if isinstance(value, float) else C128
 

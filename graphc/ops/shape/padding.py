@@ -305,9 +305,24 @@ def _statistic(part: ArrayLike, mode: str, axis: int) -> Any:
     return functions.astype(value, element)
 
 
+_TAKEN = {
+    "constant": "constant_values",
+    "linear_ramp": "end_values",
+    **dict.fromkeys(_STATISTICS, "stat_length"),
+}
+_TAKEN |= dict.fromkeys(("reflect", "symmetric"), "reflect_type")
+
+
 @public(np.pad)
 def pad(x: Any, pad_width: ArrayLike, mode: str = "constant", **named: Any) -> Any:
     """np.pad: every mode given by name, with its own keyword arguments."""
+    taken = _TAKEN.get(mode, "")
+    for name in named:
+        require(
+            name == taken,
+            f"pad: mode {mode!r} has no {name!r}",
+            hint=f"it has {taken}=" if taken else None,
+        )
     x = x if isinstance(x, Value) else np.asarray(x)
     given = _pairs(pad_width, rank_of(x), "pad_width")
     is_known = mode != "constant" or not any(map(is_open, given))

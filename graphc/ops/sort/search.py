@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from graphc.errors import TypeRuleError, also
 from graphc.ir.op import EXTENT, Attr, Compute, Library, Op, Sample
 from graphc.ir.sizes import Size
 from graphc.ir.types import (
@@ -180,6 +181,12 @@ def _highest(element: DType) -> Any:
 def digitize(x: Tensor, bins: Tensor, right: bool = False) -> Any:
     """The number of the bin that each value falls into; traced bins are taken to increase."""
     side = "left" if right else "right"
+    if not isinstance(bins, Value):
+        steps = np.diff(np.asarray(bins))
+        is_ordered = bool((steps >= 0).all() or (steps <= 0).all())
+        text = "bins must be monotonically increasing or decreasing"
+        if not is_ordered:
+            raise also(TypeRuleError(f"digitize: {text}"), ValueError)
     if not isinstance(bins, Value) and len(bins) > 1 and bins[0] > bins[-1]:
         return len(bins) - searchsorted(flip(np.asarray(bins)), x, side)
     return searchsorted(bins, x, side)

@@ -347,6 +347,13 @@ def _along(op: str, x: Value, axis: int | None, **attrs: object) -> tuple[Any, i
     return emit(op, moveaxis(x, axis, -1), **attrs), axis
 
 
+def _require_plain(name: str, kind: str | None, order: str | None) -> None:
+    """Refuse kinds of sorting that there are not, and an order of fields."""
+    kinds = (None, "quicksort", "mergesort", "heapsort", "stable")
+    require(kind in kinds, f"{name}: no kind {kind!r}", hint=", ".join(map(str, kinds[1:])))
+    require(order is None, f"{name}: order= is of arrays with fields, which are none here")
+
+
 @public(np.sort, name="sort")
 def sort(
     x: Any,
@@ -358,8 +365,7 @@ def sort(
     stable: bool | None = None,
 ) -> Any:
     """x sorted along an axis (None: flattened), NaNs as the greatest values."""
-    kinds = (None, "quicksort", "mergesort", "heapsort", "stable")
-    require(kind in kinds, f"sort: no kind {kind!r}", hint=", ".join(map(str, kinds[1:])))
+    _require_plain("sort", kind, order)
     if common_element(x)[0].is_complex and not descending:
         x, axis = (reshape(x, -1), 0) if axis is None else (x, axis)
         return functions.take_along_axis(x, argsort(x, axis), axis, mode="clip")
@@ -379,6 +385,7 @@ def argsort(
 ) -> Any:
     """The positions that sort x along an axis; always stable. Complex numbers are ordered by their
     real parts, then by their imaginary parts; those with a NaN come last, as NumPy has them."""
+    _require_plain("argsort", kind, order)
     if common_element(x)[0].is_complex and not descending:
         x, axis = (reshape(x, -1), 0) if axis is None else (as_value(x), axis)
         real, imaginary = functions.real(x), functions.imag(x)
