@@ -399,6 +399,11 @@ def complete_feeds(
 
     from graphc.frontend.compile.memory_check import check_bytes
 
+    missing = [name for name in names if name not in feeds]
+    if missing and seed is None and feeds.keys() <= set(names):
+        listed = ", ".join(map(repr, missing[:8]))
+        hint = f"--feed {missing[0]}=FILE.npy, or --seed 0 for random arrays"
+        raise FeedError(f"no feed for parameter {listed}", hint=hint)
     rng = np.random.default_rng(seed)
     made = dict(feeds)
     drawn = [k for n, k in zip(names, types) if seed is not None and n not in made and k.is_static]

@@ -52,7 +52,7 @@ def convert_command(
     passed = f", passed: {', '.join(made.passed)}" if made.passed else ""
     click.echo(f"{output}: {output.stat().st_size:,} bytes{passed}")
     for reason in made.left_out:
-        click.echo(f"left out: {reason}")
+        click.echo(f"not checked with {reason}")
 
 
 def _check(as_json: bool) -> None:

@@ -101,6 +101,8 @@ def run_command(
     if output is not None:
         write_results(output, names, results)
     _report(names, results, output, tracer, lost, as_json)
+    if check and not as_json:
+        click.echo("the interpreter has the same results, but for rounding")
 
 
 def _recorded(summaries: Path | None) -> AbstractContextManager[object]:

@@ -59,7 +59,7 @@ def view_command(
     else:
         page = _compiled_page(model, config, parse_bindings(bindings), (feeds, seed, runs), sources)
     target = page.save(output or Path(f"{model.name.removesuffix(model.suffix) or 'page'}.html"))
-    record = {"output": str(target), "bytes": len(page.html)}
+    record = {"output": str(target), "bytes": target.stat().st_size}
     if as_json:
         print_json(record)
         return

@@ -208,6 +208,11 @@ class _Slow:
 
     def __init__(self, text: str, tensors: Mapping[str, Any] | None) -> None:
         has_version = re.match(r"(?:\s|#[^\n]*\n)*gir \d+", text)
+        begins = re.match(r"(?:\s|#[^\n]*\n)*(?:graph|program)\b", text)
+        first = re.search(r"\S[^\n]{,60}", text)
+        if first and first[0].isprintable() and not has_version and not begins:
+            hint = "a graph begins with gir, graph or program; fn.save writes one"
+            raise ParseError(f"this is no graph: it begins with {first[0]!r}", hint=hint)
         self.text = text if has_version else f"gir {FORMAT} {text}"
         self.tensors = tensors
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from graphc.base.hints import missing
 from graphc.base.record import record
-from graphc.base.refusing import refuse_all, refusing
+from graphc.base.refusing import refuse_all
 from graphc.errors import TraceError, TypeRuleError
 from graphc.frontend.trace.tree import TreeDef, flatten, leaf_names, unflatten
 from graphc.ir.types import DType
@@ -201,7 +201,6 @@ def matrices(params: Any) -> Any:
 
 
 @recipe
-@refusing
 def sgd(rate: Rate = 1e-2, *, weight_decay: float = 0.0, mask: Mask = None) -> Optimiser:
     """p - rate * g."""
     _check_rate(rate)
@@ -229,7 +228,6 @@ def _with_velocity(
 
 
 @recipe
-@refusing
 def momentum(
     rate: Rate = 1e-2,
     momentum: float = 0.9,
@@ -243,7 +241,6 @@ def momentum(
 
 
 @recipe
-@refusing
 def nesterov(
     rate: Rate = 1e-2, momentum: float = 0.9, *, weight_decay: float = 0.0, mask: Mask = None
 ) -> Optimiser:
@@ -285,7 +282,6 @@ def _adam(
 
 
 @recipe
-@refusing
 def adam(
     rate: Rate = 1e-3,
     beta1: float = 0.9,
@@ -300,7 +296,6 @@ def adam(
 
 
 @recipe
-@refusing
 def adamw(
     rate: Rate = 1e-3,
     beta1: float = 0.9,
@@ -316,7 +311,6 @@ def adamw(
 
 
 @recipe
-@refusing
 def adagrad(
     rate: Rate = 1e-2,
     *,
@@ -339,7 +333,6 @@ def adagrad(
 
 
 @recipe
-@refusing
 def rmsprop(
     rate: Rate = 1e-2,
     smoothing: float = 0.99,
@@ -402,7 +395,7 @@ def clip_by_global_norm(gradients: Any, max_norm: Any) -> Any:
     return tree_map(scaled, gradients)
 
 
-refuse_all(__all__, globals())
+refuse_all(["Optimiser", "clip_by_global_norm", "global_norm", "matrices"], globals())
 
 
 def __getattr__(name: str) -> object:

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from graphc.base.record import record
+from graphc.base.refusing import refusing
 from graphc.errors import GraphError, TypeRuleError
 from graphc.ir.user_lines import locate
 
@@ -65,12 +66,13 @@ def recipe(factory: Factory) -> Factory:
     """Let what a factory at the top of a module makes be copied and pickled, and check numbers."""
     title = factory.__name__
     kinds = {name: p.annotation for name, p in inspect.signature(factory).parameters.items()}
+    make = refusing(factory, title)
 
     @functools.wraps(factory)
     def remembered(*args: Any, **kwargs: Any) -> Any:
         for name, value in (*zip(kinds, args), *kwargs.items()):
             _check(title, name, kinds.get(name, ""), value)
-        made, call = factory(*args, **kwargs), Call(remembered, args, kwargs)
+        made, call = make(*args, **kwargs), Call(remembered, args, kwargs)
         return made.made_by(call) if hasattr(made, "made_by") else Made(made, call)
 
     return remembered  # type: ignore[return-value]

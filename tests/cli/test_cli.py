@@ -373,6 +373,7 @@ def test_weights_outside_the_folder(folder, tmp_path, run):
     [
         (("--feed", "y=x.npy"), "no parameter 'y'"),
         (("--feed", "x=x.npy"), "no feed for parameter"),
+        (("--feed", "x=x.npy"), "or --seed 0 for random arrays"),
         (("--feed", "x=missing.npy"), "cannot read"),
         (("--feed", "x=m.gir"), "not a .npy"),
         (("--feed", "x=x.npy", "--feed", "x=x.npy"), "given twice"),
@@ -392,6 +393,29 @@ def test_bad_feeds(folder, run, monkeypatch, arguments, message):
     assert status == 1, out
     assert message in errors
     assert "Traceback" not in errors
+
+
+def test_what_is_no_graph_and_no_key_is_told_so(folder, run, monkeypatch):
+    monkeypatch.chdir(folder)
+    (folder / "model.py").write_text("import numpy as np\n")
+    status, _, errors = run("run", "model.py")
+    assert status == 1
+    assert "this is no graph: it begins with 'import numpy as np'" in errors
+    assert "is a folder" in run("audit", ".")[2]
+    errors = run("compile", "m.gir", "-o", "s.gcx", "--sign", "KEY")[2]
+    assert "there is no key KEY" in errors
+    assert "head -c 32 /dev/urandom > KEY makes one" in errors
+
+
+def test_a_check_that_passes_says_so(folder, run):
+    status, out, _ = run("run", folder / "m.gir", "--seed", "1", "--check")
+    assert status == 0
+    assert "the interpreter has the same results" in out
+
+
+def test_the_size_of_a_page_is_that_of_its_file(folder, run, tmp_path):
+    out = run("view", folder / "m.gir", "-o", tmp_path / "page.html")[1]
+    assert f"{(tmp_path / 'page.html').stat().st_size:,} bytes" in out
 
 
 def test_usage_errors(folder, run):

@@ -87,7 +87,7 @@ def package() -> Any:
         import onnx
     except ImportError:
         raise GraphError(
-            "reading ONNX files needs the onnx package", hint="pip install 'graphc[onnx]'"
+            "ONNX files need the onnx package", hint="pip install 'graphc[onnx]'"
         ) from None
     return onnx
 

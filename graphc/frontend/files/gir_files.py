@@ -160,6 +160,8 @@ def read_text(path: Path) -> str:
         size = path.stat().st_size
         check_within("text_bytes", size, f"{path} has {size} bytes")
         if not path.is_file():
+            if path.is_dir():
+                raise GraphError(f"{path} is a folder, not a graph")
             raise GraphError(f"{path} is no ordinary file", hint="a device or pipe may never end")
         return path.read_text(encoding="utf-8")
     except OSError as error:

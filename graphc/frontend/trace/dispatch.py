@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from graphc.base.refusing import refusal
+from graphc.base.refusing import hint_of, refusal
 from graphc.errors import GraphError, TraceError
 from graphc.frontend.trace import views
 from graphc.frontend.trace.folds import accumulate, fold, folded_dtype, require_reduceat
@@ -445,8 +445,15 @@ def explained(
         return error if numpy is None else as_numpy_raises(error, numpy, args, kwargs)
     if any(callable(leaf) and not isinstance(leaf, type) for leaf in leaves((args, kwargs))):
         return error
-    hint = "a number that must be known is a constant of the function, or named in static="
-    made: GraphError = TraceError(f"{name}: {error}", hint=hint)
+    hint: str | None = (
+        "a number that must be known is a constant of the function, or named in static="
+    )
+    text = str(error)
+    own = NUMPY.get(numpy) or PUBLIC.get(name.removeprefix("gc."))
+    if own is not None and isinstance(error, TypeError) and "argument" in text:
+        text = text.removeprefix(f"{own.__qualname__}() ")
+        hint = hint_of(name, own, args, kwargs)
+    made: GraphError = TraceError(f"{name}: {text}", hint=hint)
     made = made if numpy is None else as_numpy_raises(made, numpy, args, kwargs)
     return as_raised(made, error)
 

@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from graphc.base.refusing import refuse_all
+from graphc.base.refusing import refusing
 from graphc.learn.recipe import recipe
 from graphc.ops.linalg.products import cholesky, solve
 from graphc.ops.random import random
@@ -37,11 +37,13 @@ def constant(value: float) -> Initialiser:
     return lambda key, shape, dtype: f.full(tuple(shape), float(value), dtype)
 
 
+@refusing
 def zeros() -> Initialiser:
     """Zeros; no key is used."""
     return constant(0.0)
 
 
+@refusing
 def ones() -> Initialiser:
     """Ones; no key is used."""
     return constant(1.0)
@@ -130,7 +132,3 @@ def _orthonormal_columns(a: Any) -> Any:
         factor = cholesky(f.add(gram, f.multiply(identity, f.multiply(size, shift))))
         a = f.transpose(solve(factor, f.transpose(a)))
     return a
-
-
-_NAMES = "constant glorot_normal glorot_uniform he_normal he_uniform normal ones orthogonal uniform"
-refuse_all([*_NAMES.split(), "zeros"], globals())

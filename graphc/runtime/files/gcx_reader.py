@@ -71,11 +71,13 @@ def signature(key: bytes, digest: str) -> str:
 
 def read_key(path: str | PathLike[str]) -> bytes:
     """The bytes of a key file. Raises GraphError for one that is too short to be a key."""
+    make = "head -c 32 /dev/urandom > KEY"
+    if not Path(path).exists():
+        raise GraphError(f"there is no key {path}", hint=f"{make} makes one")
     file = OpenFile(Path(path))
     if not _SHORTEST_KEY <= file.size <= _LONGEST_KEY:
         raise GraphError(
-            f"{file.name} has {file.size} bytes; a key has at least {_SHORTEST_KEY}",
-            hint="head -c 32 /dev/urandom > KEY",
+            f"{file.name} has {file.size} bytes; a key has at least {_SHORTEST_KEY}", hint=make
         )
     return file.read(0, file.size).tobytes()
 
