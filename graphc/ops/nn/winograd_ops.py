@@ -40,6 +40,7 @@ from graphc.ops.record.dims import samples_of, tensor_type
 from graphc.ops.record.families import define, require, require_dtype
 
 Ints = tuple[int, ...]
+EVEN = Attr("even", "int", 1, within=Range(1, 64))
 SHAPE = (Attr("tile", "int", 4, within=Range(2, 4)), Attr("window", "int", 3, within=Range(3, 5)))
 
 
@@ -58,18 +59,18 @@ def _array(matrix: Matrix) -> Any:
 # ------------------------------------------------------------------------------------ input
 
 
-def _infer_input(x: AnyType, *, tile: int, window: int, low: Ints, out: Ints) -> Type:
+def _infer_input(x: AnyType, *, tile: int, window: int, low: Ints, out: Ints, even: int) -> Type:
     x = _f32("winograd_input", x, 4, tile, window)
     require(len(low) == len(out) == 2, "winograd_input has two spatial axes")
     require(x.size * math.prod(out) > 0, f"winograd_input of {x}: nothing to transform")
     images, channels, _, _ = x.dims
-    strips = Strips(tile, window, images, *out)
+    strips = Strips(tile, window, images, *out, even=even)
     return tensor(x.dtype, (channels, strips.reach**2, strips.stored))
 
 
-def _input_reference(x: Array, tile: int, window: int, low: Ints, out: Ints) -> Any:
+def _input_reference(x: Array, tile: int, window: int, low: Ints, out: Ints, even: int) -> Any:
     images, channels = x.shape[:2]
-    strips = Strips(tile, window, images, *out)
+    strips = Strips(tile, window, images, *out, even=even)
     size = strips.reach
     reach = [tile * (n - 1) + size for n in (strips.down, strips.across)]
     padded = np.zeros((images, channels, *reach))
@@ -186,7 +187,8 @@ class _Input:
 
 def _input_strips(node: Applied) -> Strips:
     attrs = node.attrs
-    return Strips(attrs["tile"], attrs["window"], node.inputs[0].type.dims[0], *attrs["out"])
+    images, out = node.inputs[0].type.dims[0], attrs["out"]
+    return Strips(attrs["tile"], attrs["window"], images, *out, even=attrs["even"])
 
 
 def _input_units(node: Applied) -> int:
@@ -205,7 +207,7 @@ winograd_input_op = define(
     infer=_infer_input,
     reference=_input_reference,
     lower=Loops(lambda *given: _Input(*given).nest(), _input_units, _input_workspace),
-    attrs=(*SHAPE, Attr("low", "ints", within=EXTENT), Attr("out", "dims", within=EXTENT)),
+    attrs=(*SHAPE, Attr("low", "ints", within=EXTENT), Attr("out", "dims", within=EXTENT), EVEN),
     dtypes=("f32",),
     differentiable=False,
     cost=lambda node: (3.0 * node.type.size, 2.0 * node.type.nbytes),
@@ -216,6 +218,7 @@ winograd_input_op = define(
             ([(1, 1, 150, 20)], {"low": (2, 0), "out": (151, 18)}),
             ([(2, 2, 9, 11)], {"tile": 2, "window": 5, "low": (2, 1), "out": (9, 9)}),
             ([(2, 1, 32, 32)], {"tile": 2, "low": (1, 1), "out": (32, 32)}),
+            ([(1, 2, 9, 11)], {"low": (1, 1), "out": (9, 11), "even": 8}),
         ],
         [([(2, 3, 9)], {"low": (1,), "out": (9,)})],
         dtypes=("f32",),
@@ -280,11 +283,13 @@ winograd_weight_op = define(
 # ------------------------------------------------------------------------------------ output
 
 
-def _infer_output(sums: AnyType, *, tile: int, window: int, images: int, out: Ints) -> Type:
+def _infer_output(
+    sums: AnyType, *, tile: int, window: int, images: int, out: Ints, even: int
+) -> Type:
     sums = _f32("winograd_output", sums, 3, tile, window)
     require(len(out) == 2, "winograd_output has two spatial axes")
     require(images * math.prod(out) > 0, "winograd_output of no results")
-    strips = Strips(tile, window, images, *out)
+    strips = Strips(tile, window, images, *out, even=even)
     require(
         sums.shape[1:] == (strips.reach**2, strips.stored),
         f"winograd_output of {images} images of {list(out)} takes "
@@ -293,8 +298,10 @@ def _infer_output(sums: AnyType, *, tile: int, window: int, images: int, out: In
     return tensor(sums.dtype, (images, sums.shape[0], *out))
 
 
-def _output_reference(sums: Array, tile: int, window: int, images: int, out: Ints) -> Any:
-    matrix, strips = _array(OUTPUT[tile, window]), Strips(tile, window, images, *out)
+def _output_reference(
+    sums: Array, tile: int, window: int, images: int, out: Ints, even: int
+) -> Any:
+    matrix, strips = _array(OUTPUT[tile, window]), Strips(tile, window, images, *out, even=even)
     split = (
         sums[:, :, : strips.tiles]
         .astype(np.float64)
@@ -373,7 +380,8 @@ class _Output:
 
 def _output_strips(node: Applied) -> Strips:
     attrs = node.attrs
-    return Strips(attrs["tile"], attrs["window"], attrs["images"], *attrs["out"])
+    out, even = attrs["out"], attrs["even"]
+    return Strips(attrs["tile"], attrs["window"], attrs["images"], *out, even=even)
 
 
 def _output_places(strips: Strips) -> int:
@@ -400,7 +408,7 @@ winograd_output_op = define(
     infer=_infer_output,
     reference=_output_reference,
     lower=Loops(lambda *given: _Output(*given).nest(), _output_units, _output_workspace),
-    attrs=(*SHAPE, Attr("images", "dim", within=EXTENT), Attr("out", "dims", within=EXTENT)),
+    attrs=(*SHAPE, Attr("images", "dim", within=EXTENT), Attr("out", "dims", within=EXTENT), EVEN),
     dtypes=("f32",),
     differentiable=False,
     cost=lambda node: (8.0 * node.type.size, 4.0 * node.type.nbytes),
@@ -411,6 +419,7 @@ winograd_output_op = define(
             ([(1, 36, 190)], {"images": 1, "out": (151, 18)}),
             ([(2, 36, 25)], {"tile": 2, "window": 5, "images": 1, "out": (9, 9)}),
             ([(1, 16, 528)], {"tile": 2, "images": 2, "out": (32, 32)}),
+            ([(2, 36, 16)], {"images": 1, "out": (9, 11), "even": 8}),
         ],
         [([(3, 36, 17)], {"images": 2, "out": (9, 11)})],
         dtypes=("f32",),

@@ -114,7 +114,7 @@ def by_pairs(matrix: Matrix, values: Sequence[Any]) -> list[Any]:
 class Strips:
     """The tiles of a batch of images of `height` x `width` results, m x m results each.
 
-    Windows are `window` elements wide and high.
+    Windows are `window` elements wide and high, and tiles are stored `even` at a time.
 
     A strip holds `rows` rows of tiles of each of `group` images; `blocks` strips cover an image.
     """
@@ -124,6 +124,7 @@ class Strips:
     images: int
     height: int
     width: int
+    even: int = 1
 
     @property
     def reach(self) -> int:
@@ -179,7 +180,8 @@ class Strips:
     @property
     def stored(self) -> int:
         """Tiles from one point to the next in memory; the spare ones are zero."""
-        return self.tiles + either(self.tiles % SHARED, 0, least(SPARE, self.tiles))
+        whole = -(-self.tiles // self.even) * self.even
+        return whole + either(whole % SHARED, 0, SPARE)
 
     @property
     def rows(self) -> int:

@@ -17,7 +17,7 @@ from graphc.config import Config
 from graphc.ir.graph import Graph, Node, Rewriter
 from graphc.ir.literal import literal
 from graphc.ir.op import OPS
-from graphc.ir.sizes import hint_of
+from graphc.ir.sizes import hint_of, is_open
 from graphc.ir.types import F32, Type
 from graphc.ops.nn.conv_windows import FLOATS, fits_unrolled
 from graphc.ops.nn.winograd_tiles import Strips
@@ -25,6 +25,9 @@ from graphc.passes.normalise.rules import Rule, by_op, on_gpus_alone
 from graphc.passes.tuning import tuned
 
 TILES = {3: 4, 5: 2}  # window -> results per side of a tile
+# An open number of tiles is rounded up to so many: else nobody knew that products may read whole
+# vectors of them where they lie.
+EVEN = 8
 
 
 def choose_convolution(graph: Graph, config: Config) -> Graph:
@@ -106,9 +109,10 @@ def winograd(node: Node, r: Rewriter) -> Node | None:
     images, outputs, *out = node.type.dims
     groups, inputs, window = node.attrs["groups"], w.type.dims[1], w.type.dims[3]
     tile = TILES[window]
-    strips = Strips(tile, window, images, *out)
+    even = EVEN if is_open((images, *out)) else 1
+    strips = Strips(tile, window, images, *out, even=even)
     points, tiles = strips.reach**2, strips.stored
-    shape = {"tile": tile, "window": window, "out": out}
+    shape = {"tile": tile, "window": window, "out": out, "even": even}
     near = r.emit(OPS["winograd_input"], (x,), {**shape, "low": low})
     far = weights(w, tile, r)
     equation = "xkc,cxt->kxt"
