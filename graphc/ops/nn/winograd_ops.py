@@ -64,13 +64,13 @@ def _infer_input(x: AnyType, *, tile: int, window: int, low: Ints, out: Ints, ev
     require(len(low) == len(out) == 2, "winograd_input has two spatial axes")
     require(x.size * math.prod(out) > 0, f"winograd_input of {x}: nothing to transform")
     images, channels, _, _ = x.dims
-    strips = Strips(tile, window, images, *out, even=even)
+    strips = Strips(tile, window, images, out[0], out[1], even)
     return tensor(x.dtype, (channels, strips.reach**2, strips.stored))
 
 
 def _input_reference(x: Array, tile: int, window: int, low: Ints, out: Ints, even: int) -> Any:
     images, channels = x.shape[:2]
-    strips = Strips(tile, window, images, *out, even=even)
+    strips = Strips(tile, window, images, out[0], out[1], even)
     size = strips.reach
     reach = [tile * (n - 1) + size for n in (strips.down, strips.across)]
     padded = np.zeros((images, channels, *reach))
@@ -188,7 +188,7 @@ class _Input:
 def _input_strips(node: Applied) -> Strips:
     attrs = node.attrs
     images, out = node.inputs[0].type.dims[0], attrs["out"]
-    return Strips(attrs["tile"], attrs["window"], images, *out, even=attrs["even"])
+    return Strips(attrs["tile"], attrs["window"], images, out[0], out[1], attrs["even"])
 
 
 def _input_units(node: Applied) -> int:
@@ -289,7 +289,7 @@ def _infer_output(
     sums = _f32("winograd_output", sums, 3, tile, window)
     require(len(out) == 2, "winograd_output has two spatial axes")
     require(images * math.prod(out) > 0, "winograd_output of no results")
-    strips = Strips(tile, window, images, *out, even=even)
+    strips = Strips(tile, window, images, out[0], out[1], even)
     require(
         sums.shape[1:] == (strips.reach**2, strips.stored),
         f"winograd_output of {images} images of {list(out)} takes "
@@ -301,7 +301,10 @@ def _infer_output(
 def _output_reference(
     sums: Array, tile: int, window: int, images: int, out: Ints, even: int
 ) -> Any:
-    matrix, strips = _array(OUTPUT[tile, window]), Strips(tile, window, images, *out, even=even)
+    matrix, strips = (
+        _array(OUTPUT[tile, window]),
+        Strips(tile, window, images, out[0], out[1], even),
+    )
     split = (
         sums[:, :, : strips.tiles]
         .astype(np.float64)
@@ -381,7 +384,7 @@ class _Output:
 def _output_strips(node: Applied) -> Strips:
     attrs = node.attrs
     out, even = attrs["out"], attrs["even"]
-    return Strips(attrs["tile"], attrs["window"], attrs["images"], *out, even=even)
+    return Strips(attrs["tile"], attrs["window"], attrs["images"], out[0], out[1], even)
 
 
 def _output_places(strips: Strips) -> int:

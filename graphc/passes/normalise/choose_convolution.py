@@ -110,7 +110,7 @@ def winograd(node: Node, r: Rewriter) -> Node | None:
     groups, inputs, window = node.attrs["groups"], w.type.dims[1], w.type.dims[3]
     tile = TILES[window]
     even = EVEN if is_open((images, *out)) else 1
-    strips = Strips(tile, window, images, *out, even=even)
+    strips = Strips(tile, window, images, out[0], out[1], even)
     points, tiles = strips.reach**2, strips.stored
     shape = {"tile": tile, "window": window, "out": out, "even": even}
     near = r.emit(OPS["winograd_input"], (x,), {**shape, "low": low})
