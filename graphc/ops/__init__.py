@@ -86,6 +86,7 @@ from graphc.ops.reduce import (
     statistics,  # noqa: F401
 )
 from graphc.ops.shape import (
+    concat,  # noqa: F401
     creation,  # noqa: F401
     editing,  # noqa: F401
     padding,  # noqa: F401

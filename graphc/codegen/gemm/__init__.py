@@ -38,16 +38,10 @@ from graphc.codegen.gemm.blocking import (
 )
 from graphc.codegen.gemm.core import Module, core_modules, core_name
 from graphc.codegen.gemm.form import Axis, Contraction, Dim, Groups, axes_of, normalise, total
-from graphc.codegen.gemm.hardware import (
-    TURNED,
-    Hardware,
-    core_dtype,
-    hardware_of,
-    host_target,
-    kind_of,
-)
+from graphc.codegen.gemm.hardware import Hardware, hardware_of, host_target
 from graphc.codegen.gemm.layout import DIMS, MAX_EXTRAS, Flag, Part, Word
 from graphc.codegen.gemm.parts import parts_of
+from graphc.codegen.gemm.tile_choice import TURNED, core_dtype, kind_of
 from graphc.codegen.llvm.target import Target, machine, parse
 from graphc.codegen.tuning import tuned
 from graphc.ir.sizes import Size, alike, either

@@ -9,8 +9,9 @@ from math import gcd
 from typing import NamedTuple
 
 from graphc.codegen.gemm.form import Contraction, Groups, Loop, laid_out, step_of, total
-from graphc.codegen.gemm.hardware import Hardware, Kind
+from graphc.codegen.gemm.hardware import Hardware
 from graphc.codegen.gemm.layout import Flag, Word
+from graphc.codegen.gemm.tile_choice import Kind
 from graphc.codegen.tuning import tuned
 from graphc.ir.sizes import Size, common, either, greatest, hint_of, is_open, least
 

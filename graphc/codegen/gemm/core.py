@@ -34,7 +34,7 @@ from graphc.codegen.gemm.frame import (
     emit_pack_columns,
     emit_pack_rows,
 )
-from graphc.codegen.gemm.hardware import Hardware, Kind, kind_of
+from graphc.codegen.gemm.hardware import Hardware
 from graphc.codegen.gemm.lane_tiles import (
     LANE_TILE_ARGUMENTS,
     emit_lane_pack,
@@ -62,6 +62,7 @@ from graphc.codegen.gemm.register_tiles import (
     tile_parts,
 )
 from graphc.codegen.gemm.thin import emit_vector
+from graphc.codegen.gemm.tile_choice import Kind, kind_of
 from graphc.codegen.gemm.vector import Core
 from graphc.codegen.tuning import tuned
 from graphc.tuning import forgotten

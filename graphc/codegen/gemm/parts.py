@@ -4,8 +4,8 @@ A program has one core per data type with what all its plans need.
 """
 
 from graphc.codegen.gemm.form import Groups, total
-from graphc.codegen.gemm.hardware import Kind
 from graphc.codegen.gemm.layout import Flag, Part, Word, copy_bit, height_bit
+from graphc.codegen.gemm.tile_choice import Kind
 from graphc.codegen.tuning import tuned
 from graphc.ir.sizes import Size, hint_of, is_open, least
 

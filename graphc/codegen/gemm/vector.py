@@ -7,7 +7,8 @@ do that for free; elsewhere a small out-of-line function takes it apart in power
 from collections.abc import Callable
 
 from graphc.codegen.gemm.emit import Body, Operand
-from graphc.codegen.gemm.hardware import Hardware, Kind
+from graphc.codegen.gemm.hardware import Hardware
+from graphc.codegen.gemm.tile_choice import Kind
 from graphc.codegen.llvm import scalar
 from graphc.codegen.llvm.module import widened
 from graphc.ir.types import DTYPES, F32

@@ -18,7 +18,7 @@ from graphc.ir.graph import Node
 from graphc.ir.sizes import Size
 from graphc.ir.types import definitely_equal
 from graphc.ops.record.value import Value, emit, functions
-from graphc.ops.shape.slicing import concatenate
+from graphc.ops.shape.concat import concatenate
 
 
 @record(frozen=True)

@@ -27,10 +27,11 @@ from graphc.ops.record.value import (
 from graphc.ops.reduce.bins import bins_by_rule
 from graphc.ops.reduce.occurrences import occurrences_op
 from graphc.ops.reduce.reduce import reduce_axes
+from graphc.ops.shape.concat import concatenate
 from graphc.ops.shape.creation import iota
 from graphc.ops.shape.manipulation import expand_dims
 from graphc.ops.shape.shape import broadcast_to, reshape
-from graphc.ops.shape.slicing import concatenate, slice_axis
+from graphc.ops.shape.slicing import slice_axis
 from graphc.ops.sort.search import counted, need_size, searchsorted, true_places
 from graphc.ops.sort.sorting import argsort
 

@@ -17,9 +17,9 @@ from graphc.ops.record.arguments import ArrayLike, Axes, Tensor
 from graphc.ops.record.dims import rank_of, shape_of, size_of
 from graphc.ops.record.families import alias, normalise_axis, require, stored
 from graphc.ops.record.value import Value, as_value, common_element, functions, public
+from graphc.ops.shape.concat import concatenate
 from graphc.ops.shape.manipulation import expand_dims, moveaxis
 from graphc.ops.shape.shape import broadcast_to, reshape, transpose
-from graphc.ops.shape.slicing import concatenate
 
 alias("concatenate", "concat")
 alias("transpose", "permute_dims")

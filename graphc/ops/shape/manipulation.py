@@ -16,8 +16,9 @@ from graphc.ops.record.arguments import ArrayLike, Axes, DTypeLike, Tensor
 from graphc.ops.record.dims import mode_of_known, rank_of, shape_of, size_of
 from graphc.ops.record.families import broadcast_dims, normalise_axes, normalise_axis, require
 from graphc.ops.record.value import NO_SIZE, Value, common_element, functions, public
+from graphc.ops.shape.concat import concatenate
 from graphc.ops.shape.shape import broadcast_to, reshape, transpose
-from graphc.ops.shape.slicing import concatenate, emit_slice, slice_axis
+from graphc.ops.shape.slicing import emit_slice, slice_axis
 
 # ------------------------------------------------------------------------------------ reshapes
 

@@ -26,8 +26,9 @@ from graphc.ops.record.value import (
     functions,
     public,
 )
+from graphc.ops.shape.concat import concatenate
 from graphc.ops.shape.shape import broadcast_to
-from graphc.ops.shape.slicing import concatenate, emit_slice, slice_axis
+from graphc.ops.shape.slicing import emit_slice, slice_axis
 
 Ints = tuple[int, ...]
 Pairs = Sequence[tuple[int, int]]

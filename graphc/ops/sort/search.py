@@ -51,8 +51,8 @@ from graphc.ops.record.value import (
     functions,
     public,
 )
+from graphc.ops.shape.concat import concatenate
 from graphc.ops.shape.manipulation import flip
-from graphc.ops.shape.slicing import concatenate
 from graphc.ops.sort.sort_kernels import BLOCK, CANCELLED
 
 FEW_BITS, MOST_BITS = 24, 48  # of places in an open extent

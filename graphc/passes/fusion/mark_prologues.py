@@ -10,9 +10,9 @@ The stage marks such nodes; `fuse` leaves them to the contraction.
 from __future__ import annotations
 
 from graphc.codegen import gemm as contract
-from graphc.codegen.gemm.hardware import kind_of
 from graphc.codegen.gemm.layout import Flag, Word
 from graphc.codegen.gemm.packed import hardware_for
+from graphc.codegen.gemm.tile_choice import kind_of
 from graphc.codegen.lowering.contraction import form_at
 from graphc.codegen.lowering.evaluate import tensor_type
 from graphc.codegen.lowering.space import dims_of

@@ -11,7 +11,7 @@ from hostile_ops import guarded
 
 from graphc.codegen.gemm import compile_core, hardware_of
 from graphc.codegen.gemm.emit import Body
-from graphc.codegen.gemm.hardware import kind_of
+from graphc.codegen.gemm.tile_choice import kind_of
 from graphc.codegen.gemm.vector import Core
 from graphc.codegen.llvm.target import host
 

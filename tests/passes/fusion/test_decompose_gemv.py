@@ -11,8 +11,8 @@ from effort import crossed
 
 import graphc as gc
 from graphc.codegen import gemm as contract
-from graphc.codegen.gemm.hardware import kind_of
 from graphc.codegen.gemm.layout import Word
+from graphc.codegen.gemm.tile_choice import kind_of
 
 RNG = np.random.default_rng(23)
 
