@@ -1,13 +1,11 @@
-"""Reading graph text, in layers over one grammar (`graph.lark`).
+"""Reading graph text: the records of lines, what turns them into nodes, and the grammar's rules.
 
-1. A canonical node line is split by one regular expression; its type and attribute strings go to
-lark
-   once per distinct string.
-2. The first line that is not canonical sends the whole text to lark, which also gives line, column
-and
-   what was expected when the text is wrong.
+    canonical text   `parse` splits node lines by one regular expression, `canonical` reads their
+                     types, attributes and headers
+    other text       goes to lark whole from its first line that is not canonical; lark also tells
+                     line, column and what was expected where the text is wrong
 
-Both layers produce the same plain records, which one assembler turns into nodes.
+Both give the same plain records, which the `Assembler` here turns into nodes.
 """
 
 from __future__ import annotations

@@ -94,7 +94,7 @@ class Over(Enum):
 
     GRAPH = "every device's graph"
     REGIONS = "every device's graph, and first the regions of control flow in it"
-    WHOLE = "the graph of all devices; a program has that behind it"
+    WHOLE = "the one graph of all devices; left as it is once `partition` has cut that"
     PROGRAM = "all devices at once"
 
 
@@ -111,13 +111,18 @@ class Keeps(Enum):
 class Stage:
     """One rewrite: a function of its own name, or of another if that stands twice in the table.
 
-    `keeps` says how values are related to those that they stand for.  `ensures` holds from here on,
-    or from the end of its cycle; what it `breaks` holds no more until a later stage ensures it
-    again.  Skipped at opt=0 if `optional`.
-    Stages of one `cycle` run in turn until none of them changes anything.  A graph without an op
-    that it is `about` is left as it is.  One that `searches` gets a function that tells what the
-    rest of the pipeline would make of a graph, one that `binds` gets the sizes that the graph is
-    compiled for.  What later stages have to keep is noted anew behind one that `renews` it.
+    over      what it is called with: each device's graph, or all devices at once
+    about     a graph without such an op is left as it is
+    keeps     how each new value is related to the one it stands for (see `validation`)
+    ensures   predicates that hold from here on, or from the end of its cycle
+    breaks    predicates that hold no more, until a later stage ensures them again
+    optional  skipped at opt=0
+    cycle     stages of one cycle run in turn until none of them changes anything
+    searches  it gets a function as well, which tells what the stages behind `schedule` would make
+              of the graph of a device: kernels in memory
+    binds     it gets the sizes as well that the graph is compiled for
+    renews    parameters and results may differ behind it: later stages are compared with what it
+              made, not with the graph before it
     """
 
     run: Callable[..., Stages]
