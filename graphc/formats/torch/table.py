@@ -69,12 +69,15 @@ def ordered(*names: str) -> Callable[[Function], Function]:
 
 
 def find(target: str) -> Rule | None:
-    """The rule of an operator: "aten.add_.Tensor" is that of "aten.add", in place."""
+    """The rule of an operator: "aten.add_.Tensor" is that of "aten.add", in place, and
+    "aten.special_sinc.default", where it has none of its own, that of "aten.sinc"."""
     rule = RULES.get(target)
     if rule is not None:
         return rule
     base = ".".join(target.split(".")[:2])
     rule = RULES.get(base)
+    if rule is None and base.startswith("aten.special_"):
+        return find(target.replace("special_", "", 1))
     if rule is None and base.endswith("_") and not base.endswith("__"):
         pure = find(target.replace(base, base[:-1], 1))
         return None if pure is None else Rule(pure.function, pure.names, in_place=True)

@@ -217,6 +217,22 @@ def counts(a: Any, i: Any) -> list[Any]:
     return [*made, *(torch.histc(*given) for given in ranges)]
 
 
+def chances(x: Any) -> list[Any]:
+    """Functions of torch.special, far out, too, and polynomials."""
+    special, far = torch.special, x * 20
+    inside, part = x.tanh(), x.sigmoid()
+    made = [special.entr(x), special.erfcx(x), special.erfcx(far.abs()), special.log_ndtr(far)]
+    made += [special.ndtr(x), special.ndtri(part), special.psi(part), special.gammaln(part)]
+    made += [special.sinc(x), special.i0(x), special.logsumexp(x, 1), special.expit(x)]
+    made += [special.erfc(x), special.logit(part), special.xlogy(part, part), special.exp2(x)]
+    kinds = ("t", "u", "v", "w")
+    made += [getattr(special, f"chebyshev_polynomial_{k}")(inside, 4) for k in kinds]
+    made += [getattr(special, f"shifted_chebyshev_polynomial_{k}")(part, 4) for k in kinds]
+    made += [special.hermite_polynomial_h(x, 3), special.hermite_polynomial_he(x, 4)]
+    made += [special.laguerre_polynomial_l(x, 3), special.legendre_polynomial_p(inside, 3)]
+    return [*made, special.legendre_polynomial_p(inside, 0), special.laguerre_polynomial_l(x, 1)]
+
+
 def experts(x: Any, w: Any, offs: Any) -> list[Any]:
     """Rows by the matrix of their group, one of which is empty; sums over groups."""
     x, w = x.bfloat16(), w.bfloat16()
@@ -306,6 +322,7 @@ def families() -> dict[str, tuple[Any, tuple[Any, ...]]]:
         "frames": (Functions(frames), (r(2, 64),)),
         "factors": (Functions(factors), (r(2, 4, 4) + 2 * torch.eye(4), r(4, 3))),
         "spectra": (Functions(spectra), (a,)),
+        "chances": (Functions(chances), (a,)),
         "counts": (Functions(counts), (a, i)),
         "experts": (Functions(experts), (r(16, 8).round(), r(3, 8, 8).round(), ends)),
     }
@@ -326,6 +343,7 @@ FAMILIES = (
     "frames",
     "factors",
     "counts",
+    "chances",
     "experts",
 )
 

@@ -16,6 +16,7 @@ from graphc.formats.torch.operators import (
     reductions,
     rows,
     shapes,
+    special,
     spectral,
 )
 
@@ -35,5 +36,6 @@ __all__ = [
     "reductions",
     "rows",
     "shapes",
+    "special",
     "spectral",
 ]

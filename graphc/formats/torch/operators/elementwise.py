@@ -40,12 +40,13 @@ _FLOAT = {
     "cosh": "cosh", "sin": "sin", "sinh": "sinh", "tan": "tan", "tanh": "tanh", "exp": "exp",
     "exp2": "exp2", "expm1": "expm1", "log": "log", "log10": "log10", "log1p": "log1p",
     "log2": "log2", "sqrt": "sqrt", "rsqrt": "rsqrt", "reciprocal": "reciprocal",
-    "sigmoid": "sigmoid", "special_expit": "sigmoid", "erf": "erf", "special_erf": "erf",
-    "erfc": "erfc", "special_erfc": "erfc", "erfinv": "erfinv", "special_erfinv": "erfinv",
-    "lgamma": "lgamma", "digamma": "digamma", "sinc": "sinc", "deg2rad": "deg2rad",
-    "rad2deg": "rad2deg", "silu": "silu", "mish": "mish", "selu": "selu",
-    "log_sigmoid": "log_sigmoid", "special_log1p": "log1p", "special_exp2": "exp2",
-    "special_expm1": "expm1", "softsign": "softsign",
+    "sigmoid": "sigmoid", "special_expit": "sigmoid", "erf": "erf",
+    "erfc": "erfc", "erfinv": "erfinv",
+    "lgamma": "lgamma", "special_gammaln": "lgamma", "digamma": "digamma",
+    "special_psi": "digamma", "i0": "i0", "special_modified_bessel_i0": "i0", "sinc": "sinc",
+    "deg2rad": "deg2rad", "rad2deg": "rad2deg", "silu": "silu", "mish": "mish", "selu": "selu",
+    "log_sigmoid": "log_sigmoid",
+    "softsign": "softsign",
 }  # fmt: skip
 
 
@@ -192,14 +193,14 @@ def addcdiv(x: Any, tensor1: Any, tensor2: Any, value: Any = 1) -> Any:
     return f.add(one, scaled(f.divide(a, b), value))
 
 
-@aten("xlogy", "special_xlogy")
+@aten("xlogy")
 def xlogy(x: Any, other: Any) -> Any:
     one, two = promoted(x, other, floats=True)
     zero = f.logical_and(f.equal(one, 0), f.logical_not(f.isnan(two)))
     return f.where(zero, np.zeros((), dtype_of(one)), f.multiply(one, f.log(two)))
 
 
-@aten("logit", "special_logit")
+@aten("logit")
 def logit(x: Any, eps: float | None = None) -> Any:
     held = as_float(x) if eps is None else clamp(as_float(x), eps, 1 - eps)
     return f.log(f.divide(held, f.subtract(1, held)))

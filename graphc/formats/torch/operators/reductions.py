@@ -345,12 +345,12 @@ def histc(x: Any, bins: int = 100, min: float = 0, max: float = 0) -> Any:
 # ------------------------------------------------------------------------------------ softmax
 
 
-@aten("softmax", "_softmax", "special_softmax")
+@aten("softmax", "_softmax")
 def softmax(x: Any, dim: int, dtype: Element | None = None, half_to_float: bool = False) -> Any:
     return f.softmax(cast(x, element_of(dtype, dtype_of(x))), axis_of(dim, x.ndim))
 
 
-@aten("log_softmax", "_log_softmax", "special_log_softmax")
+@aten("log_softmax", "_log_softmax")
 def log_softmax(x: Any, dim: int, dtype: Element | None = None, half_to_float: bool = False) -> Any:
     return f.log_softmax(cast(x, element_of(dtype, dtype_of(x))), axis_of(dim, x.ndim))
 

@@ -486,6 +486,9 @@ def scalar_tensor(s: Any, dtype: Element | None = None) -> Any:
     return f.full((), cast(s, element_of(dtype, common(s))))
 
 
+aten("scalar_tensor", space="prims")(scalar_tensor)
+
+
 @aten("arange")
 def arange(start: Any = 0, end: Any = None, step: Any = 1, dtype: Element | None = None) -> Any:
     first, last = (0, start) if end is None else (start, end)

@@ -1,0 +1,115 @@
+"""Functions of torch.special that nothing else is called by: those of probability, and polynomials.
+
+What has a name of its own elsewhere ("special_digamma" is "digamma") is found under that.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from graphc.formats.deciding_values import refuse
+from graphc.formats.torch.promotion import as_float, cast, dtype_of
+from graphc.formats.torch.table import aten
+from graphc.ops.record.value import functions as f
+
+_ASYMPTOTIC = 20.0
+_HIGHEST = 1000
+
+
+@aten("special_entr")
+def entr(x: Any) -> Any:
+    x = as_float(x)
+    made = f.where(f.equal(x, 0), 0, -x * f.log(f.where(x > 0, x, 1)))
+    return f.where(x < 0, -np.inf, f.where(f.isnan(x), x, made)).astype(dtype_of(x))
+
+
+def _of_the_right(x: Any) -> Any:
+    """exp(x**2) erfc(x) for x >= 0 in 64 bits; far out by its asymptotic series."""
+    near = f.minimum(x, _ASYMPTOTIC)
+    far = f.maximum(x, _ASYMPTOTIC)
+    step = 0.5 / (far * far)
+    series = 1.0
+    for odd in (11, 9, 7, 5, 3, 1):
+        series = 1 - odd * step * series
+    tail = series / (far * math.sqrt(math.pi))
+    return f.where(x > _ASYMPTOTIC, tail, f.exp(near * near) * f.erfc(near))
+
+
+def _scaled_tail(x: Any) -> Any:
+    right = _of_the_right(f.abs(x))
+    return f.where(x < 0, 2 * f.exp(x * x) - right, right)
+
+
+@aten("special_erfcx")
+def erfcx(x: Any) -> Any:
+    kind = dtype_of(as_float(x))
+    return cast(_scaled_tail(cast(x, np.dtype(np.float64))), kind)
+
+
+@aten("special_log_ndtr")
+def log_ndtr(x: Any) -> Any:
+    """The logarithm of the normal distribution function, to the far left, too."""
+    kind = dtype_of(as_float(x))
+    z = cast(x, np.dtype(np.float64)) * math.sqrt(0.5)
+    left = f.minimum(z, 0)
+    below = f.log(_of_the_right(-left) * 0.5) - left * left
+    above = f.log1p(f.erfc(f.maximum(z, 0)) * -0.5)
+    return cast(f.where(z < 0, below, above), kind)
+
+
+@aten("special_ndtr")
+def ndtr(x: Any) -> Any:
+    x = as_float(x)
+    return f.erfc(x * -math.sqrt(0.5)) * 0.5
+
+
+@aten("special_ndtri")
+def ndtri(x: Any) -> Any:
+    kind = dtype_of(as_float(x))
+    twice = 2 * cast(x, np.dtype(np.float64)) - 1
+    return cast(f.erfinv(twice) * math.sqrt(2), kind)
+
+
+aten("bessel_i0", space="prims")(lambda x: f.i0(as_float(x)))
+
+
+# ------------------------------------------------------------------------------------ polynomials
+#
+# p(k + 1) = (a(k) x + b(k)) p(k) - c(k) p(k - 1), from p(0) = 1 and p(1) = first x + offset.
+
+_POLYNOMIALS: dict[str, tuple[float, float, Any]] = {
+    "chebyshev_polynomial_t": (1, 0, lambda k: (2, 0, 1)),
+    "chebyshev_polynomial_u": (2, 0, lambda k: (2, 0, 1)),
+    "chebyshev_polynomial_v": (2, -1, lambda k: (2, 0, 1)),
+    "chebyshev_polynomial_w": (2, 1, lambda k: (2, 0, 1)),
+    "shifted_chebyshev_polynomial_t": (2, -1, lambda k: (4, -2, 1)),
+    "shifted_chebyshev_polynomial_u": (4, -2, lambda k: (4, -2, 1)),
+    "shifted_chebyshev_polynomial_v": (4, -3, lambda k: (4, -2, 1)),
+    "shifted_chebyshev_polynomial_w": (4, -1, lambda k: (4, -2, 1)),
+    "hermite_polynomial_h": (2, 0, lambda k: (2, 0, 2 * k)),
+    "hermite_polynomial_he": (1, 0, lambda k: (1, 0, k)),
+    "laguerre_polynomial_l": (-1, 1, lambda k: (-1 / (k + 1), (2 * k + 1) / (k + 1), k / (k + 1))),
+    "legendre_polynomial_p": (1, 0, lambda k: ((2 * k + 1) / (k + 1), 0, k / (k + 1))),
+}
+
+
+def _polynomial(first: float, offset: float, steps: Any) -> Any:
+    def run(x: Any, n: Any) -> Any:
+        refuse(isinstance(n, int) and n <= _HIGHEST, f"a polynomial of degree {n}")
+        x = as_float(x)
+        before, made = f.zeros(x.shape, dtype_of(x)), f.ones(x.shape, dtype_of(x))
+        if n < 0:
+            return before
+        for k in range(n):
+            slope, constant, back = steps(k) if k else (first, offset, 0)
+            before, made = made, (x * slope + constant) * made - before * back
+        return made
+
+    return run
+
+
+for _name, _terms in _POLYNOMIALS.items():
+    aten(f"special_{_name}")(_polynomial(*_terms))
