@@ -359,3 +359,24 @@ def test_options_are_not_ignored(call: Any, kind: Any) -> None:
             call(x)
     with pytest.raises(gc.GraphError):
         gc.compile(call)(x)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (
+            lambda x: np.sum(x, axs=0),
+            "np.sum of traced arrays got .*'axs'\n.*\n.*did you mean axis",
+        ),
+        (lambda x: x.sum(dim=0), "graphc's word for it is axis"),
+        (
+            lambda x: gc.softmax(x, dim=0),
+            "gc.softmax: got .*'dim'\n.*\n.*graphc's word for it is axis",
+        ),
+        (lambda x: np.linalg.norm(x, p=2), r"it takes np.linalg.norm\(x, ord=None"),
+    ],
+)
+def test_keywords_of_functions_of_arrays(call: Any, message: str) -> None:
+    with pytest.raises(gc.GraphError, match=message) as caught:
+        gc.compile(call)(np.arange(3.0))
+    assert isinstance(caught.value, TypeError)

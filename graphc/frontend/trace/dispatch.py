@@ -89,7 +89,9 @@ def invoke(
     except TypeError as error:
         if not is_call_mismatch(error):
             raise
-        raise TraceError(f"{name}: {_mismatch(error)} on traced arrays") from None
+        text = str(error).partition("() ")[2] or str(error)
+        hint = hint_of(name, function, args, kwargs)
+        raise TraceError(f"{name} of traced arrays {text}", hint=hint) from None
     if out is not None:
         return store(made, out[0] if isinstance(out, tuple) else out, name)
     if isinstance(made, Value) and any(made is arg for arg in args):
@@ -100,11 +102,6 @@ def invoke(
 def is_call_mismatch(error: TypeError) -> bool:
     """Whether it was raised where it is caught, before the function ran: no frame below."""
     return error.__traceback__ is not None and error.__traceback__.tb_next is None
-
-
-def _mismatch(error: TypeError) -> str:
-    text = str(error)
-    return text.split("() ", 1)[-1] + " is not supported" if "unexpected" in text else text
 
 
 def from_outside(name: str) -> TraceError:
