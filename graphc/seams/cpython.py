@@ -16,6 +16,7 @@ from typing import Any
 from graphc.base.memory_layout import Address, Layout, Word
 
 _METH_FASTCALL, _METH_KEYWORDS = 0x80, 0x02
+_MANAGED_DICT = 1 << 4
 
 
 class ObjectWords(Layout):
@@ -119,6 +120,19 @@ def place_of_slot(owner: type, slot: str) -> int:
     words = range(1, owner.__basicsize__ // 8)
     found = [8 * number for number in words if word(probe, number) == id(mark)]
     return found[0] if len(found) == 1 else 0
+
+
+def place_of(owner: object, held: object) -> int:
+    """At which address an object holds another one, its dict or defaults, say; 0 for "unknown".
+
+    The dict of its attributes may lie before it.
+    """
+    if not is_known():
+        return 0
+    words = [-3] if type(owner).__flags__ & _MANAGED_DICT else []
+    words += range(2, type(owner).__basicsize__ // 8)
+    found = [number for number in words if word(owner, number) == id(held)]
+    return id(owner) + 8 * found[0] if len(found) == 1 else 0
 
 
 @cache

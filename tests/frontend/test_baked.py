@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import array
+import functools
 import threading
 import warnings
 from collections import deque
@@ -440,3 +442,106 @@ def test_a_function_that_is_not_watched_refuses_traced_arrays_that_leak():
 def test_what_to_watch_is_one_of_three():
     with pytest.raises(gc.GraphError, match="watch must be"):
         gc.compile(lambda x: x, watch="sometimes")
+
+
+class Thing:
+    kind = 2.0
+
+    def __init__(self):
+        self.a = 1.0
+
+    def method(self):
+        return self.a
+
+    @property
+    def twice(self):
+        return 2 * self.a
+
+    @staticmethod
+    def fixed():
+        return 5.0
+
+    def __call__(self, x):
+        return x + self.a
+
+    @gc.compile
+    def compiled(self, x):
+        return x * self.a
+
+
+class Other(Thing):
+    kind = 7.0
+
+    def method(self):
+        return 10 * self.a
+
+
+def reads(thing):
+    """Functions that read an object, and what they would not see if values alone were watched."""
+    anew = lambda: setattr(thing, "__dict__", {"a": 5.0})
+    define = lambda name, value: lambda: setattr(type(thing), name, value)
+    other = lambda: setattr(thing, "__class__", Other)
+    held = (thing,)
+    return {
+        "dict": (lambda x: x + thing.a, anew),
+        "dict by name": (lambda x: x + getattr(thing, "a"), anew),  # noqa: B009
+        "dict in a tuple": (lambda x: x + held[0].a, anew),
+        "dict of what is called": (lambda x: thing(x), anew),
+        "dict of self": (lambda x: thing.compiled(x), anew),
+        "class": (lambda x: x + thing.method(), other),
+        "class attribute": (lambda x: x + thing.kind, other),
+        "method": (lambda x: x + thing.method(), define("method", lambda self: 77.0)),
+        "property": (lambda x: x + thing.twice, define("twice", property(lambda self: 78.0))),
+        "static": (lambda x: x + thing.fixed(), define("fixed", staticmethod(lambda: 79.0))),
+        "call": (lambda x: thing(x), define("__call__", lambda self, x: x + 80.0)),
+        "own method": (lambda x: x + thing.method(), lambda: setattr(thing, "method", lambda: 8.0)),
+    }
+
+
+@pytest.mark.parametrize("which", reads(None))
+def test_objects_are_watched_whole(which):
+    """Their dict, their class, and what the class defines."""
+    function, change = reads(type("Thing", (Thing,), {})())[which]
+    compiled = gc.compile(function)
+    for _ in range(3):
+        np.testing.assert_array_equal(compiled(X), function(X))
+    before = function(X)
+    change()
+    for _ in range(2):
+        np.testing.assert_array_equal(compiled(X), function(X))
+    assert not np.array_equal(before, function(X))
+
+
+def given():
+    """Functions with defaults, partials, containers, and changes of these."""
+
+    def scaled(x, k=2.0, *, w=1.0):
+        return x * k + w
+
+    part = functools.partial(lambda x, k: x * k, k=3.0)
+    table = np.ones(3)
+    bound = functools.partial(lambda t, x: x * t, table)
+    some, queue, raw, packed = {1.0}, deque([1.0]), bytearray(b"1"), array.array("d", [1.0])
+    inner = lambda x: scaled(x)
+    return {
+        "defaults": (inner, lambda: setattr(scaled, "__defaults__", (9.0,))),
+        "keyword defaults": (inner, lambda: setattr(scaled, "__kwdefaults__", {"w": 5.0})),
+        "one keyword default": (inner, lambda: scaled.__kwdefaults__.update(w=6.0)),
+        "partial": (lambda x: part(x), lambda: part.keywords.update(k=8.0)),
+        "array of a partial": (lambda x: bound(x), lambda: table.fill(8.0)),
+        "set": (lambda x: x + sum(some), lambda: some.add(4.0)),
+        "deque": (lambda x: x + queue[0], lambda: queue.appendleft(4.0)),
+        "bytearray": (lambda x: x + raw[0], lambda: raw.__setitem__(0, 7)),
+        "array": (lambda x: x + packed[0], lambda: packed.__setitem__(0, 7.0)),
+    }
+
+
+@pytest.mark.parametrize("which", given())
+def test_defaults_partials_and_containers_are_watched(which):
+    function, change = given()[which]
+    compiled = gc.compile(function)
+    for _ in range(3):
+        np.testing.assert_array_equal(compiled(X), function(X))
+    change()
+    for _ in range(2):
+        np.testing.assert_array_equal(compiled(X), function(X))

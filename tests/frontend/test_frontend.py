@@ -6,7 +6,7 @@ evaluated by the reference interpreter.
 
 from __future__ import annotations
 
-from collections import deque
+from queue import SimpleQueue
 
 import numpy as np
 import pytest
@@ -348,15 +348,15 @@ def test_errors_of_ops_carry_the_users_line_and_no_internal_frames():
 
 
 def test_an_escaped_tracer_is_refused():
-    kept = deque()  # where nobody looks
+    kept = SimpleQueue()  # where nobody looks
 
     def f(x):
-        kept.append(x)
+        kept.put(x)
         return x
 
     gc.compile(f).graph(X)
     with pytest.raises(TraceError, match="after the function"):
-        kept[0] + 1
+        kept.get() + 1
 
 
 # ------------------------------------------------------------------------------------ traced graphs

@@ -8,6 +8,7 @@ A trace runs once, and what it read then is part of the graph.  So every later c
 these things are still what they were, and the function is traced again where they are not.  Which
 they are is read off the code of the function and of all functions of the user's that it refers to.
 
+Of objects their dict and what their class defines are watched, too, of functions their defaults.
 Numbers and strings are watched by value, other objects by identity, arrays by identity and by their
 elements: all of them in arrays of up to WHOLE_BYTES, in larger ones an element of each row, of
 SAMPLES rows if there are more.  `Config.watch` asks for all elements of all arrays, or for nothing.
@@ -15,9 +16,11 @@ SAMPLES rows if there are more.  `Config.watch` asks for all elements of all arr
 
 from __future__ import annotations
 
+import array
 import functools
 import inspect
 import sys
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from types import (
     CellType,
@@ -36,6 +39,7 @@ from graphc.errors import TraceError
 from graphc.frontend.trace.hooks import origin_of
 from graphc.frontend.trace.known_arrays import KnownArray
 from graphc.ops.record.value import Stateful, Value
+from graphc.seams.cpython import place_of
 
 WHOLE_BYTES = 1 << 15  # of an array whose elements are all compared: a microsecond
 SAMPLES = 512  # elements of a larger one: half a microsecond
@@ -62,7 +66,8 @@ _LIBRARIES = frozenset((*sys.stdlib_module_names, "numpy", "graphc"))
 
 Array = np.ndarray[Any, Any]
 Get = Callable[[], Any]
-Place = tuple[CellType | dict[Any, Any], Any]  # of a value: a cell and None, or a dict and its key
+# Of a value: a cell (or the address of a word) and None, or a dict and its key.
+Place = tuple[CellType | int | dict[Any, Any], Any]
 
 
 class Baked:
@@ -110,6 +115,9 @@ def _place(get: Get) -> Place | None:
         return None
     if get.func is _content:
         return get.args[0], None
+    if get.func is _held:
+        address = place_of(get.args[0], get())
+        return (address, None) if address else None
     holder = getattr(get.func, "__self__", None)
     return (holder, get.args[0]) if type(holder) is dict else None
 
@@ -119,6 +127,16 @@ def _content(cell: CellType) -> Any:
         return cell.cell_contents
     except ValueError:  # it is empty
         return MISSING
+
+
+def _held(owner: Any, name: str) -> Any:
+    """An attribute that has a place of its own in an object."""
+    return getattr(owner, name, MISSING)
+
+
+def _defined(owner: Any, name: str) -> Any:
+    """What an attribute of an object is before it is bound: a function, a property."""
+    return _attributes(owner).get(name, inspect.getattr_static(type(owner), name, MISSING))
 
 
 def _same(now: Any, value: Any) -> bool:
@@ -193,6 +211,9 @@ class _Walk:
             inner = _inside(function)
             if inner is None:
                 return
+            if isinstance(function, functools.partial):
+                for title, given in (("arguments", function.args), ("keywords", function.keywords)):
+                    self.leaf(f"the {title} of a partial", given)
             function, owner = inner[0], inner[1] if inner[1] is not None else owner
         code = function.__code__
         if not self._is_new((id(code), id(owner), id(function)), function):
@@ -213,8 +234,18 @@ class _Walk:
                 self._follow_from(path, function, cells, roots, path in found.stored)
         if ("super",) in found.outer and owner is not None:
             self._inherited(code.co_names, owner)
-        for value in (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()):
-            self.leaf(f"a default of {function.__name__}", value)
+        self._defaults(function)
+
+    def _defaults(self, function: FunctionType) -> None:
+        title = f"a default of {function.__name__}"
+        for name in ("__defaults__", "__kwdefaults__"):
+            if getattr(function, name):
+                self._note(functools.partial(_held, function, name), getattr(function, name), title)
+        keywords = function.__kwdefaults__ or {}
+        for name, value in keywords.items():
+            self._note(functools.partial(keywords.get, name, MISSING), value, title)
+        for value in (*(function.__defaults__ or ()), *keywords.values()):
+            self.leaf(title, value)
 
     def _inherited(self, names: Sequence[str], owner: Any) -> None:
         for kind in type(owner).__mro__[1:]:
@@ -268,10 +299,13 @@ class _Walk:
         static = inspect.getattr_static(type(value), name, None)
         own = _attributes(value)
         if name not in own and isinstance(static, property):
+            self._definition(title, value, name)
             self.function(static.fget, value)
         elif name not in own and isinstance(static, FunctionType | classmethod | staticmethod):
+            self._definition(title, value, name)
             self.function(getattr(static, "__func__", static), value)
         elif name in own:
+            self._dict(title, value, own)
             get = functools.partial(own.get, name, MISSING)
             self._watch(f"{title}.{name}", get, further, stored)
         elif isinstance(static, MemberDescriptorType) or not (
@@ -281,6 +315,18 @@ class _Walk:
             self._watch(f"{title}.{name}", get, further, stored)
         else:
             self.leaf(title, value, writes=name in _WRITES)
+
+    def _dict(self, title: str, value: Any, own: Mapping[str, Any]) -> None:
+        """Watch that an object keeps the dict of its attributes."""
+        if type(own) is not dict or not self._is_new((id(value), "dict"), value):
+            return
+        self._note(functools.partial(_held, value, "__dict__"), own, title)
+
+    def _definition(self, title: str, value: Any, name: str) -> None:
+        """Watch what a method or property of an object is."""
+        if self._is_new((id(value), "definition", name), value):
+            get = functools.partial(_defined, value, name)
+            self._note(get, get(), f"{title}.{name}")
 
     # -- values
 
@@ -297,8 +343,10 @@ class _Walk:
                 self.found.elements.append((sample, sample.tobytes(), title))
         elif isinstance(value, (*_SCALARS, Stateful, Value, ModuleType, type)):
             return
-        elif isinstance(value, list | tuple | dict | set):
+        elif isinstance(value, list | tuple | dict | set | frozenset | deque):
             self._items(title, value, depth, writes)
+        elif isinstance(value, bytearray | array.array):
+            self._note(functools.partial(bytes, value), bytes(value), title)
         elif _inside(value) is not None or isinstance(value, FunctionType):
             self.function(value)
         else:
@@ -308,7 +356,7 @@ class _Walk:
         if depth == MOST_DEPTH or not self._is_new(id(value), value):
             return
         items = value.values() if isinstance(value, dict) else value
-        if isinstance(value, list | dict) and not writes:
+        if isinstance(value, list | dict | set | deque) and not writes:
             make = functools.partial(tuple, items)
             self._note(make, make(), title)
         names = value if isinstance(value, dict) else range(len(value))
@@ -323,6 +371,7 @@ class _Walk:
         if self._is_ours(kind.__module__) or kind is SimpleNamespace:
             called = inspect.getattr_static(kind, "__call__", None)
             if isinstance(called, FunctionType):
+                self._definition(title, value, "__call__")
                 self.function(called, value)
                 return
             self._parts(title, value, depth)
@@ -334,6 +383,7 @@ class _Walk:
         own = _attributes(value)
         if not own or depth == MOST_DEPTH or not self._is_new((id(value), "parts"), value):
             return
+        self._dict(title, value, own)
         for name, item in list(own.items()):
             self._note(functools.partial(own.get, name, MISSING), item, f"{title}.{name}")
             self.leaf(f"{title}.{name}", item, depth + 1)

@@ -26,7 +26,7 @@ _lock = fork_safe_lock()
 class Known(Protocol):
     """Something with a native entry, which is for calls while cells and dicts hold what they did.
 
-    Of a cell the key is None.
+    Of a cell the key is None, and so is that of a place of which the address is known.
     """
 
     @property
@@ -58,8 +58,15 @@ class DirectEntries(Context):
 
 def _watched(known: Known) -> np.ndarray[Any, Any]:
     """The words of what must be as it was; the objects are alive as long as `known` is."""
-    rows = [(id(h), 0 if key is None else id(key), id(v)) for (h, key), v in known.places]
+    rows = [(_holder(h), 0 if key is None else id(key), id(v)) for (h, key), v in known.places]
     return np.array([*rows, (0,) * len(WatchedWords.fields)], np.int64)
+
+
+def _holder(holder: object) -> int:
+    """Where a dict or a cell lies; a word of memory is read as if a cell lay around it."""
+    if isinstance(holder, int):
+        return holder - 8 * cpython.CellWords.content
+    return id(holder)
 
 
 def call_natively(owner: Any, slot: str, traces: np.ndarray[Any, Any]) -> None:
