@@ -116,6 +116,22 @@ def test_the_commands_take_a_dump_with_open_sizes(tmp_path, capsys):
     assert not main(["view", str(tmp_path / "d"), "-o", str(tmp_path / "d.html")])
 
 
+def centred(x: Any, w: Any) -> Any:
+    """A product whose rows the kernel finishes."""
+    sums = x @ w
+    return np.exp(sums - sums.max(axis=1, keepdims=True))
+
+
+def test_a_fusion_is_run_for_rows_that_are_shorter_or_longer_than_what_is_fused_by_itself(tmp_path):
+    sizes = {"x": ("n", 8), "w": (8, "m")}
+    gc.compile(centred, sizes=sizes, dump=tmp_path)(np.ones((40, 8), "f4"), np.ones((8, 40), "f4"))
+    loaded = gc.load(next(tmp_path.glob("*-fuse.gir")))
+    assert (tmp_path / "index.txt").exists() and gc.show(loaded).count("fused(") == 1
+    for n, m in ((1, 2), (3, 3), (40, 5), (2, 40), (3, 1500)):
+        x, w = (rng.standard_normal(s).astype(np.float32) for s in ((n, 8), (8, m)))
+        np.testing.assert_allclose(loaded(x, w), centred(x, w), rtol=1e-4, atol=1e-6)
+
+
 @pytest.mark.parametrize("number", range(24))
 def test_stages_of_random_open_programs_are_read_and_run(number):
     check_stages(number, 3)

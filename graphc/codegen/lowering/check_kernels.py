@@ -24,7 +24,7 @@ import math
 from collections.abc import Iterable, Sequence
 
 from graphc.codegen.lowering.operands import read_of
-from graphc.codegen.lowering.row_epilogue import covers_rows
+from graphc.codegen.lowering.row_epilogue import has_rows
 from graphc.errors import VerifyError
 from graphc.ir.graph import Graph, Node
 from graphc.ir.op import Alias, Compute, Contraction, Effect, Library, Loops, Reduction, Scalar
@@ -145,7 +145,7 @@ def _loop_problem(region: Graph, sums: Node | None = None) -> str | None:
     if len(axes) > 1:
         return "its reductions are over different axes or arrays of different dims"
     full, reduced = next(iter(axes), (dims_of(region.results[0]), None))
-    if sums is not None and (full != dims_of(sums) or not covers_rows(sums, reduced or ())):
+    if sums is not None and (full != dims_of(sums) or not has_rows(sums, reduced or ())):
         return "its rows are not those of the contraction"
     space = _Space(full, reduced)
     after: set[Node] = set()  # what waits for a reduction

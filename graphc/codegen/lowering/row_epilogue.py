@@ -42,15 +42,26 @@ def finishes_rows(nodes: Iterable[Node], axes: frozenset[int]) -> bool:
 
 
 def covers_rows(node: Node, axes: Collection[int]) -> bool:
-    """Can the core finish whole rows of a contraction? `axes` are a row's.
+    """Should the core finish whole rows of a contraction? `axes` are a row's.
 
-    The columns of the core are then exactly the elements of a row, so that one unit has them all.
+    It does if it can, and rows are neither short nor long and their operands stay near.
     """
+    if not has_rows(node, axes):
+        return False
+    assert isinstance(node.op.lower, Contraction)
+    row = math.prod(dims_of(node)[-len(axes) :])
+    shared = row * math.prod(d[1] for d in node.op.lower.dims(node) if d[0] == "k")
+    near = far_of(shared) <= tuned.epilogue_operand
+    return near and tuned.epilogue_shortest <= far_of(row) <= tuned.epilogue_longest
+
+
+def has_rows(node: Node, axes: Collection[int]) -> bool:
+    """Are the columns of the core exactly the elements of a row, so that one unit has them all?"""
     lower, dims = node.op.lower, dims_of(node)
     assert isinstance(lower, Contraction)
     first = len(dims) - len(axes)
     row = math.prod(dims[first:])
-    if frozenset(axes) != frozenset(range(first, len(dims))):
+    if not axes or frozenset(axes) != frozenset(range(first, len(dims))):
         return False
     found = [d for d in lower.dims(node) if d[1] != 1]
     inside = [d for d in found if d[0] != "k" and d[4] < row]  # d[4] is how far a step goes
@@ -58,9 +69,7 @@ def covers_rows(node: Node, axes: Collection[int]) -> bool:
     whole = inside == [d for d in found if d[0] == role]
     if role not in ("m", "n") or (role == "m" and any(d[0] == "batch" for d in found)):
         return False  # the core makes columns of n, or of m without the batch if n has no unit step
-    shared = row * math.prod(d[1] for d in found if d[0] == "k")
-    near = far_of(shared) <= tuned.epilogue_operand
-    return whole and near and tuned.epilogue_shortest <= far_of(row) <= tuned.epilogue_longest
+    return whole
 
 
 class FinishedRows(Rows):
