@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from graphc.ir.sizes import Size
+    from graphc.ir.sizes import Scope, Size
+    from graphc.ir.unknowns import Monomial
 
 Bounds = tuple[int | None, int | None]  # None where it is open
 
@@ -17,26 +18,43 @@ DEEPEST = 3  # extremes within extremes that bounds are looked for in
 def polynomial_bounds(size: Size, generic: bool) -> Bounds:
     """With every unknown written as its least value and something more, a polynomial without
     negative coefficients is least where all of them are."""
-    if any(atom.low is None for monomial, _ in size.terms for atom in monomial):
-        return None, None
     shifted: dict[tuple[int, ...], int] = {}
     for monomial, coefficient in size.terms:
-        parts: dict[tuple[int, ...], int] = {(): coefficient}
-        for atom in monomial:
-            low = atom.low or 0
-            low = max(low, FEWEST) if generic and atom.kind in EXTENTS else low
-            grown: dict[tuple[int, ...], int] = {}
-            for known, value in parts.items():
-                more = tuple(sorted((*known, atom.number)))
-                grown[more] = grown.get(more, 0) + value
-                grown[known] = grown.get(known, 0) + value * low
-            parts = grown
+        parts = _shifted(size.scope, monomial, generic)
+        if parts is None:
+            return None, None
         for key, value in parts.items():
-            shifted[key] = shifted.get(key, 0) + value
+            shifted[key] = shifted.get(key, 0) + value * coefficient
     constant = shifted.pop((), 0)
     rises = all(value >= 0 for value in shifted.values())
     falls = all(value <= 0 for value in shifted.values())
     return constant if rises else None, constant if falls else None
+
+
+def _shifted(scope: Scope, monomial: Monomial, generic: bool) -> dict[tuple[int, ...], int] | None:
+    """A product of unknowns with each as its least value and something more; None if one has none.
+
+    Few products make up all formulas of a program: each is written out once.
+    """
+    key = (monomial, generic)
+    if key not in scope.shifted:
+        known = all(atom.low is not None for atom in monomial)
+        scope.shifted[key] = _multiplied(monomial, generic) if known else None
+    return scope.shifted[key]
+
+
+def _multiplied(monomial: Monomial, generic: bool) -> dict[tuple[int, ...], int]:
+    parts: dict[tuple[int, ...], int] = {(): 1}
+    for atom in monomial:
+        low = atom.low or 0
+        low = max(low, FEWEST) if generic and atom.kind in EXTENTS else low
+        grown: dict[tuple[int, ...], int] = {}
+        for known, value in parts.items():
+            more = tuple(sorted((*known, atom.number)))
+            grown[more] = grown.get(more, 0) + value
+            grown[known] = grown.get(known, 0) + value * low
+        parts = grown
+    return parts
 
 
 def bounds_by_rests(size: Size, generic: bool, low: int | None, high: int | None) -> Bounds:

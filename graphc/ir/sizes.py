@@ -61,6 +61,7 @@ class Scope:
         self._sizes: dict[Terms, Size] = {}
         self.results: dict[tuple[Any, ...], Any] = {}  # of operations, by what they were made of
         self._signs: dict[tuple[Size, bool], tuple[int | None, int | None]] = {}
+        self.shifted: dict[tuple[Monomial, bool], dict[tuple[int, ...], int] | None] = {}
 
     def symbol(self, name: str, hint: int) -> Size:
         """A new symbol; an example of it that is known beforehand goes before the hint."""
@@ -164,6 +165,8 @@ class Scope:
         difference = other - value if kind == "max" else value - other
         if not isinstance(difference, Size):
             return difference >= 0
+        if difference.hint < 0:  # it is not with the sizes at hand
+            return False
         low = self.bounds(difference, False)[0]
         return low is not None and low >= 0
 
@@ -262,6 +265,7 @@ class Scope:
         if atom.low is None or fewest > atom.low:
             atom.low = fewest
             self._signs.clear()
+            self.shifted.clear()
 
     def fix(self, size: Size) -> int:
         """The number itself, from now on the only one that the program is for."""
