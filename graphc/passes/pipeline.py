@@ -545,13 +545,19 @@ def round_trip(value: Stages) -> None:
             raise VerifyError("the text form does not round-trip")
 
 
+@cache
+def positions_of(stages: tuple[Stage, ...]) -> dict[str, int]:
+    """Where each name stands."""
+    return {stage.name: k for k, stage in enumerate(stages)}
+
+
 def stage_named(name: str) -> int:
     """Position of a stage; an earlier name of it gets a hint. Raises GraphError."""
-    names = [stage.name for stage in STAGES]
+    positions = positions_of(STAGES)
     if name in RENAMED:
         warnings.warn(f"the stage {name} is called {RENAMED[name]} now", GraphHint, stacklevel=2)
     known = RENAMED.get(name, name)
-    if known in names:
-        return names.index(known)
-    hint = meant(name, names) or f"stages: {', '.join(names)}"
+    if known in positions:
+        return positions[known]
+    hint = meant(name, positions) or f"stages: {', '.join(positions)}"
     raise GraphError(f"there is no stage {name!r}", hint=hint)
