@@ -145,3 +145,25 @@ def test_counts_without_bounds_are_refused(call: Callable[[], Any]) -> None:
 def test_more_differences_than_elements_leave_none() -> None:
     assert gc.diff(X, 10**30).shape == np.diff(X, 9).shape == (3, 0)
     assert gc.polyder(V, 10**30).shape == np.polyder(V, 9).shape
+
+
+@pytest.mark.parametrize(
+    ("function", "kind"),
+    [
+        (lambda x: x.sum(5), np.exceptions.AxisError),
+        (lambda x: np.concatenate([x, x], 7), np.exceptions.AxisError),
+        (lambda x: np.moveaxis(x, 0, 5), np.exceptions.AxisError),
+        (lambda x: np.linalg.solve(x, x), np.linalg.LinAlgError),
+        (lambda x: np.linalg.inv(x), np.linalg.LinAlgError),
+        (lambda x: np.linalg.cholesky(x[0]), np.linalg.LinAlgError),
+    ],
+)
+def test_classes_of_numpys_own_are_raised(function: Any, kind: type[Exception]) -> None:
+    with pytest.raises(kind) as wanted:
+        function(X)
+    with pytest.raises(kind) as caught:
+        gc.compile(function)(X)
+    assert isinstance(caught.value, gc.GraphError)
+    assert vars(caught.value)["message"]
+    for name in ("axis", "ndim"):
+        assert getattr(caught.value, name, None) == getattr(wanted.value, name, None)

@@ -16,7 +16,7 @@ from graphc.errors import GraphError, also
 from graphc.frontend.trace.operands import leaves, mapped, plain
 from graphc.ops.record.value import Value
 
-_RAISED = (IndexError, ValueError, TypeError)
+_RAISED = (np.linalg.LinAlgError, IndexError, ValueError, TypeError)
 _MOST_ELEMENTS = 1 << 16
 _MOST_NUMBERS = 1 << 24  # of numbers that may be sizes, multiplied
 
@@ -31,8 +31,11 @@ def as_numpy_raises(
             with np.errstate(all="ignore"), warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 function(*args, **kwargs)
-        except np.exceptions.AxisError:
-            return also(error, ValueError, IndexError)
+        except np.exceptions.AxisError as raised:
+            made = also(error, np.exceptions.AxisError)
+            for name in ("axis", "ndim"):
+                setattr(made, name, getattr(raised, name))
+            return made
         except _RAISED as raised:
             return as_raised(error, raised)
         except Exception:  # noqa: BLE001  (whatever else: the error stays what it is)
