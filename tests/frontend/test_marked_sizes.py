@@ -11,6 +11,7 @@ import pytest
 
 import graphc as gc
 from graphc.errors import FeedError, GraphError, TraceError
+from graphc.frontend.files.marked_sizes import require_readable
 
 rng = np.random.default_rng(11)
 
@@ -419,3 +420,18 @@ def test_formulas_of_a_stranger_are_bounded(formulas: list[tuple[str, list[str]]
         loaded(np.ones(300, "f4"), np.ones(200, "f4"))
     with pytest.raises(GraphError):
         loaded.build()
+
+
+def test_a_node_whose_type_no_reader_can_tell_is_refused_with_its_line():
+    traced = gc.compile(lambda x, y: x + y).graph(*[gc.spec((8,), "f32")] * 2)
+    (node,) = traced.nodes
+    opened = gc.compile(lambda x, y: (x * 2, y * 2)).graph(
+        gc.spec(("n", 3), "f32"), gc.spec(("n", 4), "f32")
+    )
+    total = node.replace(inputs=opened.params)
+    graph = traced.replace(params=opened.params, nodes=[total], results=(total,))
+    refusal = r"add cannot be saved for any size: shapes \[n, 3\] and \[n, 4\] do not"
+    with pytest.raises(GraphError, match=refusal) as error:
+        require_readable(graph)
+    assert "test_marked_sizes.py" in str(error.value) and "say a number" in str(error.value)
+    require_readable(traced)
