@@ -51,8 +51,9 @@ def covers_rows(node: Node, axes: Collection[int]) -> bool:
     assert isinstance(node.op.lower, Contraction)
     row = math.prod(dims_of(node)[-len(axes) :])
     shared = row * math.prod(d[1] for d in node.op.lower.dims(node) if d[0] == "k")
-    near = far_of(shared) <= tuned.epilogue_operand
-    return near and tuned.epilogue_shortest <= far_of(row) <= tuned.epilogue_longest
+    near: bool = far_of(shared) <= tuned.epilogue_operand
+    pays: bool = tuned.epilogue_shortest <= far_of(row) <= tuned.epilogue_longest
+    return near and pays
 
 
 def has_rows(node: Node, axes: Collection[int]) -> bool:
