@@ -188,6 +188,8 @@ def test_torch_compile_differentiates_factors_and_windows() -> None:
         (lambda v: nn.functional.adaptive_max_pool2d(v, (3, 5)), (x,)),
         (lambda v: nn.functional.pad(v, (1, 2, 0, 1), mode="replicate"), (x,)),
         (lambda v: nn.functional.rrelu(v, 0.2, 0.4), (x,)),
+        (lambda v, g: torch._weight_norm(v, g, 0), (b, b[:, :1])),
+        (lambda v, g: torch._weight_norm(v, g, 1), (b, b[:1])),
     )
     for function, values in functions:
         compiled = torch.compile(function, backend=gc.torch_backend)

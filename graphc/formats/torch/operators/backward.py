@@ -177,3 +177,10 @@ def grid_sampler_backward(
         return layers.grid_sampler(a, g, interpolation_mode, padding_mode, align_corners)
 
     return pulled(forward, grad_output, x, grid)
+
+
+@aten("_weight_norm_interface_backward")
+def weight_norm_backward(
+    grad_w: Any, saved_v: Any, saved_g: Any, saved_norms: Any, dim: int
+) -> tuple[Any, ...]:
+    return pulled(lambda v, g: layers.weight_norm(v, g, dim), grad_w, saved_v, saved_g)
