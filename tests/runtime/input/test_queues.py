@@ -140,7 +140,7 @@ def test_keys_that_are_none() -> None:
         (queue, np.nan, "a priority is NaN"),
         (queue, 1j, "are not taken for f64"),
         (queue, [1, 2], "shape"),
-        (queue, "x", "element type"),
+        (queue, "x", "of type str: an array or a number is expected"),
         (queue, 10**30, "."),
         (buckets, 1.0, "its length: numbers of f64 are not taken for i64"),
         (buckets, 5, "in no bucket"),
