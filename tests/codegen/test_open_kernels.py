@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hostile_ops import guarded
+from guarded_arrays import guarded
 from open_sizes import template, wrong
 
 import graphc as gc

@@ -5,15 +5,18 @@ A sample of what `hostile_ops.py` derives from the op table; run as a program it
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 
 import numpy as np
 import pytest
 from effort import crossed, rounds
+from hostile_texts import ops_of_texts
 from project import SUPPORT
 
 import graphc as gc
+from benchmarks.hostile import models
 from graphc.errors import GraphError, LimitError, RunError, TypeRuleError, VerifyError
 from graphc.ir.op import OPS
 from graphc.ir.parse import parse
@@ -34,6 +37,21 @@ def test_hostile_uses_are_refused_or_right() -> None:
         [sys.executable, script, "sample", str(COUNT)], capture_output=True, text=True, check=False
     )
     assert run.returncode == 0, (run.stdout[-3000:], run.stderr[-3000:])
+
+
+@pytest.mark.slow
+def test_every_op_is_attacked() -> None:
+    """By its samples, by a text, or in the dumps of late stages, which `benchmarks.hostile`
+    changes."""
+    line = re.compile(r"^ *%\d+ = (\w+)\(", re.MULTILINE)
+    dumped = {
+        name
+        for model in (*models.FUNCTIONS, *models.OPEN)
+        for dump in models.dumps(model)
+        for name in line.findall(dump.text)
+    }
+    plain = {name for name, op in OPS.items() if op.samples is None}
+    assert plain - ops_of_texts() - dumped == {"param"}  # whose attribute is a name
 
 
 def test_scratch_memory_is_in_proportion() -> None:

@@ -8,16 +8,16 @@ is refused with a GraphError or right, else what is wrong.
         runs some in this process (the suite does)
     python tests/support/hostile_ops.py [SHARE] [OP ...]
         runs all of them, or one in SHARE, each in a process of its own that is timed and weighed
+
+Ops without samples are in `hostile_texts`.
 """
 
 from __future__ import annotations
 
-import ctypes
 import math
 import mmap
 import os
 import random
-import re
 import resource
 import signal
 import sys
@@ -29,18 +29,15 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from guarded_arrays import guarded
+from hostile_texts import attempt_text, hostile_texts
 from op_harness import tensors
 
 import graphc as gc
 from graphc.errors import GraphError
-from graphc.frontend.files.loaded_graph import LoadedGraph
-from graphc.ir.graph import Graph
 from graphc.ir.op import OPS, Attr, Compute, Op, Sample, Scalar
-from graphc.ir.parse import parse
-from graphc.ir.types import DTYPES, AnyType, TupleType, Type, dtype, leaves
-from graphc.ir.verify import verify
+from graphc.ir.types import DTYPES, AnyType, TupleType, dtype, leaves
 from graphc.ops.record.value import emit, literal_type
-from graphc.ops.reference.interpreter import interpret
 
 gc.sum  # noqa: B018  a public name fills the op table
 
@@ -134,6 +131,17 @@ def _values(attr: Attr, usual: Any) -> Iterator[Any]:
             yield from (*DTYPES, "f80", 3)
         case "ints" | "dims":
             yield from _lists(tuple(usual) if isinstance(usual, tuple | list) else ())
+        case "strs":
+            yield from (
+                (),
+                ("",),
+                ("x" * 5000,),
+                ("cpu:0",) * 1000,
+                ("gpu:7", "tpu:0"),
+                (3,),
+                "cpu:0",
+            )
+            yield from ((*usual, *usual), tuple(usual)[:-1], (f"cpu:{10**30}",) * len(usual))
         case "literal" | "type":
             yield from (None, 3)
 
@@ -203,25 +211,6 @@ SAMPLED = sorted(name for name, op in OPS.items() if op.samples is not None)
 def cases_of(names: Iterable[str]) -> list[Case]:
     """The hostile uses of ops that have samples."""
     return [case for name in names for case in cases(OPS[name])]
-
-
-# ------------------------------------------------------------------------------------ guards
-
-
-def guarded(array: np.ndarray, side: str) -> np.ndarray:
-    """A copy that ends where a page is closed ("behind"), or begins after one ("before")."""
-    page = mmap.PAGESIZE
-    pages = max(1, -(-array.nbytes // page))
-    area = mmap.mmap(-1, (pages + 2) * page)
-    base = ctypes.addressof(ctypes.c_char.from_buffer(area))
-    protect = ctypes.CDLL(None).mprotect
-    for closed in (base, base + (pages + 1) * page):
-        assert protect(ctypes.c_void_p(closed), page, 0) == 0
-    everything = np.frombuffer(area, np.uint8, pages * page, page)
-    first = 0 if side == "before" else pages * page - array.nbytes
-    copy = everything[first : first + array.nbytes].view(array.dtype).reshape(array.shape)
-    copy[...] = array
-    return copy
 
 
 # ------------------------------------------------------------------------------------ one case
@@ -300,99 +289,6 @@ def _same(op: Op, got: np.ndarray, wanted: np.ndarray, tolerance: float) -> bool
     known = np.isfinite(got) | np.isfinite(wanted) if sums else np.ones(got.shape, bool)
     scale = float(np.abs(wanted[np.isfinite(wanted)]).max(initial=1.0)) if sums else 1.0
     return np.allclose(got[known], wanted[known], tolerance, tolerance * scale, equal_nan=True)
-
-
-# ------------------------------------------------------------------------------------ regions
-
-# Ops that hold regions, and those of the compiler itself: they have no samples, but a text.
-TEXTS_OF_REGIONS = (
-    """graph @f(%0 x: f32[3,4], %1 s: f32[4]) {
-  %2 = scan(%1, %0) {carries=1, scanned=1, length=3, reverse=false} : (f32[4], f32[3,4]) {
-    graph @body(%0 c: f32[4], %1 x: f32[4]) {
-      %2 = add(%0, %1) : f32[4]
-      return %2, %2
-    }
-  }
-  %3 = item(%2) {index=1} : f32[3,4]
-  return %3
-}""",
-    """graph @f(%0 x: f32[3,4], %1 i: i64[]) {
-  %2 = while(%1, %0) {carries=1} : i64[] {
-    graph @test(%0 i: i64[], %1 x: f32[3,4]) {
-      %2 = const() {value=i64[](5)} : i64[]
-      %3 = lt(%0, %2) : bool[]
-      return %3
-    }
-    graph @body(%0 i: i64[], %1 x: f32[3,4]) {
-      %2 = const() {value=i64[](2)} : i64[]
-      %3 = add(%0, %2) : i64[]
-      return %3
-    }
-  }
-  return %2
-}""",
-    """graph @f(%0 x: f32[3,4], %1 ct: f32[3,4]) {
-  %2 = grad(%0, %1) {wrt=[0], seeds=1} : (f32[3,4], f32[3,4]) {
-    graph @g(%0 x: f32[3,4]) {
-      %1 = mul(%0, %0) : f32[3,4]
-      return %1
-    }
-  }
-  %3 = item(%2) {index=1} : f32[3,4]
-  return %3
-}""",
-    """graph @f(%0 x: f32[3,4]) {
-  %1 = blocked(%0) {dims=[3,4], counts=[3], steps=[4,4]} : f32[3,4] {
-    graph @g(%0 x: f32[3,4]) {
-      %1 = slice(%0) {starts=[0,0], stops=[1,4], steps=[1,1]} : f32[1,4]
-      %2 = neg(%1) : f32[1,4]
-      return %2
-    }
-  }
-  return %1
-}""",
-    """graph @f(%0 x: f32[3,4]) {
-  %1 = pack() {value=f32[2,3](1.0,2.0,3.0,4.0,5.0,6.0), batch=[1,6], k=[2,3], n=[3,1], \
-offset=0, columns=2, step=4, together=1} : f32[8]
-  return %1
-}""",
-)
-
-
-def hostile_texts() -> Iterator[str]:
-    """Graphs in whose attributes one number is another."""
-    for text in TEXTS_OF_REGIONS:
-        for attrs in re.finditer(r"\{(\w+=[^{}]*)\}", text):
-            if "value=" in attrs[1] and "batch" not in attrs[1]:
-                continue
-            for number in re.finditer(r"(?<![\w.-])-?\d+(?![\w.])", attrs[1]):
-                first = attrs.start(1) + number.start()
-                for value in (*INTEGERS, int(number[0]) - 1, int(number[0]) + 1):
-                    yield "gir 1\n" + text[:first] + str(value) + text[first + len(number[0]) :]
-
-
-def attempt_text(text: str) -> str | None:
-    """None if the text is refused with a GraphError, or computes what the interpreter does."""
-    try:
-        graph = parse(text)
-        assert isinstance(graph, Graph)
-        verify(graph)
-    except GraphError:
-        return None
-    if any(n.attrs["length"] > 1000 for n in graph.nodes if n.op.name == "scan"):
-        return None  # it would run as long as it says
-    rng = np.random.default_rng(0)
-    kinds = [p.type for p in graph.params if isinstance(p.type, Type)]
-    arguments = [rng.normal(size=k.dims).astype(k.dtype.numpy) for k in kinds]
-    expected = interpret(graph, arguments)
-    try:
-        made = LoadedGraph(graph)(*[guarded(a, "behind") for a in arguments])
-    except GraphError:
-        return None
-    made = made if isinstance(made, tuple) else (made,)
-    for got, wanted in zip(made, expected, strict=True):
-        np.testing.assert_allclose(got, wanted, 1e-5, 1e-6)
-    return None
 
 
 # ------------------------------------------------------------------------------------ processes

@@ -17,7 +17,7 @@ from unittest import mock
 
 import numpy as np
 from graphs import BINARY, UNARY, param
-from hostile_ops import guarded
+from guarded_arrays import guarded
 from open_sizes import Template, wrong
 
 import graphc.ops  # noqa: F401  (fills the op table)

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from contract_cores import NUMPY, WIDENED, Problem, call, core, link, linked_core, matrix
 from effort import crossed, examples
-from hostile_ops import guarded
+from guarded_arrays import guarded
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -7,7 +7,7 @@ import ctypes
 import numpy as np
 import pytest
 from contract_cores import link
-from hostile_ops import guarded
+from guarded_arrays import guarded
 
 from graphc.codegen.gemm import compile_core, hardware_of
 from graphc.codegen.gemm.emit import Body

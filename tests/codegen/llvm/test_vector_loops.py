@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from effort import crossed, few
 from emitted_kernels import HOST, Arrays, by_llvm, elementwise, fresh, reduction, same_numbers
-from hostile_ops import guarded
+from guarded_arrays import guarded
 from loop_evaluator import Evaluator
 
 import graphc as gc

@@ -16,8 +16,8 @@ from graphc.loops.nest import Scalars
 from graphc.ops.linalg import matmul as linalg
 from graphc.ops.record.dims import resolve_shape
 from graphc.ops.record.value import NUMPY, PUBLIC
+from graphc.ops.shape import concat, shape
 from graphc.ops.shape import manipulation as arrange
-from graphc.ops.shape import shape, slicing
 
 X = np.arange(24.0).reshape(2, 3, 4)
 V = np.arange(7, dtype=np.int32)
@@ -119,7 +119,7 @@ BAD = [
     lambda v: arrange.squeeze(v, 1),
     lambda v: arrange.split(v, 5, 2),
     lambda v: arrange.stack([v, v.reshape(6, 4)]),
-    lambda v: slicing.concatenate([]),
+    lambda v: concat.concatenate([]),
     lambda v: shape.broadcast_to(v, (2, 4, 4)),
     lambda v: arrange.moveaxis(v, (0, 0), (1, 2)),
     lambda v: arrange.repeat(v, v),
