@@ -137,7 +137,7 @@ def _values(attr: Attr, usual: Any) -> Iterator[Any]:
                 ("",),
                 ("x" * 5000,),
                 ("cpu:0",) * 1000,
-                ("gpu:7", "tpu:0"),
+                ("no such", "tpu:0"),
                 (3,),
                 "cpu:0",
             )
