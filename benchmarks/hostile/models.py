@@ -18,7 +18,7 @@ from graphc.ir.parse import parse
 from graphc.ir.text import literals, show
 from graphc.passes.tiling import block
 
-LATE = ("partition", "schedule", "fuse", "block", "pack_constants", "add_workspace", "plan_memory")
+LATE = ("partition", "schedule", "fuse", "block", "pack_constants", "add_workspace", "plan")
 
 
 def attention(q: Any, k: Any, v: Any) -> Any:

@@ -50,7 +50,7 @@ from graphc.passes.loops.hoist_transposes import hoist_transposes
 from graphc.passes.loops.merge_dots import merge_dots
 from graphc.passes.memory.add_workspace import add_workspace
 from graphc.passes.memory.pack_constants import pack_constants
-from graphc.passes.memory.plan_memory import plan_memory
+from graphc.passes.memory.plan import plan
 from graphc.passes.memory.remat import remat
 from graphc.passes.normalise.bind_sizes import bind_sizes
 from graphc.passes.normalise.choose_attention import choose_attention
@@ -276,9 +276,7 @@ STAGES = (
     Stage(pack_constants, Over.REGIONS, optional=True, breaks=(verify.no_duplicates,)),
     Stage(add_workspace, Over.REGIONS, keeps=Keeps.EXPRESSIONS),
     Stage(
-        plan_memory,
-        keeps=Keeps.EXPRESSIONS,
-        ensures=(verify.every_buffer_assigned, every_value_is_found),
+        plan, keeps=Keeps.EXPRESSIONS, ensures=(verify.every_buffer_assigned, every_value_is_found)
     ),
 )
 # What a graph says about memory is not believed: it is made anew from here.
@@ -294,7 +292,6 @@ RENAMED = {  # stages of earlier versions, whose dumps may lie about
     "output_transpose": "transpose_outputs",
     "cluster": "propose_groups",
     "pack": "pack_constants",
-    "plan": "plan_memory",
 }
 MOST_ROUNDS = 50  # of a cycle
 
@@ -323,7 +320,7 @@ def run(
     after: str | None = None,
     traced_seconds: float = 0.0,
     runner: Callable[[Record, Iterable[Stage], Config], Run] | None = None,
-    until: str = "plan_memory",
+    until: str = "plan",
     sizes: Mapping[str, int] | None = None,
 ) -> list[Record]:
     """Every stage's output, the graph itself first and the planned program last.

@@ -128,7 +128,7 @@ def test_every_form_of_a_model_runs(folder, run):
     stages = sorted((folder / "dump").glob("*.gir"))
     names = [path.stem.split("-")[1] for path in stages]
     assert names[0] == "trace"
-    assert {"partition", "schedule", "plan_memory"} <= set(names)
+    assert {"partition", "schedule", "plan"} <= set(names)
     for path in [folder / "m.gir", folder / "m.gcx", *stages]:
         for engine in ("compiled", "reference"):
             if path.suffix == ".gcx" and engine == "reference":
@@ -195,7 +195,7 @@ def test_dump_folder(folder, run, monkeypatch):
     assert first[1] == "# weights constants.safetensors"
     index = (dumped / "index.txt").read_text()
     assert len(index.splitlines()) <= 60
-    assert all(word in index for word in ("trace", "fuse", "plan_memory", "kernels", "arena"))
+    assert all(word in index for word in ("trace", "fuse", "plan", "kernels", "arena"))
     suffixes = {path.suffix for path in (dumped / "kernels").iterdir()}
     assert suffixes == {".py", ".ll", ".s"}
     products = [name for name in index.split() if name.startswith("graphc_contract_")]
@@ -608,7 +608,7 @@ def test_what_a_file_says_about_memory_is_planned_anew(tmp_path, run, plan, patt
     changed = re.sub(pattern, replacement, plan, count=1)
     assert changed != plan
     for name, text in (("plan.gir", plan), ("changed.gir", changed)):
-        (tmp_path / name).write_text(f"# stage plan_memory: as it was\n{text}")
+        (tmp_path / name).write_text(f"# stage plan: as it was\n{text}")
         assert run("run", tmp_path / name, "--seed", "1", "-o", tmp_path / f"{name}.npz")[0] == 0
     with np.load(tmp_path / "plan.gir.npz") as want, np.load(tmp_path / "changed.gir.npz") as made:
         for name in want:
@@ -619,9 +619,9 @@ def test_a_kernel_has_its_workspace_whatever_a_file_says(tmp_path, run, plan):
     size = re.search(r"u8\[(\d+)\]", plan)[1]
     changed = plan.replace(f"u8[{size}]", "u8[64]").replace(f"nbytes={size}", "nbytes=64")
     changed = re.sub(rf"\[(\d+):{size}\]", r"[\1:64]", changed)
-    (tmp_path / "11-plan_memory_memory.gir").write_text(f"# stage plan_memory: changed\n{changed}")
+    (tmp_path / "11-plan.gir").write_text(f"# stage plan: changed\n{changed}")
     for threads in "12":
-        stage = ("run", tmp_path / "11-plan_memory_memory.gir", "--seed", "1", "--threads", threads)
+        stage = ("run", tmp_path / "11-plan.gir", "--seed", "1", "--threads", threads)
         assert run(*stage, "--check")[0] == 0
 
 

@@ -596,4 +596,4 @@ def test_the_stages_before_the_cut_are_dumped_as_a_whole(tmp_path):
     names = [record.name for record in compiled.stages(X)]
     assert names[0] == "trace"
     assert names.count("trace") == 1
-    assert names.count("plan_memory") == 2
+    assert names.count("plan") == 2

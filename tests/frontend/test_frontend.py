@@ -649,7 +649,7 @@ def test_stages_and_executable():
     f = gc.compile(lambda x: np.tanh(x) + 1)
     names = [stage[0] for stage in f.stages(gc.spec((3, 4), "f64"))]
     assert names[0] == "trace"
-    assert {"cse", "fuse", "plan_memory"} <= set(names)
+    assert {"cse", "fuse", "plan"} <= set(names)
     assert f.lower(X) is f.stages(X)[-1].value
     np.testing.assert_allclose(f.executable(X).run([X])[0], np.tanh(X) + 1)
     assert len(f.compiles) == 1

@@ -58,7 +58,7 @@ def test_every_stage_of_an_open_program_is_read_and_run(name, tmp_path):
     function(*arguments(6))
     exact = gc.compile(FUNCTIONS[name], sizes="exact")
     paths = sorted(tmp_path.glob("*.gir"))
-    assert paths[-1].name.endswith("-plan_memory.gir")
+    assert paths[-1].name.endswith("-plan.gir")
     for path in paths:
         loaded = gc.load(path)
         body = path.read_text().partition("\n")[2]
@@ -76,7 +76,7 @@ def test_a_size_has_one_name_in_all_stages_and_one_node_says_what_it_is(tmp_path
         for path in sorted(tmp_path.glob("*.gir"))
     ]
     assert len({line.strip() for lines in said for line in lines}) == 1
-    plan = next(tmp_path.glob("*-plan_memory.gir")).read_text()
+    plan = next(tmp_path.glob("*-plan.gir")).read_text()
     assert re.search(r"\[p0\+0:\(32\*n\)\]", plan)
 
 
@@ -93,7 +93,7 @@ def test_a_cut_graph_and_its_phases_are_run(tmp_path):
     cut = gc.load(next(tmp_path.glob("*-cut_phases.gir")))
     for got, want in zip(cut.run([x]), (np.sort(x[x > 0]) * 2, x.sum()), strict=False):
         np.testing.assert_allclose(got, want)
-    last = gc.load(next(tmp_path.glob("03-*/*-plan_memory.gir")))
+    last = gc.load(next(tmp_path.glob("03-*/*-plan.gir")))
     assert last.params[-1] == "count0"  # its length says the size
     arrays = {"f64": np.arange(9.0), "bool": np.arange(9) % 4 == 3}
     *given, _ = (arrays[kind.dtype.name] for kind in last.types)
@@ -104,9 +104,7 @@ def test_a_cut_graph_and_its_phases_are_run(tmp_path):
 def test_the_commands_take_a_dump_with_open_sizes(tmp_path, capsys):
     gc.compile(strided, sizes={"x": ("n", 8)}, dump=tmp_path / "d")(*arguments(6))
     np.savez(tmp_path / "x.npz", x=arguments(7)[0], w=arguments(7)[1])
-    fused, planned = (
-        str(next((tmp_path / "d").glob(f"*-{s}.gir"))) for s in ("fuse", "plan_memory")
-    )
+    fused, planned = (str(next((tmp_path / "d").glob(f"*-{s}.gir"))) for s in ("fuse", "plan"))
     feeds = [f"--feed={name}={tmp_path / 'x.npz'}" for name in ("x", "w")]
     assert not main(["run", planned, *feeds])
     assert "[4, 4]" in capsys.readouterr().out

@@ -416,7 +416,7 @@ def test_order_is_what_bounds_memory() -> None:
         piped = parallel.pipeline(mlp, TWO, 8, schedule, checkpoint, stages=2)
         piped.options = replace(piped.options, fenced=fenced)
         stages = gc.compile(piped, devices=TWO).stages(params, batch)
-        plan = next(record.value for record in stages if record.name == "plan_memory")
+        plan = next(record.value for record in stages if record.name == "plan")
         return [peak_bytes(graph) for graph in plan.graphs]
 
     kept, again = peaks("gpipe", "never"), peaks("gpipe", "always")

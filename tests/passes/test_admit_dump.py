@@ -70,14 +70,7 @@ def test_every_late_stage_runs_bit_for_bit(name: str, devices: tuple[str, ...]) 
     wanted = model(*ARGUMENTS)
     wanted = wanted if isinstance(wanted, tuple) else (wanted,)
     for record in model.stages(*ARGUMENTS):
-        if record.name in (
-            "schedule",
-            "fuse",
-            "block",
-            "pack_constants",
-            "add_workspace",
-            "plan_memory",
-        ):
+        if record.name in ("schedule", "fuse", "block", "pack_constants", "add_workspace", "plan"):
             made = reread(record.value, record.name, threads=1, devices=devices).run(ARGUMENTS)
             for got, want in zip(made, wanted, strict=True):
                 np.testing.assert_array_equal(got, want, err_msg=record.name)
@@ -89,7 +82,7 @@ def test_a_stage_runs_with_another_number_of_threads(name: str) -> None:
     wanted = model(*ARGUMENTS)
     wanted = wanted if isinstance(wanted, tuple) else (wanted,)
     for record in model.stages(*ARGUMENTS):
-        if record.name in ("add_workspace", "plan_memory"):
+        if record.name in ("add_workspace", "plan"):
             made = reread(record.value, record.name, threads=3).run(ARGUMENTS)
             for got, want in zip(made, wanted, strict=True):
                 np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
@@ -112,9 +105,7 @@ def test_no_number_of_a_plan_is_believed(name: str) -> None:
     text = re.sub(r"(?:[prv]\d+\+|c\+)?\b\d+:\d+(?=[,;\]])", wrong, show(planned))
     assert text != show(planned)
     for level in (0, 2):
-        made = LoadedGraph(
-            parse(text, tensors), Config.create(threads=1, verify=level), "plan_memory"
-        )
+        made = LoadedGraph(parse(text, tensors), Config.create(threads=1, verify=level), "plan")
         for got, want in zip(made.run(ARGUMENTS), wanted, strict=True):
             np.testing.assert_array_equal(got, want)
 
@@ -223,7 +214,7 @@ def test_scratch_memory_is_no_value(body: str) -> None:
         loaded.build()
 
 
-@pytest.mark.parametrize("stage", ["partition", "schedule", "plan_memory"])
+@pytest.mark.parametrize("stage", ["partition", "schedule", "plan"])
 def test_only_the_first_device_returns_values(stage: str) -> None:
     def placed(x: Any) -> Any:
         with gc.device("cpu:1"):
@@ -323,7 +314,7 @@ graph @f(%0 p: bool[] {CPU}, %1 x: f32[4] {CPU}) on {CPU} {{
 def test_what_has_no_rows_is_refused() -> None:
     """Its value would be memory that nothing wrote."""
     with pytest.raises(VerifyError, match="nothing that runs"):
-        LoadedGraph(parse(CALLED), Config.create(), "plan_memory").build()
+        LoadedGraph(parse(CALLED), Config.create(), "plan").build()
 
 
 def kernel_of(id: int, op: str, *inputs: int) -> str:
@@ -355,7 +346,7 @@ def test_an_item_of_a_tuple_lives_as_long_as_it_is_read() -> None:
         ]
     )
     x = np.linspace(0, 1, 1000, dtype="f4")
-    (made,) = LoadedGraph(parse(text), Config.create(threads=1), "plan_memory").run([x])
+    (made,) = LoadedGraph(parse(text), Config.create(threads=1), "plan").run([x])
     np.testing.assert_allclose(made, -x - np.exp(x) - np.sin(x) - np.cos(np.sin(x)), rtol=1e-5)
 
 

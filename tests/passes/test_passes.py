@@ -29,7 +29,7 @@ from graphc.passes import pipeline
 from graphc.passes.fusion.fuse import fuse
 from graphc.passes.fusion.groups import Groups
 from graphc.passes.loops import accumulate_after_loop, batch_scan_dots, hoist, merge_dots
-from graphc.passes.memory.plan_memory import Arena
+from graphc.passes.memory.plan import Arena
 from graphc.passes.normalise.cse import cse
 from graphc.passes.normalise.dce import dce
 from graphc.passes.normalise.fold import fold

@@ -28,7 +28,7 @@ IDEMPOTENT = (
     "block",
     "pack_constants",
     "add_workspace",
-    "plan_memory",
+    "plan",
 )
 
 

@@ -130,7 +130,7 @@ def test_terminals_get_no_control_characters(graph, tmp_path, capsys):
     model = str(tmp_path / "m.gir")
     commands = [
         ["show", model],
-        ["show", model, "--after", "plan_memory"],
+        ["show", model, "--after", "plan"],
         ["audit", model],
         ["audit", model, "--json"],
         ["diff", model, model],

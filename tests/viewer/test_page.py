@@ -39,7 +39,7 @@ def test_a_page_needs_nothing_else(text):
 def test_a_page_tells_all(text):
     found = data_of(text)
     names = [stage["name"] for stage in found["stages"]]
-    assert names[0] == "trace" and names[-1] == "plan_memory"
+    assert names[0] == "trace" and names[-1] == "plan"
     assert {kernel["symbol"] for kernel in found["kernels"] if kernel["calls"]}
     assert found["memory"][0]["bytes"] > 0
     assert found["simulated"]["seconds"] > 0

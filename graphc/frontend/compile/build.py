@@ -146,7 +146,7 @@ def stages_of(
     config: Config,
     traced_seconds: float = 0.0,
     stage: str | None = None,
-    until: str = "plan_memory",
+    until: str = "plan",
     sizes: Mapping[str, int] | None = None,
 ) -> tuple[Record, ...]:
     """Run the passes on a graph; the first stage is the graph itself.

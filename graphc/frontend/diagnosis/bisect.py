@@ -1,6 +1,6 @@
 """Which rewrite makes a result differ, or the compiler crash: first the stage, then the rewrite.
 
-    trace ── simplify ── cse ── ... ── plan_memory ── kernels ── run
+    trace ── simplify ── cse ── ... ── plan ── kernels ── run
       =         =         x
                           └ 40 rewrites: the first 20? = 30? x 25? = 27? x 26? x
 

@@ -307,9 +307,7 @@ class _Story:
 
     def memory(self) -> Iterator[Answer]:
         kernels = self.kernels()
-        reasons = [
-            text for id, text in self.why.reasons("plan_memory") if id in {n.id for n in kernels}
-        ]
+        reasons = [text for id, text in self.why.reasons("plan") if id in {n.id for n in kernels}]
         if reasons:
             yield Answer("Why is an array copied?", reasons[0], tuple(reasons[1:]))
         for graph in graphs_of(self.why.program):

@@ -1,7 +1,7 @@
 """The dump folder: every stage of a compilation as a file that can be read, run and compared.
 
     00-trace.gir ...                numbered by position in STAGES; stages that changed nothing are
-    ... NN-plan_memory.gir          left out, except partition, schedule and plan_memory
+    ... NN-plan.gir          left out, except partition, schedule and plan
     NN.01-expand.gir                what a stage of a cycle changed in a later round; NN is the last
                                     stage of the cycle
     constants.safetensors           the big constants of all stages, the values of variables
@@ -37,7 +37,7 @@ from graphc.runtime.load.table import CALL, stack_slots
 if TYPE_CHECKING:
     from graphc.passes.pipeline import Record
 
-ALWAYS = ("partition", "schedule", "plan_memory")
+ALWAYS = ("partition", "schedule", "plan")
 CONSTANTS = "constants.safetensors"
 MOST_GUARDS = 12
 MOST_REASONS = 3

@@ -13,7 +13,7 @@ from graphc.ir.liveness import peak_bytes
 from graphc.ir.op import OPS
 from graphc.ir.place import device_of
 from graphc.ir.regions import has_workspace, is_kernel
-from graphc.passes.memory.plan_memory import plan_block
+from graphc.passes.memory.plan import plan_block
 
 
 def add_workspace(graph: Graph, config: Config) -> Graph:

@@ -29,7 +29,7 @@ from graphc.ir.op import OPS
 from graphc.ir.rewrites import counting
 from graphc.passes import pipeline
 from graphc.passes.compare import first_difference, ulps
-from graphc.passes.memory import plan_memory as plan_module
+from graphc.passes.memory import plan as plan_module
 from graphc.passes.trial import Trial, disagreement
 
 LOG = 10  # of the most rewrites of a stage in these programs, and a few runs more
@@ -72,13 +72,7 @@ def test_a_planted_bug_is_found_and_reduced(bug, own_cache, monkeypatch):
 
 def test_enough_bugs_are_planted():
     assert len(BUGS) >= 20
-    assert {bug.stage for bug in BUGS} >= {
-        "codegen",
-        "plan_memory",
-        "schedule",
-        "partition",
-        "simplify",
-    }
+    assert {bug.stage for bug in BUGS} >= {"codegen", "plan", "schedule", "partition", "simplify"}
 
 
 def clean(trial):
@@ -148,12 +142,7 @@ def apart(x, w):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("stage", "program", "size"),
-    [
-        ("place", apart, 256),
-        ("partition", apart, 256),
-        ("fuse", decided, 8),
-        ("plan_memory", decided, 8),
-    ],
+    [("place", apart, 256), ("partition", apart, 256), ("fuse", decided, 8), ("plan", decided, 8)],
 )
 def test_any_number_of_decisions_computes_the_same(stage, program, size):
     rng = np.random.default_rng(0)
@@ -214,9 +203,7 @@ def long_kernels(patch):
 
 
 @pytest.mark.parametrize(
-    ("stage", "plant"),
-    [("plan_memory", memory_in_use), ("fuse", long_kernels)],
-    ids=["plan_memory", "fuse"],
+    ("stage", "plant"), [("plan", memory_in_use), ("fuse", long_kernels)], ids=["plan", "fuse"]
 )
 def test_a_wrong_decision_is_numbered(stage, plant, monkeypatch, own_cache):
     rng = np.random.default_rng(0)

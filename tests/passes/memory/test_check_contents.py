@@ -48,7 +48,7 @@ def planned(model: str) -> Graph | Program:
     if model in TANGLED:
         spec = gc.spec((8, 8), "f32")
         return gc.compile(TANGLED[model], threads=1).stages(spec, spec)[-1].value
-    return next(dump.value for dump in dumps(model) if dump.stage == "plan_memory")
+    return next(dump.value for dump in dumps(model) if dump.stage == "plan")
 
 
 def first(value: Graph | Program) -> Graph:

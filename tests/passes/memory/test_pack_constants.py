@@ -84,7 +84,7 @@ def test_a_later_stage_compiles_and_a_saved_program_runs(tmp_path: Any) -> None:
     w, x = normal(96, 80), normal(8, 96)
     function = gc.compile(lambda x: x @ w)
     tiled = next(record.value for record in function.stages(x) if record.name == "pack_constants")
-    assert run(tiled, Config(), after="pack_constants")[-1].name == "plan_memory"
+    assert run(tiled, Config(), after="pack_constants")[-1].name == "plan"
     gcx_files.save(function.executable(x).image, tmp_path / "dense.gcx")
     np.testing.assert_array_equal(gc.load(tmp_path / "dense.gcx")(x), function(x))
 

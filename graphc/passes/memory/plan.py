@@ -1,4 +1,4 @@
-"""plan_memory: give every value its memory, so that a warm call allocates nothing but its results.
+"""plan: give every value its memory, so that a warm call allocates nothing but its results.
 
     params      the caller's arrays      pK          constants   one blob          c
     results     fresh arrays             rK          the rest    one static arena  offsets
@@ -50,7 +50,7 @@ from graphc.passes.tuning import tuned
 ALIGNMENT = 64
 
 
-def plan_memory(graph: Graph, config: Config) -> Graph:
+def plan(graph: Graph, config: Config) -> Graph:
     """The graph with a Buffer as the place of every value that holds data."""
     if all(map(is_planned, (*graph.params, *graph.nodes))):
         return graph
