@@ -50,7 +50,7 @@ class CodegenTuning(Tuning):
     crowded_tiles = number(2, 0, 1 << 20, "row tiles", "narrow",
         "the same where the rows of a panel evict each other from the first level")
     lane_columns = number(96, 1, 1 << 30, "columns", "conv",
-        "windows read in place against copies: weights in lanes are packed for so many columns")
+        "windows read in place against copies: of all images that share weights in lanes")
     lane_fill = number(7 / 8, 0.0, 2.0, "of the lanes", "conv",
         "the same: those of the last panel that are not empty")
     late_share = number(2.0, 0.0, 1e6, "second-level caches", "gemm-1024",
