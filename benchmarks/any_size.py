@@ -6,8 +6,9 @@
 
 Batches of 1 to 16 and lengths of 4 to 128, random weights.  Each engine runs in a process of its
 own, with an empty cache, on the same pairs in the same order; the time counts compilations and
-calls, not imports and exports.  Results are compared with those of eager PyTorch.  What is not
-installed is left out.
+calls, not imports and exports.  "jax-padded" fills batch and length up to powers of two with words
+that are masked out.  Results are compared with those of eager PyTorch.  What is not installed is
+left out.
 """
 
 from __future__ import annotations
@@ -167,12 +168,24 @@ def jax_jitted() -> Engine:
     return lambda ids, mask: np.asarray(jitted(ids, mask, p)), jitted._cache_size
 
 
+def jax_padded() -> Engine:
+    """As users of JAX bound how often it compiles: every array is of one of few sizes."""
+    jitted, compilations = jax_jitted()
+
+    def run(ids: np.ndarray, mask: np.ndarray) -> Any:
+        more = [(0, (1 << (n - 1).bit_length()) - n) for n in ids.shape]
+        return jitted(np.pad(ids, more), np.pad(mask, more))[: len(ids)]
+
+    return run, compilations
+
+
 ENGINES: dict[str, tuple[Callable[[], Engine], str]] = {
     "torch": (torch_eager, "torch"),
     "graphc": (decorated, "numpy"),
     "graphc-onnx": (from_onnx, "onnxscript"),
     "graphc-pt2": (from_export, "torch"),
     "torch.compile": (torch_compiled, "torch"),
+    "jax-padded": (jax_padded, "jax"),
     "jax": (jax_jitted, "jax"),
 }
 
