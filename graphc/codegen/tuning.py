@@ -209,6 +209,10 @@ class CodegenTuning(Tuning):
         "rows of an open length written for each number of vectors against code")
     row_versions = number(1000, 0, 1 << 20, "instructions", "open-rows",
         "the same: instructions of all versions together")
+    lane_elements = number(8, 0, 16, "elements", "open-rows",
+        "rows of so few in lanes, each length for itself, against code")
+    lane_versions = number(2000, 0, 1 << 20, "instructions", "open-rows",
+        "the same: instructions of all versions together")
     object_text = number(16_000, 1, 1 << 24, "characters", "compile",
         "objects compiled side by side against starting LLVM for each")
     machine_level = number(2, 0, 2, "level", "compile",

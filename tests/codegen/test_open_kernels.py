@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Callable
 from typing import Any
@@ -172,6 +173,27 @@ def test_short_rows_of_every_length_are_read_and_written_whole(kind: str) -> Non
         x = (rng.standard_normal((5, m)) * 9).astype(kind)
         got = made.run([x])
         assert got is not None and not wrong(got, rows(x)), m
+
+
+@pytest.mark.parametrize("target", ["cpu", "cpu:haswell"])
+@pytest.mark.parametrize("kind", ["float32", "float64", "float16", "int16", "bool"])
+def test_rows_of_few_elements_lie_one_in_each_lane(kind: str, target: str) -> None:
+    """For each such length there is a version without loops over a row, with closed pages behind
+    the last one; any number of rows is left when vectors are full."""
+
+    def rows(x: Any, shift: Any) -> Any:
+        y = x.astype("f4")
+        scaled = np.exp(y - y.max(axis=1, keepdims=True)) + shift
+        return scaled / scaled.sum(axis=1, keepdims=True), (y + shift).mean(axis=1), x[:, :1] == x
+
+    specs = [gc.spec(("n", "m"), kind), gc.spec(("m",), "f4")]
+    made = template(rows, specs, {"n": 20, "m": 33}, threads=1, target=target)
+    rng = np.random.default_rng(0)
+    for n, m in itertools.product((1, 15, 16, 37, 64), range(1, 11)):
+        x, shift = (rng.standard_normal((n, m)) * 3).astype(kind), rng.standard_normal(m)
+        shift = shift.astype("f4") ** 2
+        got = made.run([guarded(x, "behind"), guarded(shift, "behind")])
+        assert got is not None and not wrong(got, rows(x, shift)), (n, m)
 
 
 @pytest.mark.parametrize("target", ["cpu", "cpu:haswell"])

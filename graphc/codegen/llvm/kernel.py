@@ -26,7 +26,7 @@ from graphc.codegen.llvm import scalar as llvm_scalar
 from graphc.codegen.llvm.loops import LoopWriter
 from graphc.codegen.llvm.module import Module, Slot
 from graphc.codegen.llvm.scalar import MEMORY, TYPES
-from graphc.codegen.llvm.short_rows import ShortRows, short_rows
+from graphc.codegen.llvm.short_rows import InLanes, ShortRows, short_rows
 from graphc.codegen.llvm.target import Target
 from graphc.codegen.llvm.vector import vector_loops
 from graphc.codegen.llvm.vector_facts import VectorFacts, count_of, facts_of, has_masks, split
@@ -296,7 +296,7 @@ class KernelWriter(Statements[str], LoopWriter):
         """The rows in a loop of which there may be a version for each length that is short."""
         if not self.sizes or self.short is not None or not self.in_vectors or self.groups:
             return None
-        return short_rows(statement, self.module.target, self.facts)
+        return short_rows(statement, self.kernel, self.module.target, self.facts)
 
     def granules(self, loop: For) -> int:
         """The vectors of a row, of the shortest kind, where that is known; else 0."""
@@ -325,24 +325,44 @@ class KernelWriter(Statements[str], LoopWriter):
         return self.known_facts[id(loop)]
 
     def by_length(self, statement: For, rows: ShortRows) -> None:
-        """A version of a loop for each number of vectors that a short row has, and one for all."""
+        """A version of a loop for each length that fits in lanes, for each number of vectors that a
+        short row has, and one for all.
+        """
         start, stop = self.value(rows.row.start), self.value(rows.row.stop)
         total = self.emit(f"sub nsw i64 {stop}, {start}")
         more = self.emit(f"add nsw i64 {total}, {rows.granule - 1}")
         vectors = self.emit(f"ashr i64 {more}, {rows.granule.bit_length() - 1}")
         name = self.fresh("")
+        cases = " ".join(f"i64 {v.count}, label %lanes{v.count}_{name}" for v in rows.in_lanes)
+        self.lines.append(f"  switch i64 {total}, label %longer{name} [ {cases} ]")
+        for version in rows.in_lanes:
+            self.lines.append(f"lanes{version.count}_{name}:")
+            self.in_lanes(version)
+            self.lines.append(f"  br label %past{name}")
         cases = " ".join(f"i64 {n}, label %rows{n}_{name}" for n in range(1, rows.most + 1))
+        self.lines.append(f"longer{name}:")
         self.lines.append(f"  switch i64 {vectors}, label %rows0_{name} [ {cases} ]")
         for n in range(rows.most + 1):
             self.lines.append(f"rows{n}_{name}:")
             self.short = replace(rows, vectors=n)
-            self.scopes.append([])
-            self.one_loop(statement)
-            for expr in self.scopes.pop():
-                self.values.pop(expr, None)
+            self.version(statement)
             self.lines.append(f"  br label %past{name}")
         self.short = None
         self.lines.append(f"past{name}:")
+
+    def in_lanes(self, version: InLanes) -> None:
+        """The loop over rows of one length: what is summed has few terms."""
+        sums, self.sums = self.sums, version.sums
+        self.known_facts[id(version.loop)] = version.facts
+        self.version(version.loop)
+        self.sums = sums
+
+    def version(self, statement: For) -> None:
+        """A loop behind a branch: what it computes is not known after it."""
+        self.scopes.append([])
+        self.one_loop(statement)
+        for expr in self.scopes.pop():
+            self.values.pop(expr, None)
 
     def one_loop(self, statement: For) -> None:
         start, stop = self.value(statement.start), self.value(statement.stop)
@@ -363,7 +383,7 @@ class KernelWriter(Statements[str], LoopWriter):
         grouped = statement.kind == "vector" and vectors is None
         if grouped:
             self.groups.append(self.module.note(distinct=True))
-        collects = statement.kind == "vector" and not outer_status
+        collects = (statement.kind == "vector" or vectors is not None) and not outer_status
         if collects and any(isinstance(s, Fail) for s in walk(statement.body)):
             self.status = self.at_entry("alloca i32")
             self.lines.append(f"  store i32 0, ptr {self.status}")
@@ -373,7 +393,7 @@ class KernelWriter(Statements[str], LoopWriter):
         else:
             steps = step_of(statement, self.sums)
             every = self.looks.get(statement.variable)
-            count = count_of(statement, self.range)
+            count = None if statement.kind == "parallel" else count_of(statement, self.range)
             self.chunks(statement, start, stop, steps, vectors, count, every)
         self.depth -= 1
         if grouped:

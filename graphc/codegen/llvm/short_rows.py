@@ -12,13 +12,24 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from graphc.base.record import record
+from graphc.base.record import record, replace
+from graphc.codegen.llvm.rows_in_lanes import rows_in_lanes
 from graphc.codegen.llvm.target import Target
-from graphc.codegen.llvm.vector_facts import VectorFacts, shape_of
+from graphc.codegen.llvm.vector_facts import VectorFacts, any_facts_of, has_masks, shape_of
 from graphc.codegen.tuning import tuned
 from graphc.ir.sizes import Size
-from graphc.loops.facts import dissolves
-from graphc.loops.nest import For, walk
+from graphc.loops.facts import Changes, SumPlan, dissolves
+from graphc.loops.nest import For, Kernel, walk
+
+
+@record(frozen=True)
+class InLanes:
+    """The loop over rows of `count` elements that has a row in each lane."""
+
+    count: int
+    loop: For
+    facts: VectorFacts
+    sums: SumPlan
 
 
 @record(frozen=True)
@@ -32,6 +43,7 @@ class ShortRows:
     granule: int
     most: int
     vectors: int = 0
+    in_lanes: tuple[InLanes, ...] = ()
 
     def vectors_of(self, loop: For) -> int:
         """How many granules a loop certainly begins, 0 if that is not known."""
@@ -47,7 +59,7 @@ def length_of(loop: For) -> Size | None:
 
 
 def short_rows(
-    statement: For, target: Target, facts_of: Callable[[For], VectorFacts | None]
+    statement: For, kernel: Kernel, target: Target, facts_of: Callable[[For], VectorFacts | None]
 ) -> ShortRows | None:
     """The rows of a loop, if all of its vector loops are as long and versions of it are few."""
     rows = [
@@ -55,21 +67,60 @@ def short_rows(
         for s in walk(statement.body)
         if isinstance(s, For) and s.kind == "vector" and not dissolves(s, in_vector=False)
     ]
+    if statement.kind == "vector" or not rows:
+        return None
     lengths = {length_of(row) for row in rows if row.stop.op != "const"}
     length = lengths.pop() if len(lengths) == 1 else None
-    if statement.kind == "vector" or length is None:
+    if length is None:
         return None
+    row = next(r for r in rows if length_of(r) is length)
+    granule, most = by_vectors(rows, length, target, facts_of)
+    in_lanes = lane_versions(statement, kernel, length, target)
+    return ShortRows(row, length, granule, most, 0, in_lanes) if most or in_lanes else None
+
+
+def by_vectors(
+    rows: list[For], length: Size, target: Target, facts_of: Callable[[For], VectorFacts | None]
+) -> tuple[int, int]:
+    """Elements of a vector, and of how many vectors there are versions, 0 if there are none."""
     lanes, light, heavy = [], 0, 0
     for row in rows:
         facts = facts_of(row) if length_of(row) is length else None
         shape = shape_of(facts, target, None) if facts is not None else None
         if facts is None or shape is None or not shape.masked:
-            return None
+            return 1, 0
         lanes.append(shape.lanes)
         light += facts.weight if shape.apart else 0
         heavy += 0 if shape.apart else facts.weight
     most = tuned.short_rows
     while most and light * most * (most + 1) // 2 + heavy * most > tuned.row_versions:
         most -= 1
-    row = next(r for r in rows if length_of(r) is length)
-    return ShortRows(row, length, min(lanes), most) if most else None
+    return min(lanes), most
+
+
+def lane_versions(
+    statement: For, kernel: Kernel, length: Size, target: Target
+) -> tuple[InLanes, ...]:
+    """Versions for rows of 1, 2 .. elements, as long as they are little code."""
+    made: list[InLanes] = []
+    weight = 0
+    while statement.kind == "parallel" and len(made) < tuned.lane_elements:
+        version = lane_version(statement, kernel, length, len(made) + 1, target)
+        weight += version.facts.weight if version is not None else 0
+        if version is None or weight > tuned.lane_versions:
+            break
+        made.append(version)
+    return tuple(made)
+
+
+def lane_version(
+    statement: For, kernel: Kernel, length: Size, count: int, target: Target
+) -> InLanes | None:
+    """The version for rows of so many elements, if vectors can do all of it."""
+    loop = rows_in_lanes(statement, kernel, length, count)
+    if loop is None:
+        return None
+    facts = any_facts_of(loop, kernel, Changes(kernel), has_masks(target))
+    if facts is None or shape_of(facts, target, None) is None:
+        return None
+    return InLanes(count, loop, facts, SumPlan(replace(kernel, body=[loop])))

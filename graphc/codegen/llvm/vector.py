@@ -291,13 +291,18 @@ def vector_loops(
         VectorLoop(kernel, facts, shape).loop(start, stop, count)
         return stop
     middle = whole_vectors(kernel, facts, shape, start, stop, count)
-    while isinstance(facts, RowFacts) and shape.lanes > 4 and facts.weight <= tuned.heavy_weight:
-        # Rows that are left go on in halves of vectors: one by one they would take as long as all.
+    while goes_on_in_halves(facts, shape):
         count = count and count % shape.lanes
         shape = Shape(shape.lanes // 2, 1, masked=False)
         if count is None or count >= shape.lanes:
             middle = whole_vectors(kernel, facts, shape, middle, stop, count)
     return middle
+
+
+def goes_on_in_halves(facts: VectorFacts, shape: Shape) -> bool:
+    """Rows of a block that are left would, one by one, take as long as the others together."""
+    in_block = isinstance(facts, RowFacts) and facts.loop.kind == "vector"
+    return in_block and shape.lanes > 4 and facts.weight <= tuned.heavy_weight
 
 
 def whole_vectors(

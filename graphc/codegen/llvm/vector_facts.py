@@ -351,8 +351,11 @@ def split(index: Expr) -> tuple[dict[Term, int], int]:
 
 def facts_of(loop: For, kernel: Kernel, changes: Changes, masks: bool = True) -> VectorFacts | None:
     """What there is to know of a loop that vector instructions can do; None for any other."""
-    if loop.kind != "vector":
-        return None
+    return any_facts_of(loop, kernel, changes, masks) if loop.kind == "vector" else None
+
+
+def any_facts_of(loop: For, kernel: Kernel, changes: Changes, masks: bool) -> VectorFacts | None:
+    """The same of a loop of any kind whose iterations do not depend on one another."""
     facts = VectorFacts(loop, kernel, changes)
     if facts.possible() and (masks or facts.widest == 1):
         return facts
