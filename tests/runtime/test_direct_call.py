@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import inspect
 import subprocess
 import sys
@@ -95,6 +96,31 @@ def test_what_cells_and_globals_hold_is_looked_at_natively() -> None:
         assert len(f.compiles) == 4
     finally:
         SCALE = 2.0
+
+
+@pytest.mark.parametrize("given", [{}, {"k": 3.0}, {"k": 3.0, "w": 2.0}], ids=len)
+def test_what_a_partial_was_given_is_looked_at_natively(given: dict[str, float]) -> None:
+    part = functools.partial(lambda x, k=1.0, *, w=5.0: x * k + w, **given)
+    f = warm(part, X)
+    assert frames(lambda: f(X)) == []
+    for change in ({"w": 7.0}, {"k": 4.0, "w": 7.0}, {"k": 4.0, "w": 8.0}, {"w": 8.0}, {}):
+        part.keywords.clear()
+        part.keywords.update(change)
+        for _ in range(2):
+            np.testing.assert_array_equal(f(X), part(X))
+        assert frames(lambda: f(X)) == []
+
+
+def test_a_default_that_a_keyword_gets_is_seen() -> None:
+    def scaled(x: Any, *, k: float = 2.0, w: Any) -> Any:
+        return x * k if w is None else w
+
+    outer = lambda x: scaled(x, w=x + 1)  # noqa: E731
+    f = warm(outer, X)
+    assert frames(lambda: f(X)) == []
+    scaled.__kwdefaults__["k"] = 3.0
+    np.testing.assert_array_equal(f(X), X + 1)
+    assert len(f.compiles) == 2
 
 
 @pytest.mark.parametrize("value", [None, 0.0, -0.0, float("nan"), 1 << 70, "text", (1, (2.0, "a"))])

@@ -39,7 +39,7 @@ from graphc.errors import TraceError
 from graphc.frontend.trace.hooks import origin_of
 from graphc.frontend.trace.known_arrays import KnownArray
 from graphc.ops.record.value import Stateful, Value
-from graphc.seams.cpython import place_of
+from graphc.seams.cpython import lengths_are_known, place_of
 
 WHOLE_BYTES = 1 << 15  # of an array whose elements are all compared: a microsecond
 SAMPLES = 512  # elements of a larger one: half a microsecond
@@ -66,7 +66,8 @@ _LIBRARIES = frozenset((*sys.stdlib_module_names, "numpy", "graphc"))
 
 Array = np.ndarray[Any, Any]
 Get = Callable[[], Any]
-# Of a value: a cell (or the address of a word) and None, or a dict and its key.
+# Of a value: a cell (or the address of a word) and None, or a dict and its key; of how many entries
+# a dict has: that and None.
 Place = tuple[CellType | int | dict[Any, Any], Any]
 
 
@@ -110,9 +111,11 @@ class Baked:
 
 
 def _place(get: Get) -> Place | None:
-    """Where a value is read, if that is a cell or an entry of a dict."""
+    """Where a value is read, if that is a cell, or an entry of a dict or their number."""
     if not isinstance(get, functools.partial):
         return None
+    if get.func is len and type(get.args[0]) is dict and lengths_are_known():
+        return get.args[0], None
     if get.func is _content:
         return get.args[0], None
     if get.func is _held:
@@ -212,8 +215,8 @@ class _Walk:
             if inner is None:
                 return
             if isinstance(function, functools.partial):
-                for title, given in (("arguments", function.args), ("keywords", function.keywords)):
-                    self.leaf(f"the {title} of a partial", given)
+                self.leaf("the arguments of a partial", function.args)
+                self._keywords("the keywords of a partial", function.keywords)
             function, owner = inner[0], inner[1] if inner[1] is not None else owner
         code = function.__code__
         if not self._is_new((id(code), id(owner), id(function)), function):
@@ -241,10 +244,18 @@ class _Walk:
         for name in ("__defaults__", "__kwdefaults__"):
             if getattr(function, name):
                 self._note(functools.partial(_held, function, name), getattr(function, name), title)
-        keywords = function.__kwdefaults__ or {}
-        for name, value in keywords.items():
-            self._note(functools.partial(keywords.get, name, MISSING), value, title)
-        for value in (*(function.__defaults__ or ()), *keywords.values()):
+        for value in function.__defaults__ or ():
+            self.leaf(title, value)
+        if function.__kwdefaults__:
+            self._keywords(title, function.__kwdefaults__)
+
+    def _keywords(self, title: str, given: dict[str, Any]) -> None:
+        """Watch arguments by name, whatever their order; native code can look at all of it."""
+        if not self._is_new(id(given), given):
+            return
+        self._note(functools.partial(len, given), len(given), title)
+        for name, value in given.items():
+            self._note(functools.partial(given.get, name, MISSING), value, title)
             self.leaf(title, value)
 
     def _inherited(self, names: Sequence[str], owner: Any) -> None:

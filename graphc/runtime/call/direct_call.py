@@ -26,7 +26,8 @@ _lock = fork_safe_lock()
 class Known(Protocol):
     """Something with a native entry, which is for calls while cells and dicts hold what they did.
 
-    Of a cell the key is None, and so is that of a place of which the address is known.
+    Of a cell the key is None, and so is that of a place of which the address is known; a dict
+    without a key stands for how many entries it has.
     """
 
     @property
@@ -58,15 +59,21 @@ class DirectEntries(Context):
 
 def _watched(known: Known) -> np.ndarray[Any, Any]:
     """The words of what must be as it was; the objects are alive as long as `known` is."""
-    rows = [(_holder(h), 0 if key is None else id(key), id(v)) for (h, key), v in known.places]
+    rows = [_words(*place, value) for place, value in known.places]
     return np.array([*rows, (0,) * len(WatchedWords.fields)], np.int64)
 
 
-def _holder(holder: object) -> int:
-    """Where a dict or a cell lies; a word of memory is read as if a cell lay around it."""
+def _words(holder: object, key: object, value: object) -> tuple[int, int, int]:
+    """The words of one place; a word of memory is read as if a cell lay around it."""
+    if key is not None:
+        return id(holder), id(key), id(value)
+    around = -8 * cpython.CellWords.content
     if isinstance(holder, int):
-        return holder - 8 * cpython.CellWords.content
-    return id(holder)
+        return holder + around, 0, id(value)
+    if isinstance(holder, dict):
+        assert isinstance(value, int)
+        return id(holder) + 8 * cpython.ObjectWords.length + around, 0, value
+    return id(holder), 0, id(value)
 
 
 def call_natively(owner: Any, slot: str, traces: np.ndarray[Any, Any]) -> None:
