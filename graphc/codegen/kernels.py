@@ -37,7 +37,7 @@ from graphc.codegen.tuning import tuned
 from graphc.config import Config
 from graphc.errors import UNCOMPUTABLE, GraphError, uncomputable
 from graphc.ir.graph import Graph, Node
-from graphc.ir.op import Contraction, Library
+from graphc.ir.op import Contraction, Library, looks_itself
 from graphc.ir.regions import has_workspace
 from graphc.ir.size_answers import by_example
 from graphc.ir.sizes import Size, hint_of
@@ -480,6 +480,8 @@ def _library_spec(region: Graph) -> Spec:
     # Workspace of a library kernel is not per thread, so only kernels without any may be split.
     grain = 1 if lower.units is not None and not workspace else 0
     params = (*sizes, *lower.params(node))
+    function = lower.kernel(node)
+    is_cut = lower.units is not None and not looks_itself(function)
     return Spec(
         "library",
         tuple(operands),
@@ -487,6 +489,6 @@ def _library_spec(region: Graph) -> Spec:
         grain,
         params,
         workspace,
-        library=(lower.kernel(node), tuple(kinds), lower.units is not None),
-        poll=poll_of(region, units) if lower.units is not None else 0,
+        library=(function, tuple(kinds), lower.units is not None),
+        poll=poll_of(region, units) if is_cut else 0,
     )

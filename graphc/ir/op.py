@@ -332,7 +332,8 @@ class Library:
     `kernel(node)` returns a Python function over flat 1-D arrays (operands, then results, then
     workspace) and a params array of i64; `params(node)` are those integers; `workspace(node)` the
     (dtype, element count) of scratch buffers; `units(node)` the extent the work splits over (the
-    function then takes lo and hi after params).  `cuda(node, strict, simulated)` is the device
+    function then takes lo and hi after params).  A function with a parameter `cancelled` looks at
+    the cancel flag itself wherever it takes long: its units are not cut for it.  `cuda(node, strict, simulated)` is the device
     code, in the order of the CPU's sums if strict; None: a thread per unit runs the same function.
     A CPU runs `loops(node)` instead where there are any (always, if there is no `kernel`); their
     `write` takes the number of the result.
@@ -346,6 +347,12 @@ class Library:
     loops: Callable[[Any], Loops | None] = lambda node: None
     updates: bool = False  # the result is operand 0 but for some elements, and may lie there
     native: str = ""  # the kernel of codegen/sorting that runs instead where the machine has it
+
+
+def looks_itself(function: Callable[..., Any]) -> bool:
+    """Whether a hand-written kernel is given the cancel flag."""
+    code = getattr(function, "py_func", function).__code__
+    return "cancelled" in code.co_varnames[: code.co_argcount]
 
 
 @record(frozen=True)

@@ -34,6 +34,7 @@ from graphc.codegen.numba.function_key import function_text, jitted_within
 from graphc.codegen.numba.memory import PROVIDED, memory_ir
 from graphc.codegen.python import source
 from graphc.errors import CUSTOM, RAISED, GraphError
+from graphc.ir.op import looks_itself
 from graphc.ir.types import DType
 from graphc.loops.facts import looks, work_stride
 from graphc.loops.nest import Buffer, Kernel
@@ -176,8 +177,7 @@ def compile_library(
     words = types.Array(types.int64, 1, "C")
     bounds: tuple[Any, ...] = (types.int64, types.int64) if ranged else ()
     arguments += ["lo", "hi"] if ranged else []
-    code = dispatcher.py_func.__code__
-    if "cancelled" in code.co_varnames[: code.co_argcount]:
+    if looks_itself(dispatcher):
         arguments.append(CANCEL_FLAG)
         bounds = (*bounds, words)
     given = _folded(dispatcher.py_func, (*signature, words, *bounds))

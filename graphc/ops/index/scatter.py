@@ -38,7 +38,7 @@ from graphc.ops.shape.shape import broadcast_to, reshape
 STORED = ("bool", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "f32", "f64", "c64", "c128")
 UPDATES = ("set", "add", "mul", "min", "max")
 CANCELLED = -1  # the status of a run that was cancelled
-STRIDE = 1 << 16  # rows written between two looks at the cancel flag
+STRIDE = 1 << 16  # elements written between two looks at the cancel flag
 
 
 def require_index_types(name: str, *types: AnyType) -> list[Type]:
@@ -106,25 +106,29 @@ def _scatter_kernel(kind: int, is_narrow: bool) -> Callable[..., int]:
         for first in range(0, len(out) if is_elsewhere and is_whole else 0, STRIDE):
             if cancelled is not None and cancelled[0] != 0:
                 return CANCELLED
-            for at in range(first, min(first + STRIDE, len(out))):
+            last = min(first + STRIDE, len(out))
+            for at in range(np.uint64(first), np.uint64(last)):
                 out[at] = x[at]
+        step = STRIDE if is_narrow else STRIDE // max(1, hi - lo) + 1
         for row in range(rows if is_elsewhere and not is_whole else 0):
+            if row % step == 0 and cancelled is not None and cancelled[0] != 0:
+                return CANCELLED
             start = np.uint64(row * width)
-            for column in range(lo, hi):
-                out[start + np.uint64(column)] = x[start + np.uint64(column)]
-        for first in range(0, len(index), STRIDE):
+            for column in range(np.uint64(lo), np.uint64(hi)):
+                out[start + column] = x[start + column]
+        for first in range(0, len(index), step):
             if cancelled is not None and cancelled[0] != 0:
                 return CANCELLED
-            for k in range(first, min(first + STRIDE, len(index))):
+            for k in range(np.uint64(first), np.uint64(min(first + step, len(index)))):
                 target = np.int64(index[k])
                 if target < 0:
                     target += rows
                 if target < 0 or target >= rows:
                     continue
-                start, source = np.uint64(target * width), np.uint64(k * width)
-                for column in range(lo, hi):
-                    place = start + np.uint64(column)
-                    value = updates[source + np.uint64(column)]
+                start, source = np.uint64(target * width), k * np.uint64(width)
+                for column in range(np.uint64(lo), np.uint64(hi)):
+                    place = start + column
+                    value = updates[source + column]
                     if kind == 0:
                         out[place] = value
                     elif kind == 1:

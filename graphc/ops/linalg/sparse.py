@@ -302,7 +302,10 @@ def _adjoint_kernel(
     rows, columns, p, q, width = params[0], params[1], params[2], params[3], params[4]
     if indptr[0] != 0 or indptr[rows] != len(indices):
         return 1
+    step = STRIDE // max(1, hi - lo) + 1
     for line in range(columns * q):
+        if line % step == 0 and cancelled is not None and cancelled[0] != 0:
+            return CANCELLED
         for j in range(lo, hi):
             out[np.uint64(line * width + j)] = 0
     for row in range(rows):
