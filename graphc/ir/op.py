@@ -333,10 +333,10 @@ class Library:
     workspace) and a params array of i64; `params(node)` are those integers; `workspace(node)` the
     (dtype, element count) of scratch buffers; `units(node)` the extent the work splits over (the
     function then takes lo and hi after params).  A function with a parameter `cancelled` looks at
-    the cancel flag itself wherever it takes long: its units are not cut for it.  `cuda(node, strict, simulated)` is the device
-    code, in the order of the CPU's sums if strict; None: a thread per unit runs the same function.
-    A CPU runs `loops(node)` instead where there are any (always, if there is no `kernel`); their
-    `write` takes the number of the result.
+    the cancel flag itself wherever it takes long: its units are not cut for it.
+    `cuda(node, strict, simulated)` is the device code, in the order of the CPU's sums if strict;
+    None: a thread per unit runs the same function.  A CPU runs `loops(node)` instead where there
+    are any (always, if there is no `kernel`); their `write` takes the number of the result.
     """
 
     kernel: Callable[..., Callable[..., Any]] | None

@@ -115,7 +115,7 @@ def test_a_default_that_a_keyword_gets_is_seen() -> None:
     def scaled(x: Any, *, k: float = 2.0, w: Any) -> Any:
         return x * k if w is None else w
 
-    outer = lambda x: scaled(x, w=x + 1)  # noqa: E731
+    outer = lambda x: scaled(x, w=x + 1)
     f = warm(outer, X)
     assert frames(lambda: f(X)) == []
     scaled.__kwdefaults__["k"] = 3.0
