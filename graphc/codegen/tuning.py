@@ -78,6 +78,10 @@ class CodegenTuning(Tuning):
         "two calls a thread, so that a late one leaves some, against padding")
     swap_ratio = number(4, 1, 1 << 20, "times", "thin",
         "A and B change places where few rows meet many columns")
+    swap_panels = number(2, 1, 1 << 20, "times", "conv",
+        "the same where rows far apart could be panels packed ahead")
+    across_steps = number(8, 0, 1 << 20, "steps of k", "conv",
+        "the same: empty lanes against storing an element of the result across")
     swap_sum = number(128, 1, 1 << 20, "steps of k", "thin", "the same: sums that are long enough")
     known_units = number(64, 1, 1 << 20, "units", "compile",
         "fewer heights of tiles to compile against finding which")

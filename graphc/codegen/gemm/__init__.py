@@ -175,7 +175,7 @@ def panels(contraction: Contraction, hardware: Hardware) -> Panels | None:
     kind = kind_of(contraction.dtype, hardware)
     if kind.converts and not kind.bundles:
         return None
-    groups = normalise(contraction, kind.columns)
+    groups = normalise(contraction, kind.columns, kind.lanes)
     words = [0] * DIMS
     sizes = Sizes(total(groups.batch), total(groups.m), total(groups.n), total(groups.k))
     put_panels(words, kind, groups, sizes._replace(k=-(-sizes.k // kind.together)))
@@ -213,7 +213,8 @@ def plan(
     """
     if extras > MAX_EXTRAS:
         raise ValueError(f"an epilogue takes at most {MAX_EXTRAS} operands, not {extras}")
-    groups = normalise(contraction, kind_of(contraction.dtype, hardware).columns)
+    kind = kind_of(contraction.dtype, hardware)
+    groups = normalise(contraction, kind.columns, kind.lanes)
     kind = kind_of(core_in(contraction, groups), hardware)
     sizes = Sizes(total(groups.batch), total(groups.m), total(groups.n), total(groups.k))
     sources = sources[::-1] if groups.swapped else sources

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from graphc.codegen.tuning import tuned
-from graphc.ir.sizes import hint_of
+from graphc.ir.sizes import hint_of, is_open
 
 Axis = tuple[str, int, int]
 
@@ -21,7 +21,8 @@ class Dim(NamedTuple):
 class Contraction(NamedTuple):
     """A contraction in normal form; offsets are in elements from the data pointers.
 
-    With `whole_rows` an epilogue gets every row of C at once.
+    With `whole_rows` an epilogue gets every row of C at once. `ahead`: whether A and B are, or can
+    be, packed as panels before any call.
     """
 
     dtype: str
@@ -33,6 +34,7 @@ class Contraction(NamedTuple):
     offset_b: int = 0
     offset_c: int = 0
     whole_rows: bool = False
+    ahead: tuple[bool, bool] = (False, False)
 
 
 class Loop(NamedTuple):
@@ -105,10 +107,11 @@ def total(loops: list[Loop]) -> int:
     return product
 
 
-def normalise(contraction: Contraction, columns: int) -> Groups:
+def normalise(contraction: Contraction, columns: int, lanes: int = 1) -> Groups:
     """Choose groups and roles: n holds C's unit stride where it can, shared B rows join m.
 
-    A short n changes places with m, unless n is what whole rows are made of.
+    A short n changes places with m, unless n is what whole rows are made of; so does any where
+    panels of the other operand, packed ahead, are better (`_better_across`).
     """
     m, n = _loops("m", contraction.m), _loops("n", contraction.n)
     batch = []
@@ -126,6 +129,8 @@ def normalise(contraction: Contraction, columns: int) -> Groups:
         and step_of(k, "a") == 1
     )
     swapped = bool(m) and ((unit_m and not unit_n) or not n or few)
+    if m and n and contraction.ahead[swapped] and not contraction.whole_rows:
+        swapped ^= _better_across(*((n, m) if swapped else (m, n)), k, columns, lanes)
     if swapped:
         m, n = _exchange(n), _exchange(m)
         batch, k = _exchange(batch), _exchange(k)
@@ -137,6 +142,22 @@ def normalise(contraction: Contraction, columns: int) -> Groups:
     if head and hint_of(total(n[head:])) >= 2 * columns:
         batch, n = batch + n[:head], n[head:]
     return Groups(_merge(batch), m, n, k, swapped)
+
+
+def _better_across(m: list[Loop], n: list[Loop], k: list[Loop], columns: int, lanes: int) -> bool:
+    """Whether vectors along m, whose operand can be panels, are better than vectors along n.
+
+    So they are where rows far apart meet half a tile, and where they leave fewer lanes empty by
+    more than it takes to store the result across.
+    """
+    rows, width, depth = total(m), total(n), total(k)
+    if is_open((rows, width, depth)) or rows < columns:
+        return False
+    if width * tuned.swap_panels <= columns and depth >= tuned.swap_sum:
+        return True
+    along_n = -(-width // lanes) * lanes * (rows + rows % 2)
+    along_m = -(-rows // lanes) * lanes * (width + width % 2)
+    return along_m * (depth + tuned.across_steps) < along_n * depth
 
 
 def _exchange(loops: list[Loop]) -> list[Loop]:

@@ -35,16 +35,15 @@ def packable(node: Node, config: Config) -> tuple[int, contract.Panels] | None:
     if any(n.op.traits.unpacks for n in region.nodes):
         return None
     form = form_of(region)
-    panels = contract.panels(form.normal(), hardware_for(config))
+    first, second = constants = _constant(node, form, 0), _constant(node, form, 1)
+    contraction = form.normal()._replace(ahead=(first is not None, second is not None))
+    panels = contract.panels(contraction, hardware_for(config))
     if panels is None:
         return None
-    source = form.reads[panels.operand].source
-    if form.computed[panels.operand]:
+    source, position = form.reads[panels.operand].source, constants[panels.operand]
+    if position is None:
         return None
-    position = next(k for k, p in enumerate(region.params) if p is source)
     nbytes = tensor_type(source).nbytes
-    if not root(node.inputs[position]).op.traits.constant or nbytes < tuned.packed_ahead_bytes:
-        return None
     if panels.rows == 1 and panels.together == 1:
         return None  # the loops of a single row read no panels: their sums were wrong
     if (
@@ -54,6 +53,16 @@ def packable(node: Node, config: Config) -> tuple[int, contract.Panels] | None:
     ):
         return None
     return (position, panels) if _is_read_once(region, source) else None
+
+
+def _constant(node: Node, form: Form, operand: int) -> int | None:
+    """Which input of a fused contraction an operand is, if a constant that is worth packing."""
+    source = form.reads[operand].source
+    if form.computed[operand]:
+        return None
+    position = node.regions[0].params.index(source)
+    constant = root(node.inputs[position]).op.traits.constant
+    return position if constant and tensor_type(source).nbytes >= tuned.packed_ahead_bytes else None
 
 
 def _is_read_once(region: Graph, source: Node) -> bool:

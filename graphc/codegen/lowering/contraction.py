@@ -85,6 +85,7 @@ class Form:
             self.reads[0].offset,
             self.reads[1].offset,
             whole_rows=self.whole_rows,
+            ahead=(self.reads[0].is_packed, self.reads[1].is_packed),
         )
 
 

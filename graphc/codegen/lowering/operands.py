@@ -43,6 +43,11 @@ class Read:
     def dtype(self) -> DType:
         return tensor_type(self.source).dtype
 
+    @property
+    def is_packed(self) -> bool:
+        """Whether panels are stored in place of the value."""
+        return self.source.op.traits.unpacks
+
 
 def affine(expr: Expr) -> Terms | None:
     """Coefficients of loop variables (None: the constant), or None if the expression is not

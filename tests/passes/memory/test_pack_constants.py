@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import hypothesis
 import ml_dtypes
 import numpy as np
 import pytest
+from effort import examples
+from hypothesis import strategies as st
 
 import graphc as gc
 from graphc import tuning
@@ -40,6 +43,14 @@ PROGRAMS: dict[str, Case] = {
     "sliced": (lambda x, w: x @ w[::-1, 3:50], (9, 64), (64, 64)),
     "reshaped": (lambda x, w: x @ w.reshape(64, 48), (9, 64), (4, 16, 48)),
     "also read": (lambda x, w: x @ w + w[0], (4, 64), (64, 64)),
+    # Rows of weights that meet few columns, or leave lanes of the last vector empty.
+    "on the left": (lambda x, w: np.maximum(w @ x, 0) + x[0, 0], (130, 17), (64, 130)),
+    "few columns": (lambda x, w: gc.einsum("poi,ipt->opt", w, x), (140, 3, 16), (3, 64, 140)),
+    "images": (lambda x, w: np.tanh(gc.conv(x, w)), (2, 64, 7, 7), (96, 64, 1, 1)),
+    "windows": (lambda x, w: gc.conv(x, w, padding=1, stride=2), (1, 16, 9, 9), (72, 16, 3, 3)),
+    "grouped": (lambda x, w: gc.conv(x, w, groups=2), (3, 96, 5, 7), (128, 48, 1, 1)),
+    "beside": (lambda x, w: gc.conv(x, w) + x, (1, 64, 7, 7), (64, 64, 1, 1)),
+    "means": (lambda x, w: gc.conv(x, w).mean(axis=(2, 3)), (1, 64, 7, 7), (64, 64, 1, 1)),
 }
 
 
@@ -60,6 +71,19 @@ def test_programs_with_constant_weights(name: str) -> None:
         tensors = {one.digest: one.array for one in literals(record.value)}
         text = show(record.value)
         assert show(parse(text, tensors)) == text
+
+
+@examples(12)
+@hypothesis.given(st.integers(1, 80), st.integers(1, 70), st.integers(1, 150), st.data())
+def test_random_weights_on_the_left(m: int, n: int, k: int, data: Any) -> None:
+    """Whichever operand is packed, one product has the same numbers on any number of threads."""
+    dtype = data.draw(st.sampled_from((np.float32, np.float64)))
+    w, x = normal(m, k).astype(dtype), normal(k, n).astype(dtype)
+    epilogue = data.draw(st.sampled_from((lambda y: y, np.tanh, lambda y: y + x[:1])))
+    made = [gc.compile(lambda x: epilogue(w @ x), threads=t)(x) for t in (1, 2)]
+    np.testing.assert_array_equal(*made)
+    wanted = epilogue(w.astype(np.float64) @ x.astype(np.float64))
+    np.testing.assert_allclose(made[0], wanted, atol=1e-4)
 
 
 def nodes_of(graph: Any, op: str) -> list[Any]:
