@@ -188,21 +188,31 @@ def emit_dots(core: Core, columns: int, unroll: int) -> str:
             body.at("%b", body.word("%column_b", body.add(first, column)))
             for column in range(columns)
         ]
-        results = _dot_products(core, body, starts, main, unroll)
+        # Columns are short streams, each of which would be waited for anew: those of the next call
+        # are fetched meanwhile, as far as they go on as these do.
+        ahead = []
+        if columns > 1:
+            step = body.sub(*(body.word("%column_b", body.add(first, c)) for c in (1, 0)))
+            ahead = [body.at(start, body.mul(step, columns)) for start in starts]
+        results = _dot_products(core, body, starts, main, unroll, ahead)
         place = body.at("%y", first, element)
         body.store(core.vector(columns), core.totals(body, results), place, core.size)
     body.do("ret void")
     return core.finish(body)
 
 
-def _dot_products(core: Core, body: Body, starts: list[str], main: str, unroll: int) -> list[str]:
-    """One vector of partial sums per column."""
+def _dot_products(
+    core: Core, body: Body, starts: list[str], main: str, unroll: int, ahead: list[str]
+) -> list[str]:
+    """One vector of partial sums per column; the same places behind `ahead` are fetched."""
     lanes, element, memory = core.kind.lanes, core.kind.element, core.kind.memory
     vector = core.vector(lanes)
     sums = [[body.local(vector, "zeroinitializer") for _ in range(unroll)] for _ in starts]
     with body.loop(0, main, lanes * unroll) as k:
         for part in range(unroll):
             here = body.add(k, part * lanes)
+            for start in ahead if part * lanes * core.kind.memory_bytes % 64 == 0 else ():
+                core.prefetch(body, body.at(start, here, memory), False)
             x = body.load(vector, body.at("%x", here, element), core.size)
             for start, totals in zip(starts, sums):
                 place = body.at(start, here, memory)
