@@ -63,6 +63,7 @@ from graphc.passes.normalise.dce import dce
 from graphc.passes.normalise.expand import expand
 from graphc.passes.normalise.flatten import flatten
 from graphc.passes.normalise.fold import fold
+from graphc.passes.normalise.fold_batch_norm import fold_batch_norm
 from graphc.passes.normalise.gradient import gradient
 from graphc.passes.normalise.narrow_products import narrow_products
 from graphc.passes.normalise.prune import prune
@@ -179,6 +180,7 @@ STAGES = (
     Stage(choose_integers, Over.REGIONS, optional=True),
     Stage(fold, Over.REGIONS, keeps=Keeps.BITS, optional=True),
     Stage(trim, Over.REGIONS, optional=True),
+    Stage(fold_batch_norm, Over.REGIONS, optional=True),
     Stage(choose_attention, Over.WHOLE, optional=True),
     *cycle(
         Stage(expand, ensures=(verify.no_composites,)),
