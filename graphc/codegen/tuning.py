@@ -209,6 +209,10 @@ class CodegenTuning(Tuning):
         "halves of vectors, which cross fewer lines, in short loops")
     heavy_weight = number(96, 0, 10_000, "instructions", "softmax",
         "one masked loop against a loop and a rest")
+    moving_weight = number(8, 0, 1000, "instructions", "pointwise",
+        "halves of vectors where memory is waited for, on CPUs that split them, against whole ones")
+    moved_bytes = number(1 << 20, 0, 1 << 40, "bytes", "pointwise",
+        "the same: kernels of more memory than the caches of a core hold")
     short_rows = number(7, 0, 16, "vectors", "open-rows",
         "rows of an open length written for each number of vectors against code")
     row_versions = number(1000, 0, 1 << 20, "instructions", "open-rows",

@@ -73,6 +73,11 @@ class Target:
         return known and feature is not None
 
     @property
+    def halves(self) -> bool:
+        """It moves vectors of 512 bits in two halves: less waits when each is an instruction."""
+        return self.cpu.startswith("znver4") and self.vector_bits == 512
+
+    @property
     def vector_bytes(self) -> int:
         return self.vector_bits // 8
 

@@ -33,6 +33,7 @@ Term = Expr | Monomial  # what an index is a sum of
 Place = tuple[int, frozenset[tuple[Term, int]]]  # a buffer, and an index without its constant
 _MASKS = 512  # vector bits from which on every instruction takes a mask
 _MOST_BITS = 64  # elements that are masked together
+_WORD = 4  # bytes of an element from which on halves of vectors move as much as whole ones
 
 
 @record(frozen=True)
@@ -75,6 +76,7 @@ class VectorFacts:
         self.inner = {s.register.index for s in _inside(loop.body) if isinstance(s, Declare)}
         self.carried: dict[int, str] = {}  # registers of outside, how they are combined
         self.weight = 0
+        self.buffers = kernel.buffers
         self.itemsize = 1
         self.widest = 1  # elements from one iteration to the next
         self.woven: dict[int, list[Store]] = {}  # stores that fill what lies between, by the first
@@ -389,6 +391,8 @@ def shape_of(facts: VectorFacts, target: Target, count: int | None) -> Shape | N
         return _rows_shape(min(target.lanes(facts.itemsize), tuned.most_lanes), count)
     lanes = min(target.lanes(facts.itemsize), tuned.most_lanes, _MOST_BITS // facts.widest)
     lanes = 1 << lanes.bit_length() - 1
+    if target.halves and moves_much(facts):
+        lanes = max(1, lanes // 2)
     masks = has_masks(target)
     if facts.widest > 1 and not masks:
         return None
@@ -407,6 +411,16 @@ def shape_of(facts: VectorFacts, target: Target, count: int | None) -> Shape | N
     if masks and facts.weight > tuned.heavy_weight:
         return Shape(lanes, 1, masked=True, apart=False)
     return Shape(lanes, _copies(facts, count and count // lanes), masks)
+
+
+def moves_much(facts: VectorFacts) -> bool:
+    """Does a loop wait for memory alone, with elements beyond the caches of a core?"""
+    if facts.carried or facts.weight > tuned.moving_weight:
+        return False
+    sizes = [(b.size, b.dtype.itemsize) for b in facts.buffers]
+    return all(isinstance(n, int) and each >= _WORD for n, each in sizes) and (
+        sum(n * each for n, each in sizes) > tuned.moved_bytes
+    )
 
 
 def _rows_shape(lanes: int, count: int | None) -> Shape | None:

@@ -548,6 +548,29 @@ def test_integer_conversions_vectorise() -> None:
     assert f"fptosi <{HOST.lanes(4)} x float>" in code
 
 
+@pytest.mark.parametrize(
+    ("cpu", "count", "to", "apply", "lanes"),
+    [
+        ("znver4", 1 << 20, F32, "add", 8),
+        ("znver4", 1 << 10, F32, "add", 16),  # near
+        ("znver4", 1 << 20, F32, "call", 16),  # more than moved
+        ("znver4", 1 << 20, BOOL, "lt", 16),  # elements of bytes
+        ("znver5", 1 << 20, F32, "add", 16),
+    ],
+)
+def test_what_moves_much_is_moved_in_halves_where_the_processor_has_halves(
+    cpu: str, count: int, to: DType, apply: str, lanes: int
+) -> None:
+    def body(b: Scalars, x: Expr, y: Expr) -> list[Expr]:
+        made = {"add": lambda: x + y, "call": lambda: b.call("square_plus", x, y)}
+        return [made[apply]() if apply in made else x < y]
+
+    kernel = elementwise([F32, F32], [to], count, body)
+    text = llvm_emitter.emit(kernel, targets.named(cpu), FUNCTIONS)
+    assert f"load <{lanes} x float>" in text
+    assert f"load <{24 - lanes} x float>" not in text
+
+
 @pytest.mark.parametrize("cpu", ["x86-64-v3", "x86-64-v4", "neoverse-n1", "znver4"])
 def test_other_targets_compile(cpu: str) -> None:
     target = targets.named(cpu)
