@@ -19,6 +19,7 @@ from graphc.codegen.gemm.layout import Flag, Word
 from graphc.codegen.gemm.packed import check_packed, hardware_for, stored_in
 from graphc.codegen.gpu.launch import Launch, Operand
 from graphc.codegen.llvm.target import target_of
+from graphc.codegen.llvm.vector_facts import has_masks
 from graphc.codegen.lowering.check_kernels import check_kernel
 from graphc.codegen.lowering.contraction import EpilogueLowering, Form, form_of, reduces
 from graphc.codegen.lowering.evaluate import tensor_type
@@ -30,6 +31,7 @@ from graphc.codegen.lowering.row_epilogue import FinishedRows
 from graphc.codegen.lowering.row_products import RowProducts, inner_axes
 from graphc.codegen.lowering.space import Space
 from graphc.codegen.lowering.split_k import PartialSums, parts_of, plan_parts, whole_plan
+from graphc.codegen.lowering.stacked_products import Small, StackedProducts, small_product
 from graphc.codegen.lowering.windows import windowed
 from graphc.codegen.sorting import Native, native_of
 from graphc.codegen.table.copies import pieces_of
@@ -224,6 +226,10 @@ def _make(node: Node, config: Config) -> Spec:
     if kind == "contract" and config.backend == "llvm" and sums_rows(region, config):
         nest = RowProducts(region, Space((), frozenset(), ()), "kernel", **rules(config))
         return _loop_spec(nest.lower(), grain_of(nest), region, config)
+    if kind == "contract" and config.backend == "llvm" and (small := stacked(region, config)):
+        nest = StackedProducts(region, Space((), frozenset(), ()), "kernel", **rules(config))
+        nest.small = small
+        return _loop_spec(nest.lower(), grain_of(nest), region, config)
     if kind in ("contract", "staged") and config.backend == "llvm":
         return _contract_spec(region, config, staged=kind == "staged")
     if kind == "loop" and (pieces := pieces_of(region)) is not None:
@@ -245,6 +251,16 @@ def _make(node: Node, config: Config) -> Spec:
 def sums_rows(region: Graph, config: Config) -> bool:
     """Is a product better computed with a row in each lane than by the contraction core?"""
     return not (config.strict or config.parity) and inner_axes(region) is not None
+
+
+def stacked(region: Graph, config: Config) -> Small | None:
+    """One product of a stack that is better computed without the contraction core."""
+    if config.strict or config.parity:
+        return None
+    target = target_of(config)
+    small = small_product(region, target.lanes(form_of(region).element.itemsize))
+    fills = small is not None and (has_masks(target) or small.columns % target.lanes(8) == 0)
+    return small if fills else None
 
 
 def rules(config: Config) -> dict[str, bool]:

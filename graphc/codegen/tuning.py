@@ -180,6 +180,12 @@ class CodegenTuning(Tuning):
     row_products = number(64, 1, 1 << 30, "rows", "thin",
         "a row in each lane against the core: products of few elements")
     short_product = number(64, 0, 4096, "multiply-adds", "thin", "the same: work of a row")
+    small_rows = number(32, 0, 1 << 20, "rows", "thin",
+        "stacks of small products in loops of their own against the contraction core")
+    small_steps = number(16, 0, 64, "elements", "thin",
+        "the same: longer sums need more registers than there are")
+    small_terms = number(128, 1, 4096, "multiply-adds of vectors", "thin",
+        "the same: rows at once, which share what they load, against code")
     split_share = number(0.5, 0.001, 1e9, "second-level caches of the matrix", "split-k",
         "a sum shared by threads against adding up its parts")
     split_parts = number(16, 1, 1024, "parts", "split-k", "the same: parts for all threads")

@@ -13,7 +13,7 @@ import math
 from contextlib import ExitStack, nullcontext
 from itertools import product
 
-from graphc.codegen.lowering.contraction import form_of, reduces
+from graphc.codegen.lowering.contraction import Form, form_of, reduces
 from graphc.codegen.lowering.evaluate import split_index, tensor_type
 from graphc.codegen.lowering.nest import unique
 from graphc.codegen.lowering.plain_contraction import Direct
@@ -34,12 +34,9 @@ def inner_axes(region: Graph) -> tuple[int, ...] | None:
     form = form_of(region)
     dims = tensor_type(form.node).dims
     steps = math.prod(extent for role, extent, *_ in form.dims if role == "k")
-    plain = form.element is tensor_type(form.node).dtype and form.element in (F32, F64)
-    if reduces(region) or not plain or any(form.computed) or not isinstance(steps, int):
+    if not is_plain(region, form) or not isinstance(steps, int):
         return None
     if not dims:  # a sum of all products has no rows
-        return None
-    if any(read.source.op.traits.unpacks for read in form.reads):
         return None
     axes, work = len(dims), steps
     while axes > 1 and isinstance(dims[axes - 1], int):
@@ -49,6 +46,13 @@ def inner_axes(region: Graph) -> tuple[int, ...] | None:
         axes -= 1
     few = hint_of(dims[axes - 1]) < tuned.row_products
     return None if few or 0 in (steps, *dims) else tuple(range(axes, len(dims))) or None
+
+
+def is_plain(region: Graph, form: Form) -> bool:
+    """Does a product read stored floats, and do its sums have their type and are not reduced?"""
+    plain = form.element is tensor_type(form.node).dtype and form.element in (F32, F64)
+    unpacks = any(read.source.op.traits.unpacks for read in form.reads)
+    return plain and not (reduces(region) or any(form.computed) or unpacks)
 
 
 class RowProducts(Direct):
@@ -83,6 +87,9 @@ class RowProducts(Direct):
             self.store(result, tuple(index[axis] for axis in self.form.shown))
 
     def sum_products(self, values: dict[int, Expr]) -> None:
+        self.elements.bind_value(self.form.node, self.total(values))
+
+    def total(self, values: dict[int, Expr]) -> Expr:
         """All terms one after another."""
         b, form = self.b, self.form
         total: Expr | None = None
@@ -92,4 +99,4 @@ class RowProducts(Direct):
             x, y = self.factors(values, known)
             total = x * y if total is None else total + x * y
         assert total is not None
-        self.elements.bind_value(form.node, total.cast(tensor_type(form.node).dtype))
+        return total.cast(tensor_type(form.node).dtype)
