@@ -9,6 +9,7 @@ contiguous loop.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from itertools import pairwise
 
 from graphc.base.record import record
@@ -94,7 +95,7 @@ def _mergeable(region: Graph, full: Dims, reduced: frozenset[int]) -> list[bool]
     """For each axis whether it may run in one loop with the next."""
     joins = [(k in reduced) == (k + 1 in reduced) for k in range(len(full) - 1)]
     kept = tuple(k for k in range(len(full)) if k not in reduced)
-    for node in region.nodes:
+    for node in _placed(region, full):
         lower = node.op.lower
         if isinstance(lower, Compute | Alias) and not _in_order(node, full, joins):
             return [False] * len(joins)
@@ -106,6 +107,30 @@ def _mergeable(region: Graph, full: Dims, reduced: frozenset[int]) -> list[bool]
         for source in node.inputs:
             _constrain(joins, full, axes, dims_of(source))
     return joins
+
+
+def _placed(region: Graph, full: Dims) -> Iterator[Node]:
+    """The nodes whose elements are asked for by an index into F or its kept axes, last first.
+
+    Not those behind a reshape to F of what is one row, or stored: they are asked for by the place
+    in row-major order, which one loop over all axes knows best.
+    """
+    found, waiting = set(), list(region.results)
+    while waiting:
+        node = waiting.pop()
+        if node.id in found or _is_row(node, full):
+            continue
+        found.add(node.id)
+        waiting.extend(node.inputs)
+        yield node
+
+
+def _is_row(node: Node, full: Dims) -> bool:
+    source = node
+    while isinstance(source.op.lower, Alias):
+        source = source.inputs[0]
+    one_row = source.op.traits.parameter or len(dims_of(source)) <= 1
+    return source is not node and dims_of(node) == full and one_row
 
 
 def _in_order(node: Node, full: Dims, joins: list[bool]) -> bool:

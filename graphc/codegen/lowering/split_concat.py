@@ -11,12 +11,13 @@ cut where the answer changes, and each part has loops of its own that do not ask
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from contextlib import ExitStack
 from itertools import pairwise, product
 
 from graphc.codegen.lowering.evaluate import Elements, split_index, tensor_type
 from graphc.codegen.lowering.nest import Nest, unique
-from graphc.codegen.lowering.operands import affine
+from graphc.codegen.lowering.operands import Terms, affine
 from graphc.codegen.lowering.space import Axes, Space
 from graphc.codegen.tuning import tuned
 from graphc.ir.graph import Graph
@@ -65,6 +66,7 @@ def _cuts(region: Graph, space: Space) -> list[set[int]]:
     values = {loop.place: v for loop, v in zip(space.loops, variables, strict=True)}
     for result in unique(region.results):
         elements.at(result, space.index(b, values, tensor_type(result).dims))
+    extents = {v: loop.extent for v, loop in zip(variables, space.loops, strict=True)}
     found: list[set[int]] = [set() for _ in variables]
     conditions = [s.condition for s in walk(b.body) if isinstance(s, If)]
     for test in postorder(conditions):
@@ -72,9 +74,29 @@ def _cuts(region: Graph, space: Space) -> list[set[int]]:
         terms = {} if terms is None else terms
         cut = -terms.pop(None, 0)
         for k, (variable, loop) in enumerate(zip(variables, space.loops, strict=True)):
-            if terms == {variable: 1} and not (at_most(cut, 0) or at_most(loop.extent, cut)):
-                found[k].add(cut)
+            step = _step_that_decides(terms, cut, variable, extents)
+            if step == 0 or at_most(cut, 0) or at_most(loop.extent * step, cut):
+                continue
+            found[k].add(cut if step == 1 else cut // step)
+            if step > 1 and -(-cut // step) < loop.extent:  # the line in which the answer changes
+                found[k].add(-(-cut // step))
     return found
+
+
+def _step_that_decides(
+    terms: Terms, cut: int | Size, variable: Expr, extents: Mapping[Expr, int | Size]
+) -> int:
+    """The factor of a variable that decides whether the sum of the terms is below the cut, in all
+    of its lines but at most one, as the others do not reach its next step; 0 where it does not."""
+    step = terms.get(variable, 0)
+    rest = {v: factor for v, factor in terms.items() if v is not None and v is not variable}
+    if not rest:
+        return int(step == 1)
+    numbers = [cut, step, *rest.values(), *(extents[other] for other in rest)]
+    if not all(isinstance(number, int) and number >= 0 for number in numbers):
+        return 0
+    most = sum(factor * (extents[other] - 1) for other, factor in rest.items())
+    return step if most < step else 0
 
 
 class Sections(Nest):

@@ -11,15 +11,27 @@ def interval(b: Scalars, index: Expr) -> Interval | None:
     """The values an index may take, or None if nothing is known."""
     if index.op == "const":
         return index.data, index.data
-    if index in b.known or index.op not in ("add", "sub"):
+    if index in b.known or index.op not in ("add", "sub", "mul"):
         found: Interval | None = b.known.get(index)
         return found
     left, right = (interval(b, arg) for arg in index.args)
     if left is None or right is None:
         return None
+    if index.op == "mul":
+        return _multiple(left, right)
     if index.op == "sub":
         right = -right[1], -right[0]
     return left[0] + right[0], left[1] + right[1]
+
+
+def _multiple(left: Interval, right: Interval) -> Interval | None:
+    """The values of a product with a number that is not below zero."""
+    if left[0] != left[1]:
+        left, right = right, left
+    factor = left[0]
+    if not (isinstance(factor, int) and factor == left[1] and factor >= 0):
+        return None
+    return right[0] * factor, right[1] * factor
 
 
 def decided(b: Scalars, condition: Expr) -> bool | None:

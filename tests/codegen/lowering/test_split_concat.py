@@ -28,6 +28,16 @@ CASES: list[tuple[Any, tuple[tuple[int, ...], ...]]] = [
     (lambda a, b: np.stack([a, b], 1) * np.stack([b, a], 1), ((2, 3, 4), (2, 3, 4))),
     (lambda x: x + np.pad(x[1:-1, 1:-1] * 2, 1), ((6, 8),)),
     (lambda x: np.pad(x, ((1, 2), (0, 0), (2, 1))) - 1, ((3, 4, 5),)),
+    (
+        lambda a, b, x: x - np.concatenate([a, b]).reshape(x.shape) * 3,
+        ((9000,), (3000,), (60, 200)),
+    ),
+    (lambda a, b, x: np.concatenate([a, b]).reshape(x.shape) * x[0], ((90,), (310,), (20, 20))),
+    (lambda a, b, x: np.concatenate([a, b]).reshape(x.shape)[1:] - x[0], ((7,), (17,), (2, 3, 4))),
+    (
+        lambda a, b, x: np.concatenate([a, b]).reshape(x.shape).sum(1) + x[:, 0],
+        ((7,), (8,), (3, 5)),
+    ),
     (lambda a, b: (lambda j: (j * 2, j + a[:, :1]))(np.concatenate([a, b], 1)), ((4, 3), (4, 2))),
 ]
 
@@ -44,20 +54,46 @@ def test_parts_are_numpys(case: Any, name: str) -> None:
         np.testing.assert_allclose(one, other, rtol=2e-3 if name == "float16" else 1e-6)
 
 
+def vector_loops(function: Any, *dims: tuple[int, ...]) -> list[For]:
+    """Those of the one kernel that a function of arrays becomes."""
+    found = []
+    for stage in gc.compile(function).stages(*(array("float32", *each) for each in dims)):
+        if stage.name == "fuse":
+            (graph,) = stage.value.graphs
+            found = [n.regions[0] for n in graph.nodes if n.op.name == "fused"]
+    (region,) = found
+    kernel, _ = lower_loops(region, "kernel")
+    return [s for s in walk(kernel.body) if isinstance(s, For) and s.kind == "vector"]
+
+
+def asking(loops: list[For]) -> list[For]:
+    return [loop for loop in loops if any(isinstance(s, If) for s in walk(loop.body))]
+
+
 def test_no_element_asks_where_it_lies() -> None:
     def step(x: Any) -> Any:
         return sum(np.roll(x, (i, j), (0, 1)) for i in (-1, 1) for j in (-1, 1))
 
-    found = []
-    for stage in gc.compile(step).stages(array("float32", 32, 32)):
-        if stage.name == "fuse":
-            (graph,) = stage.value.graphs
-            found = [n.regions[0] for n in graph.nodes if n.op.name == "fused"]
-    kernel, _ = lower_loops(found[0], "kernel")
-    vectors = [s for s in walk(kernel.body) if isinstance(s, For) and s.kind == "vector"]
-    assert len(found) == 1
-    assert len(vectors) == 9
-    assert not [s for loop in vectors for s in walk(loop.body) if isinstance(s, If)]
+    loops = vector_loops(step, (32, 32))
+    assert len(loops) == 9
+    assert not asking(loops)
+
+
+def test_rows_that_are_joined_and_given_a_shape_do_not_ask() -> None:
+    """A read that a mask hides entirely costs hundreds of cycles where no memory lies."""
+
+    def updated(x: Any, a: Any, b: Any) -> Any:
+        return x - np.concatenate([a, b]).reshape(x.shape) * 2
+
+    def shifted(x: Any, a: Any, b: Any) -> Any:
+        return updated(x, a, b) + x[0]
+
+    for length in (3000, 3001):  # one loop over all elements
+        loops = vector_loops(updated, (60, 100), (length,), (6000 - length,))
+        assert (len(loops), len(asking(loops))) == (2, 0)
+    assert not asking(vector_loops(shifted, (60, 100), (3000,), (3000,)))
+    loops = vector_loops(shifted, (60, 100), (3001,), (2999,))
+    assert (len(loops), len(asking(loops))) == (3, 1)  # the line in which the second begins
 
 
 @pytest.mark.parametrize("kind", [np.float32, np.int8, np.complex64])
