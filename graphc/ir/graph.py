@@ -208,6 +208,9 @@ class Graph:
     def __len__(self) -> int:
         return len(self.nodes)
 
+    def __bool__(self) -> bool:
+        return True  # that of the identity has no nodes, and is one all the same
+
     def __repr__(self) -> str:
         return f"<Graph {self.name}: {len(self.params)} params, {len(self.nodes)} nodes>"
 
@@ -247,6 +250,9 @@ class Program:
 
     def __len__(self) -> int:
         return sum(len(g) for g in self.graphs)
+
+    def __bool__(self) -> bool:
+        return True
 
 
 def node_effect(node: Node) -> Effect:

@@ -47,7 +47,7 @@ def _expand(graph: Graph, most: int, in_lanes: bool) -> Graph:
         inside = in_lanes or node.op.traits.lanes
         made = map_regions(node, lambda region: _expand(region, most, inside))
         region = made.regions[0] if made.regions else None
-        if node.op.traits.asks_gradient and region and not _left(region, in_lanes):
+        if node.op.traits.asks_gradient and region is not None and not _left(region, in_lanes):
             result = expanded(made, r)
             if len(r.nodes) > most:
                 raise exceeded("gradient_growth", f"gradients make {len(r.nodes)} nodes of a few")
