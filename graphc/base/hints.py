@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 
 from graphc.errors import GraphError
@@ -99,6 +98,13 @@ FOREIGN_METHODS = {
 }
 
 
+def close_to(name: str, names: Iterable[str], most: int, least: float = 0.6) -> list[str]:
+    """The names most like one, best first; `least` of their letters are the same."""
+    import difflib  # which errors alone need
+
+    return difflib.get_close_matches(name, list(names), most, least)
+
+
 def meant(name: str, known: Iterable[str], prefix: str = "") -> str | None:
     """What was meant by a name that is not known: other libraries' words first, then spelling."""
     names = sorted(known)
@@ -106,14 +112,14 @@ def meant(name: str, known: Iterable[str], prefix: str = "") -> str | None:
         there = FOREIGN[name]
         if not there.isidentifier() or there in names:
             return f"graphc's word for it is {there}"
-    near = difflib.get_close_matches(name, names, 3)
+    near = close_to(name, names, 3)
     return f"did you mean {' or '.join(prefix + n for n in near)}?" if near else None
 
 
 def meant_method(name: str, known: Iterable[str]) -> str | None:
     """What was meant by an attribute that arrays do not have."""
     there = FOREIGN_METHODS.get(name)
-    near = difflib.get_close_matches(name, sorted(known), 3)
+    near = close_to(name, sorted(known), 3)
     if there is None:
         return f"near: {', '.join(near)}" if near else None
     return f"graphc's word for it is {there}"

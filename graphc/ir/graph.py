@@ -17,7 +17,7 @@ from typing import Any
 
 from graphc.base.refusing import refusing
 from graphc.errors import UNCOMPUTABLE, GraphError, TypeRuleError, uncomputable
-from graphc.ir.op import Attrs, Effect, Op
+from graphc.ir.op import Attrs, Effect, Op, traits_of
 from graphc.ir.rewrites import stoppable
 from graphc.ir.sizes import hint_of
 from graphc.ir.types import AnyType, Type
@@ -118,6 +118,7 @@ class Graph:
         "__weakref__",
         "_nesting",
         "_ops",
+        "_traits",
         "device",
         "marks",
         "name",
@@ -154,6 +155,7 @@ class Graph:
         self.next_id = next_id or 1 + max((n.id for n in (*params, *nodes)), default=-1)
         self._ops: frozenset[Op] | None = None
         self._nesting: frozenset[Op] | None = None
+        self._traits: frozenset[str] | None = None
 
     def replace(self, **changes: Any) -> Graph:
         """A copy with some fields changed."""
@@ -187,6 +189,13 @@ class Graph:
                     found |= region.ops
             self._ops = frozenset(found)
         return self._ops
+
+    @property
+    def traits(self) -> frozenset[str]:
+        """The names of the traits of its ops: whether a stage concerns it is one look at them."""
+        if self._traits is None:
+            self._traits = frozenset[str]().union(*map(traits_of, self.ops))
+        return self._traits
 
     @property
     def nesting(self) -> frozenset[Op]:
@@ -231,6 +240,11 @@ class Program:
     def ops(self) -> frozenset[Op]:
         """The ops of all of its graphs."""
         return frozenset[Op]().union(*(graph.ops for graph in self.graphs))
+
+    @property
+    def traits(self) -> frozenset[str]:
+        """The names of the traits of its ops."""
+        return frozenset[str]().union(*(graph.traits for graph in self.graphs))
 
     @property
     def params(self) -> tuple[Node, ...]:

@@ -10,6 +10,7 @@ import enum
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import field
+from functools import cache
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -562,6 +563,12 @@ def check_scratch(use: Use) -> None:
     beside = needed - SCRATCH_SHARE * sum(kind.nbytes for kind in kinds)
     what = f"{use.op.name} with {shortened(needed)} bytes of scratch memory"
     check_within("scratch_bytes", beside, what)
+
+
+@cache
+def traits_of(op: Op) -> frozenset[str]:
+    """The names of the traits that an op has."""
+    return frozenset([name for name in Traits.__match_args__ if getattr(op.traits, name)])
 
 
 OPS: dict[str, Op] = {}

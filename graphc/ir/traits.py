@@ -63,6 +63,8 @@ class Traits:
     pads             its first operand, with the second around and between its elements
     casts            the same numbers in another dtype
     matrix_product   products of elements summed over shared axes, of whole operands
+    convolution      such products of windows with a filter
+    pools            what is taken of each window, or what goes back to windows
     checks           its operands, which may stop the run
     """
 
@@ -106,6 +108,8 @@ class Traits:
     pads: bool = False
     casts: bool = False
     matrix_product: bool = False
+    convolution: bool = False
+    pools: bool = False
     checks: bool = False
 
 

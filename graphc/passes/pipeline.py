@@ -26,9 +26,9 @@ from graphc.errors import UNCOMPUTABLE, GraphError, GraphHint, VerifyError, unco
 from graphc.ir import verify
 from graphc.ir.channels import channels_paired, no_deadlock
 from graphc.ir.graph import Graph, Node, Program
-from graphc.ir.op import Op
 from graphc.ir.regions import map_inside
 from graphc.ir.size_answers import by_example, in_numbers
+from graphc.ir.traits import Traits
 from graphc.passes.admit_dump import admit_dump
 from graphc.passes.devices.compress import compress
 from graphc.passes.devices.merge_collectives import merge_collectives
@@ -68,6 +68,7 @@ from graphc.passes.normalise.gradient import gradient
 from graphc.passes.normalise.narrow_products import narrow_products
 from graphc.passes.normalise.prune import prune
 from graphc.passes.normalise.recognise_attention import recognise_attention
+from graphc.passes.normalise.rules import on_gpus_alone
 from graphc.passes.normalise.simplify import simplify
 from graphc.passes.normalise.sink import sink
 from graphc.passes.normalise.state import state, state_is_threaded
@@ -113,7 +114,8 @@ class Stage:
     """One rewrite: a function of its own name, or of another if that stands twice in the table.
 
     over      what it is called with: each device's graph, or all devices at once
-    about     a graph without such an op is left as it is
+    about     a graph none of whose ops has such a trait is left as it is
+    asked     whether a configuration asks for it; others leave all as it is
     keeps     how each new value is related to the one it stands for (see `validation`)
     ensures   predicates that hold from here on, or from the end of its cycle
     breaks    predicates that hold no more, until a later stage ensures them again
@@ -128,7 +130,8 @@ class Stage:
 
     run: Callable[..., Stages]
     over: Over = Over.GRAPH
-    about: Callable[[Op], bool] | None = None
+    about: frozenset[str] | None = None
+    asked: Callable[[Config], bool] = lambda config: True
     keeps: Keeps = Keeps.ROUNDING
     ensures: tuple[Check, ...] = ()
     breaks: tuple[Check, ...] = ()
@@ -142,9 +145,10 @@ class Stage:
     def __post_init__(self) -> None:
         object.__setattr__(self, "name", self.name or self.run.__name__)
 
-    def concerns(self, value: Stages) -> bool:
-        """Has the value an op that the stage is about?"""
-        return self.about is None or any(map(self.about, value.ops))
+    def concerns(self, value: Stages, config: Config) -> bool:
+        """Has the value an op that the stage is about, and is it asked for?"""
+        about = self.about
+        return (about is None or not about.isdisjoint(value.traits)) and self.asked(config)
 
     @property
     def folder(self) -> str:
@@ -157,9 +161,10 @@ def cycle(*stages: Stage) -> Iterator[Stage]:
     return (replace(stage, cycle=stages[0].name) for stage in stages)
 
 
-def has(*traits: str) -> Callable[[Op], bool]:
-    """Whether an op has one of these traits."""
-    return cache(lambda op: any(getattr(op.traits, name) for name in traits))
+def has(*traits: str) -> frozenset[str]:
+    """Ops that have one of these traits."""
+    assert set(traits) <= set(Traits.__match_args__)
+    return frozenset(traits)
 
 
 STAGES = (
@@ -177,11 +182,11 @@ STAGES = (
     # Nothing follows in a graph that this cuts: each of its phases goes on from here.
     Stage(cut_phases, Over.WHOLE, keeps=Keeps.BITS, renews=True, breaks=(state_is_threaded,)),
     Stage(bind_sizes, keeps=Keeps.BITS, binds=True, renews=True, name="bind_counts"),
-    Stage(choose_integers, Over.REGIONS, optional=True),
+    Stage(choose_integers, Over.REGIONS, about=has("matrix_product", "convolution"), optional=True),
     Stage(fold, Over.REGIONS, keeps=Keeps.BITS, optional=True),
-    Stage(trim, Over.REGIONS, optional=True),
-    Stage(fold_batch_norm, Over.REGIONS, optional=True),
-    Stage(choose_attention, Over.WHOLE, optional=True),
+    Stage(trim, Over.REGIONS, about=has("convolution"), optional=True),
+    Stage(fold_batch_norm, Over.REGIONS, about=has("convolution"), optional=True),
+    Stage(choose_attention, Over.WHOLE, asked=on_gpus_alone, optional=True),
     *cycle(
         Stage(expand, ensures=(verify.no_composites,)),
         Stage(simplify, Over.REGIONS, optional=True),
@@ -190,8 +195,8 @@ STAGES = (
         ),
         Stage(sink, about=has("branch", "loop"), keeps=Keeps.BITS, optional=True),
         Stage(accumulate_after_loop, Over.REGIONS, about=has("counted"), optional=True),
-        Stage(choose_convolution, Over.REGIONS, optional=True),
-        Stage(choose_pooling, Over.REGIONS, optional=True),
+        Stage(choose_convolution, Over.REGIONS, about=has("convolution"), optional=True),
+        Stage(choose_pooling, Over.REGIONS, about=has("pools"), optional=True),
     ),
     *cycle(
         Stage(dce, Over.REGIONS, keeps=Keeps.EXPRESSIONS),
@@ -208,8 +213,13 @@ STAGES = (
         Stage(hoist_transposes, Over.REGIONS, about=has("loop"), optional=True),
         Stage(hoist, Over.REGIONS, about=has("loop"), keeps=Keeps.BITS, optional=True),
     ),
-    Stage(recognise_attention, Over.WHOLE, optional=True),
-    Stage(narrow_products, Over.WHOLE, keeps=Keeps.PRECISION),
+    Stage(recognise_attention, Over.WHOLE, asked=on_gpus_alone, optional=True),
+    Stage(
+        narrow_products,
+        Over.WHOLE,
+        asked=lambda config: config.precision != "f32",
+        keeps=Keeps.PRECISION,
+    ),
     # It decides in which order numbers are added; a part of a bucket may be what there is already.
     Stage(merge_collectives, Over.REGIONS, about=has("collective"), breaks=(verify.no_duplicates,)),
     Stage(
@@ -219,9 +229,24 @@ STAGES = (
         ensures=(verify.no_collectives,),
         breaks=(verify.no_duplicates,),  # what is cut may have been cut before
     ),
-    Stage(remat, keeps=Keeps.EXPRESSIONS, searches=True),
-    Stage(propose_groups, keeps=Keeps.EXPRESSIONS, optional=True),
-    Stage(constrain, Over.WHOLE, keeps=Keeps.EXPRESSIONS),
+    Stage(
+        remat,
+        asked=lambda config: config.memory_limit is not None,
+        keeps=Keeps.EXPRESSIONS,
+        searches=True,
+    ),
+    Stage(
+        propose_groups,
+        asked=lambda config: len(config.devices) > 1,
+        keeps=Keeps.EXPRESSIONS,
+        optional=True,
+    ),
+    Stage(
+        constrain,
+        Over.WHOLE,
+        asked=lambda config: bool(config.constraints),
+        keeps=Keeps.EXPRESSIONS,
+    ),
     Stage(
         place,
         Over.WHOLE,
@@ -243,13 +268,14 @@ STAGES = (
         keeps=Keeps.EXPRESSIONS,
         ensures=(verify.one_device_per_graph, channels_paired, no_deadlock),
     ),
-    Stage(compress, Over.PROGRAM, keeps=Keeps.PRECISION),
+    Stage(compress, Over.PROGRAM, asked=lambda config: config.shortens, keeps=Keeps.PRECISION),
     Stage(schedule, Over.PROGRAM, keeps=Keeps.EXPRESSIONS),
     Stage(dce, Over.REGIONS, keeps=Keeps.EXPRESSIONS, name="dce_scheduled"),
     Stage(advance_updates, Over.REGIONS, keeps=Keeps.EXPRESSIONS, optional=True),
     Stage(
         split_casts,
         Over.REGIONS,
+        about=has("casts"),
         keeps=Keeps.EXPRESSIONS,
         optional=True,
         breaks=(verify.no_duplicates,),
@@ -273,7 +299,7 @@ STAGES = (
     Stage(share_kernels, keeps=Keeps.EXPRESSIONS, optional=True),
     Stage(block, Over.REGIONS),
     Stage(block_images, Over.REGIONS),
-    Stage(transpose_outputs, Over.REGIONS),
+    Stage(transpose_outputs, Over.REGIONS, about=has("permutes")),
     Stage(stage_sums, Over.REGIONS, keeps=Keeps.EXPRESSIONS),
     Stage(pack_constants, Over.REGIONS, optional=True, breaks=(verify.no_duplicates,)),
     Stage(add_workspace, Over.REGIONS, keeps=Keeps.EXPRESSIONS),
@@ -485,7 +511,7 @@ def skipped(stage: Stage, config: Config) -> bool:
 
 def step(stage: Stage, before: Stages, config: Config) -> Record:
     """Run one stage and write down what it did."""
-    if not stage.concerns(before):
+    if not stage.concerns(before, config):
         return Record(stage.name, before, 0.0, NO_CHANGE)
     started = time.perf_counter()
     with collecting() as reasons:
@@ -503,7 +529,7 @@ def step(stage: Stage, before: Stages, config: Config) -> Record:
 
 def apply(stage: Stage, value: Stages, config: Config) -> Stages:
     """Run a stage on what it is a function of, if it concerns that."""
-    return _applied(stage, value, config) if stage.concerns(value) else value
+    return _applied(stage, value, config) if stage.concerns(value, config) else value
 
 
 def _applied(stage: Stage, value: Stages, config: Config) -> Stages:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import operator
 from collections.abc import Callable
 from functools import cache, partial
@@ -10,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from graphc.base.hints import close_to
 from graphc.base.refusing import hint_of, refusal
 from graphc.errors import GraphError, TraceError
 from graphc.frontend.trace import views
@@ -67,7 +67,7 @@ def numpy_name(function: Any) -> str:
 
 def _unsupported(what: str, name: str) -> TraceError:
     known = {numpy_name(key) for key in NUMPY} | {f"gc.{key}" for key in PUBLIC}
-    near = difflib.get_close_matches(name, sorted(known), 4, 0.55)
+    near = close_to(name, sorted(known), 4, 0.55)
     return TraceError(
         f"{what} is not supported on traced arrays",
         hint=f"near: {', '.join(near)}" if near else None,

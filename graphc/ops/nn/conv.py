@@ -14,6 +14,7 @@ import numpy as np
 
 from graphc.errors import TypeRuleError
 from graphc.ir.op import Contraction, Op, Sample
+from graphc.ir.traits import Traits
 from graphc.ir.types import AnyType, Dim, Dimension, Type, definitely_different, tensor
 from graphc.ops.linalg.matmul import (
     Dims,
@@ -209,6 +210,7 @@ conv_op = define(
     gradient=_conv_gradient,
     cost=contraction_cost,
     samples=_conv_samples,
+    traits=Traits(convolution=True),
     doc="Convolution (correlation, as in neural networks) of x[N, C, *spatial] with "
     "w[O, C / groups, *window], without padding.",
 )

@@ -10,6 +10,7 @@ import numpy as np
 
 from graphc.ir.op import Attr, Compute, Sample
 from graphc.ir.sizes import alike, is_open
+from graphc.ir.traits import Traits
 from graphc.ir.types import AnyType, Dimension, Type, tensor
 from graphc.loops.nest import Scalars
 from graphc.ops.nn.conv import Ints, per_axis, resolve_padding, window_extent
@@ -107,6 +108,7 @@ pool_op = define(
     dtypes=REAL,
     gradient=_pool_gradient,
     samples=_pool_samples,
+    traits=Traits(pools=True),
     doc="The maximum, minimum or sum over a window that slides over the trailing axes.",
 )
 

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from graphc.ir.op import POSITIVE, Attr, Compute, Loops, Op, Range, Sample
+from graphc.ir.traits import Traits
 from graphc.ir.types import I32, I64, AnyType, Dimension, Type, definitely_different, tensor
 from graphc.loops.nest import Buffer, Scalars
 from graphc.loops.scalars import is_nan, where
@@ -236,6 +237,7 @@ spread_op = define(
     dtypes=("i32", "i64"),
     gradient=_spread_gradient,
     samples=_spread_samples,
+    traits=Traits(pools=True),
     doc="Rows of zeros with the numbers of x[rows, count] added at places[rows, count]; those "
     "beyond the ends count at the ends.",
 )

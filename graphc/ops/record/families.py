@@ -6,7 +6,6 @@ promotion, the public function, NumPy dispatch and cost follow.  Others are writ
 
 from __future__ import annotations
 
-import difflib
 import operator
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.exceptions import ComplexWarning
 
+from graphc.base.hints import close_to
 from graphc.errors import TypeRuleError, also
 from graphc.ir.op import Attr, Effect, Lowering, Op, Sample, Scalar, register
 from graphc.ir.promotion import promote
@@ -115,7 +115,7 @@ def require_options(name: str, given: Mapping[str, Any]) -> None:
     """Refuse options that do not exist, and values that they do not have. Raises TypeRuleError."""
     for option, value in given.items():
         if option not in _OPTIONS:
-            near = difflib.get_close_matches(option, [*_OPTIONS, "axis", "dtype", "shape"], 1)
+            near = close_to(option, [*_OPTIONS, "axis", "dtype", "shape"], 1)
             raise TypeRuleError(
                 f"{name} has no argument {option!r}",
                 hint=f"did you mean {near[0]!r}?" if near else None,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -322,13 +323,17 @@ def _changes(left: Value, right: Value, equal_nan: bool) -> Any:
     return differ
 
 
-def _publish_unique(name: str, numpy_function: Callable[..., Any], *asked: str) -> None:
-    kind: Any = type(numpy_function(np.zeros(1)))  # NumPy's named tuple
+@cache
+def _named_tuple(function: Callable[..., Any]) -> Any:
+    """The kind of what a function of NumPy's returns, which NumPy does not publish."""
+    return type(function(np.zeros(1)))
 
+
+def _publish_unique(name: str, numpy_function: Callable[..., Any], *asked: str) -> None:
     def function(x: ArrayLike, *, size: int | None = None, fill_value: Any = None) -> Any:
         options = dict.fromkeys(asked, True)
         made = unique(x, size=size, fill_value=fill_value, equal_nan=False, **options)
-        return kind(*made) if asked else made
+        return _named_tuple(numpy_function)(*made) if asked else made
 
     function.__doc__ = f"np.{name}, where NaNs differ: the first `size` distinct values."
     public(numpy_function, name=name)(function)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from graphc.codegen.gpu.arch import Chip, chip_of
-from graphc.codegen.gpu.attention.plan import has_gradient, has_kernel
 from graphc.config import Config
 from graphc.ir.graph import Graph, Node, Rewriter
 from graphc.ir.op import OPS
@@ -29,6 +28,7 @@ def choose_attention(graph: Graph, config: Config) -> Graph:
     """
     if config.strict or config.check_finite or not on_gpus_alone(config):
         return graph
+    from graphc.codegen.gpu.attention.plan import has_gradient, has_kernel  # GPUs' own
 
     def fused_attention(node: Node, r: Rewriter) -> Node | None:
         kinds = known(node)

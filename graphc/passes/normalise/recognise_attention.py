@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from graphc.codegen.gpu.attention.plan import has_kernel
 from graphc.codegen.lowering.evaluate import tensor_type
 from graphc.config import Config
 from graphc.errors import TypeRuleError
@@ -27,6 +26,8 @@ def recognise_attention(graph: Graph, config: Config) -> Graph:
     """The graph with softmax(q k^T factor + bias) v as one node, where only GPUs compute."""
     if config.strict or config.check_finite or not on_gpus_alone(config):
         return graph
+    from graphc.codegen.gpu.attention.plan import has_kernel  # GPUs' own
+
     readers: dict[int, int] = {}
     for node in (*graph.results, *(n for m in graph.nodes for n in (*m.inputs, *m.after))):
         readers[node.id] = readers.get(node.id, 0) + 1

@@ -22,8 +22,9 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
-from statistics import median
 from typing import Any
+
+import numpy as np
 
 from graphc.base.record import record
 from graphc.codegen import cache
@@ -76,7 +77,7 @@ def of_runs(found: Mapping[tuple[str, str], Sequence[float]]) -> Measured:
         kept = runs.setdefault(key, {})[kind] = Runs(
             len(times), tuple(times[-tuned.measured_runs :])
         )
-        seconds.setdefault(key, {})[kind] = median(kept.latest)
+        seconds.setdefault(key, {})[kind] = float(np.median(kept.latest))
     return Measured({}, seconds, runs)
 
 
@@ -189,7 +190,7 @@ def store(measured: Measured, path: Path | None = None) -> Path:
             before, later = kept.pop(device, Runs(0, ())), measured.runs.get(key, {}).get(device)
             if later is not None:
                 kept[device] = before.then(later)
-                given = median(kept[device].latest)
+                given = float(np.median(kept[device].latest))
             seconds.setdefault(key, {})[device] = given
     devices = {name: dict(zip(_FIELDS, _values(kinds[name]))) for name in sorted(kinds)}
     listed = {
