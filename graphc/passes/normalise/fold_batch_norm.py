@@ -57,7 +57,7 @@ def folded(norm: Node, readers: list[int], r: Rewriter) -> Node | None:
     conv, added = norm.inputs[0], None
     if conv.op.name == "add" and readers[conv.id] == 1 and not conv.after:
         conv, added = conv.inputs
-    if conv.op.name != "conv" or readers[conv.id] != 1 or conv.after:
+    if not conv.op.traits.convolution or readers[conv.id] != 1 or conv.after:
         return None
     weights = conv.inputs[1]
     beside = [n for n in (*norm.inputs[1:], added) if n is not None]

@@ -20,7 +20,7 @@ def trim(graph: Graph, config: Config) -> Graph:
     if not any(map(_cuts_convolution, graph.nodes)):
         return graph
     readers = live_readers(graph)
-    alone = {n.id for n in graph.nodes if n.op.name == "conv" and readers[n.id] == 1}
+    alone = {n.id for n in graph.nodes if n.op.traits.convolution and readers[n.id] == 1}
 
     def rewrite(node: Node, r: Rewriter) -> Node | None:
         if not _cuts_convolution(node) or node.inputs[0].id not in alone:
@@ -47,7 +47,7 @@ def live_readers(graph: Graph) -> list[int]:
 
 def _cuts_convolution(node: Node) -> bool:
     """Whether a node is a slice of neighbours, over space only, of a convolution of a pad."""
-    if not node.op.traits.slices or node.after or node.inputs[0].op.name != "conv":
+    if not node.op.traits.slices or node.after or not node.inputs[0].op.traits.convolution:
         return False
     conv = node.inputs[0]
     if conv.after or not conv.inputs[0].op.traits.pads or conv.inputs[0].after:
