@@ -27,3 +27,25 @@ def once(made: Callable[..., R]) -> Callable[..., R]:
         return found
 
     return known
+
+
+def once_for_two(made: Callable[[Any, Any], R]) -> Callable[[Any, Any], R]:
+    """The same of an operator of a size and a number. Sizes are told by identity: a scope keeps all
+    of its own, and asking them for a hash takes longer than what is looked up."""
+    name = made.__name__
+
+    @functools.wraps(made)
+    def known(self: Any, other: Any) -> R:
+        kind = type(other)
+        key: tuple[Any, ...] = (name, id(self), other)
+        if kind is not int:
+            if kind is not type(self) or other.scope is not self.scope:
+                return made(self, other)
+            key = name, id(self), id(other), kind
+        results = self.scope.results
+        found: R | None = results.get(key)
+        if found is None:
+            found = results[key] = made(self, other)
+        return found
+
+    return known

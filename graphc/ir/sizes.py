@@ -16,7 +16,7 @@ is the guard n = 20.  What follows for all sizes needs no guard.
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from numbers import Integral, Number
 from typing import Any
 
@@ -24,7 +24,7 @@ import numpy as np
 
 from graphc.base.size_arithmetic import KINDS, even_parts
 from graphc.errors import GraphError
-from graphc.ir.once import KEYS, once
+from graphc.ir.once import KEYS, once, once_for_two
 from graphc.ir.size_answers import (
     FORMULAS,
     AsNumber,
@@ -36,7 +36,7 @@ from graphc.ir.size_answers import (
     whole_of,
 )
 from graphc.ir.size_bounds import bounds_by_rests, bounds_by_values, polynomial_bounds
-from graphc.ir.unknowns import Atom, Guard, Monomial, Terms, number_of, order_of, text_of
+from graphc.ir.unknowns import Atom, Guard, Low, Monomial, Terms, number_of, order_of, text_of
 from graphc.ir.user_lines import asking
 
 LONGEST = 60  # characters of a formula in a text; others are shown by a number
@@ -60,7 +60,7 @@ class Scope:
         self._atoms: dict[tuple[str, tuple[Any, ...]], Size] = {}
         self._sizes: dict[Terms, Size] = {}
         self.results: dict[tuple[Any, ...], Any] = {}  # of operations, by what they were made of
-        self._signs: dict[tuple[Size, bool], tuple[int | None, int | None]] = {}
+        self._signs: dict[tuple[int, bool], tuple[int | None, int | None]] = {}
         self.shifted: dict[tuple[Monomial, bool], dict[tuple[int, ...], int] | None] = {}
 
     def symbol(self, name: str, hint: int) -> Size:
@@ -127,10 +127,14 @@ class Scope:
         if len(values) == 1:
             return values[0]
         args = tuple(sorted(values, key=str))
-        lows = [self.bounds(v, False)[0] if isinstance(v, Size) else v for v in args]
-        known = [low for low in lows if low is not None]
-        low = (max(known) if kind == "max" else min(known)) if len(known) == len(lows) else None
-        low = max(known) if kind == "max" and known else low
+
+        def low() -> int | None:
+            lows = self._lows(args)
+            known = [low for low in lows if low is not None]
+            if kind == "max":
+                return max(known, default=None)
+            return min(known) if len(known) == len(lows) else None
+
         return self._unknown(kind, args, low, f"{kind}({', '.join(map(str, args))})")
 
     @once
@@ -143,10 +147,16 @@ class Scope:
             return yes
         if high is not None and high <= 0:
             return no
-        lows = [self.bounds(v, False)[0] if isinstance(v, Size) else v for v in (yes, no)]
-        fewest = min(v for v in lows if v is not None) if None not in lows else None
+
+        def fewest() -> int | None:
+            lows = [low for low in self._lows((yes, no)) if low is not None]
+            return min(lows) if len(lows) == 2 else None
+
         name = f"({yes} if {condition} > 0 else {no})"
         return self._unknown("choice", (condition, yes, no), fewest, name)
+
+    def _lows(self, values: Iterable[int | Size]) -> list[int | None]:
+        return [self.bounds(v, False)[0] if isinstance(v, Size) else v for v in values]
 
     @once
     def parts(self, extent: int | Size, most: int | Size, start: int) -> int | Size:
@@ -171,7 +181,12 @@ class Scope:
         return low is not None and low >= 0
 
     def _unknown(
-        self, kind: str, args: tuple[Any, ...], low: int | None, name: str, hint: int = 0
+        self,
+        kind: str,
+        args: tuple[Any, ...],
+        low: Low | Callable[[], Low],
+        name: str,
+        hint: int = 0,
     ) -> Size:
         key = (kind, args or (name,))
         found = self._atoms.get(key)
@@ -201,7 +216,7 @@ class Scope:
         """What a size is never below and never above, None where that is open; where it is
         `generic`, for extents that kernels are written for.
         """
-        key = (size, generic)
+        key = (id(size), generic)
         found = self._signs.get(key)
         if found is None:
             found = polynomial_bounds(size, generic)
@@ -291,7 +306,7 @@ class Size(AsNumber):
 
     # -- arithmetic
 
-    @once
+    @once_for_two
     def __add__(self, other: Any) -> Any:
         more = _terms(other)
         if more is None:
@@ -301,7 +316,7 @@ class Size(AsNumber):
             merged[monomial] = merged.get(monomial, 0) + coefficient
         return self.scope.made(merged)
 
-    @once
+    @once_for_two
     def __mul__(self, other: Any) -> Any:
         more = _terms(other)
         if more is None:
@@ -319,7 +334,7 @@ class Size(AsNumber):
     def __neg__(self) -> Any:
         return self * -1
 
-    @once
+    @once_for_two
     def __sub__(self, other: Any) -> Any:
         if isinstance(other, float | complex):
             return self._value() - other
@@ -328,7 +343,7 @@ class Size(AsNumber):
     def __rsub__(self, other: Any) -> Any:
         return self * -1 + other
 
-    @once
+    @once_for_two
     def __floordiv__(self, other: Any) -> Any:
         if isinstance(other, float):
             return self._value() // other
@@ -394,12 +409,16 @@ class Size(AsNumber):
     def __eq__(self, other: object) -> bool:
         if self is other:
             return True
-        if isinstance(other, Size) and other.scope is not self.scope:
-            return False  # of another compilation
-        if isinstance(other, Number) and not isinstance(other, Integral):
-            whole = whole_of(other)
-            return whole is not None and self == whole
-        return self.scope.decide(self - other, "==") if _is_number(other) else NotImplemented
+        if isinstance(other, Size):
+            if other.scope is not self.scope:
+                return False  # of another compilation
+        elif type(other) is not int:
+            if isinstance(other, Number) and not isinstance(other, Integral):
+                whole = whole_of(other)
+                return whole is not None and self == whole
+            if not _is_number(other):
+                return NotImplemented
+        return self.scope.decide(self - other, "==")
 
     def __ne__(self, other: object) -> bool:
         return _not(self.__eq__(other))

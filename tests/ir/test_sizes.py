@@ -28,6 +28,14 @@ def test_parts_that_are_read_twice_do_not_double() -> None:
         assert made.value({"n": value}) == nested(value, 400)
 
 
+def test_least_values_of_deep_formulas_are_found_when_asked_for() -> None:
+    n = Scope().symbol("n", 20)
+    made: Any = n
+    for step in range(5000):
+        made = either(n - step, greatest(made, step % 7), made + 1)
+    assert 6 <= (bounds_of(made)[0] or 0) <= made.value({"n": 0})
+
+
 def test_bounds_hold_for_all_values() -> None:
     chance, found = random.Random(3), 0
     for _ in range(300):
