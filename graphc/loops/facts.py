@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from graphc.ir.sizes import bounds_of, hint_of
 from graphc.ir.types import F32, F64, MAX_ELEMENTS
@@ -147,6 +147,55 @@ def _copies(body: list[Statement]) -> float:
             case _:
                 total += 1
     return total
+
+
+# ------------------------------------------------------------------------------------ gathers
+
+
+def gathers_nearby(kernel: Kernel) -> bool:
+    """Does a kernel read places that it has found in memory, all of them of a small table?"""
+    found: dict[Expr, bool] = {}  # whether a value depends on what was read
+    sizes = {b.index: b.size for b in kernel.buffers}
+    reaches = []
+    for expr in postorder(
+        root for statement in walk(kernel.body) for root in expressions(statement)
+    ):
+        found[expr] = expr.op in ("load", "reg") or any(map(found.__getitem__, expr.args))
+        if expr.op == "load" and found[expr.args[0]]:
+            size = sizes[expr.data[0]]
+            most = size * expr.dtype.itemsize if isinstance(size, int) else math.inf
+            reaches.append(min(most, _reach(expr, found)))
+    return bool(reaches) and max(reaches) <= tuned.near_table
+
+
+def _reach(load: Expr, found: Mapping[Expr, bool]) -> float:
+    """Bytes among which a load from a place that was found picks an element."""
+    total: float = load.dtype.itemsize
+    pending = [load.args[0]]
+    while pending:
+        index = pending.pop()
+        if found[index]:
+            if index.op in ("add", "sub"):
+                pending += index.args
+            else:
+                total *= _choices(index)
+    return total
+
+
+def _choices(index: Expr) -> float:
+    """How many values a place can have, times the step from one to the next, if it is clamped."""
+    if index.op == "mul":
+        steps = [int(arg.data) for arg in index.args if arg.op == "const"]
+        rest = [arg for arg in index.args if arg.op != "const"]
+        return abs(steps[0]) * _choices(rest[0]) if steps and rest else math.inf
+    low, high, inner = -math.inf, math.inf, index
+    while inner.op in ("min", "max"):
+        ends = [int(arg.data) for arg in inner.args if arg.op == "const"]
+        if not ends:
+            break
+        low, high = (low, min(high, ends[0])) if inner.op == "min" else (max(low, ends[0]), high)
+        inner = next(arg for arg in inner.args if arg.op != "const")
+    return high - low + 1
 
 
 # ------------------------------------------------------------------------------------ long loops

@@ -26,6 +26,8 @@ class LoopsTuning(Tuning):
         "speed of f32 lanes against accuracy: their total goes to f64")
     chunk_step = number(32, 1, 64, "f32 terms", "softmax",
         "chunks of equal length against the number of lengths tried")
+    near_table = number(1 << 19, 0, 1 << 40, "bytes", "small-loops",
+        "single loads against gathers, of which more are under way, where these are slow")
     look_work = number(1 << 25, 1 << 10, 1 << 40, "scalar operations", "gemm-1024",
         "how soon a run is cancelled against looks at the flag")
     call_work = number(20, 1, 1000, "scalar operations", "gemm-1024",

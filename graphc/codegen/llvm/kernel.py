@@ -34,7 +34,15 @@ from graphc.codegen.nest_walk import Functions, Statements
 from graphc.errors import GraphError
 from graphc.ir.sizes import Size
 from graphc.ir.types import F64, I64, DType
-from graphc.loops.facts import SumPlan, dissolves, looks, loop_range, step_of, work_stride
+from graphc.loops.facts import (
+    SumPlan,
+    dissolves,
+    gathers_nearby,
+    looks,
+    loop_range,
+    step_of,
+    work_stride,
+)
 from graphc.loops.nest import (
     Assign,
     Buffer,
@@ -106,10 +114,17 @@ class KernelWriter(Statements[str], LoopWriter):
             return KernelWriter(self.module, self.kernel, vectors=False).text()
         head = (
             f"define i32 @{self.kernel.name}(ptr noalias readonly %bufs,"
-            " ptr noalias readonly %params, i64 %lo, i64 %hi, i64 %thread) #0 {"
+            f" ptr noalias readonly %params, i64 %lo, i64 %hi, i64 %thread) {self.group()} {{"
         )
         start = "  br label %body\nbody:"
         return "\n".join([head, *self.entry, start, *self.lines, "  ret i32 0", "}"])
+
+    def group(self) -> str:
+        """The attributes of the kernel."""
+        if not (self.module.target.gathers_late and gathers_nearby(self.kernel)):
+            return "#0"
+        self.module.single_loads = True
+        return "#2"
 
     # -- values
 

@@ -18,6 +18,7 @@ Slot = tuple[str, DType, DType]  # a register's memory, its type and that of the
 MathKey = tuple[str, DType, int, int]  # a math function: its name, type, arguments and lanes
 SELDOM = "!seldom"  # stands in a text for what LLVM is told of a branch that is hardly ever taken
 
+SINGLE_LOADS = "+prefer-no-gather"  # what LLVM is told of a machine with slow gathers
 _KIND = r"(?P<kind>i\d+|half|float|double)"
 _LITERAL = r"(?P<literal>-?\d[\w.]*|true|false)"
 _SUFFIX = r"(?<=\.)(?P<suffix>f32|f64|i\d+)(?=\()"
@@ -56,6 +57,7 @@ class Module:
         self.notes: dict[str, str] = {}
         self.math: dict[MathKey, str] = {}
         self.routines: dict[str, str] = {}
+        self.single_loads = False  # a kernel of it has loads in the place of gathers
 
     def note(self, *items: str, distinct: bool = False, itself: bool = False) -> str:
         """The metadata node of these items. `itself`: distinct, and its own first item."""
@@ -113,6 +115,10 @@ class Module:
             f'attributes #0 = {{ nounwind mustprogress {plain} "prefer-vector-width"="{bits}" }}',
             f"attributes #1 = {{ alwaysinline nounwind willreturn memory(none) {plain} }}",
         ]
+        if self.single_loads:
+            cpu, features = self.target.cpu, f"{self.target.features},{SINGLE_LOADS}".lstrip(",")
+            machine = f'"target-cpu"="{cpu}" "target-features"="{features}"'
+            attributes.append(attributes[0].replace("#0", "#2").replace("}", f"{machine} }}"))
         return "\n".join([*self.parts, *self.routines.values(), *attributes, *self.metadata, ""])
 
 

@@ -78,6 +78,11 @@ class Target:
         return self.cpu.startswith("znver4") and self.vector_bits == 512
 
     @property
+    def gathers_late(self) -> bool:
+        """Its gathers are slower than single loads, unless these miss the caches."""
+        return self.halves
+
+    @property
     def vector_bytes(self) -> int:
         return self.vector_bits // 8
 

@@ -33,7 +33,6 @@ Term = Expr | Monomial  # what an index is a sum of
 Place = tuple[int, frozenset[tuple[Term, int]]]  # a buffer, and an index without its constant
 _MASKS = 512  # vector bits from which on every instruction takes a mask
 _MOST_BITS = 64  # elements that are masked together
-_WORD = 4  # bytes of an element from which on halves of vectors move as much as whole ones
 
 
 @record(frozen=True)
@@ -414,11 +413,11 @@ def shape_of(facts: VectorFacts, target: Target, count: int | None) -> Shape | N
 
 
 def moves_much(facts: VectorFacts) -> bool:
-    """Does a loop wait for memory alone, with elements beyond the caches of a core?"""
+    """Does a loop wait for memory alone, with elements beyond the caches of a core, of one size?"""
     if facts.carried or facts.weight > tuned.moving_weight:
         return False
     sizes = [(b.size, b.dtype.itemsize) for b in facts.buffers]
-    return all(isinstance(n, int) and each >= _WORD for n, each in sizes) and (
+    return all(isinstance(n, int) and each == facts.itemsize for n, each in sizes) and (
         sum(n * each for n, each in sizes) > tuned.moved_bytes
     )
 

@@ -47,6 +47,7 @@ from graphc.errors import RAISED, GraphError
 from graphc.ir.types import BF16, BOOL, F16, F32, F64, I32, I64, U8, DType
 from graphc.loops.facts import work_stride
 from graphc.loops.nest import Buffer, Expr, Kernel, Register, Scalars
+from graphc.loops.scalars import maximum, minimum
 from graphc.passes import pipeline
 from graphc.runtime.load import elf
 
@@ -554,7 +555,7 @@ def test_integer_conversions_vectorise() -> None:
         ("znver4", 1 << 20, F32, "add", 8),
         ("znver4", 1 << 10, F32, "add", 16),  # near
         ("znver4", 1 << 20, F32, "call", 16),  # more than moved
-        ("znver4", 1 << 20, BOOL, "lt", 16),  # elements of bytes
+        ("znver4", 1 << 20, BOOL, "lt", 16),  # elements of two sizes
         ("znver5", 1 << 20, F32, "add", 16),
     ],
 )
@@ -569,6 +570,36 @@ def test_what_moves_much_is_moved_in_halves_where_the_processor_has_halves(
     text = llvm_emitter.emit(kernel, targets.named(cpu), FUNCTIONS)
     assert f"load <{lanes} x float>" in text
     assert f"load <{24 - lanes} x float>" not in text
+
+
+@pytest.mark.parametrize(
+    ("cpu", "table", "rows", "single"),
+    [
+        ("znver4", 1 << 10, 1, True),
+        ("znver4", 1 << 20, 1, False),  # far apart: more gathers are under way than loads
+        ("znver4", 1 << 10, 1 << 10, True),  # far, but in one row each
+        ("znver5", 1 << 10, 1, False),
+    ],
+)
+def test_places_of_small_tables_are_loaded_one_by_one_where_gathers_are_slow(
+    cpu: str, table: int, rows: int, single: bool
+) -> None:
+    source, places = Buffer(0, F32, table * rows, "in"), Buffer(1, I32, 64 * rows, "in")
+    out = Buffer(2, F32, 64 * rows, "out")
+    b = Scalars()
+    with b.loop(rows, "parallel") as row, b.loop(64, "vector") as k:
+        at = row * 64 + k
+        place = maximum(minimum(b.load(places, at).cast(I64), b.integer(table - 1)), b.integer(0))
+        b.store(out, at, b.load(source, row * table + place))
+    kernel = Kernel("k0", (source, places, out), 0, b.body, units=rows)
+    target = targets.named(cpu)
+    text = llvm_emitter.emit(kernel, target)
+    assert ("prefer-no-gather" in text) is single
+    assert ("gather" in targets.assembly([text], target)) is not single
+    rng = np.random.default_rng(0)
+    values = rng.standard_normal(table * rows).astype(np.float32)
+    chosen = rng.integers(-1, table + 1, 64 * rows).astype(np.int32)
+    check(kernel, [values, chosen, np.zeros(64 * rows, np.float32)], ["llvm"])
 
 
 @pytest.mark.parametrize("cpu", ["x86-64-v3", "x86-64-v4", "neoverse-n1", "znver4"])
