@@ -2,7 +2,8 @@
 
 A dumped stage comes from anybody.  What it says about memory is dropped: offsets, base registers,
 sizes of buffers, scratch memory and workspace.  How it is fused is kept, because that decides the
-bits of results, and checked kernel by kernel (`graphc.codegen.lowering.check_kernels`).
+bits of results, and checked kernel by kernel (`graphc.codegen.lowering.check_kernels`); only where
+rows have one element or none, a product and what finishes its rows become two kernels.
 
     %9 = workspace() {nbytes=16} @cpu:0[0:16]                   %5 = fused(%2) @cpu:0
     %5 = fused(%2, %9) @cpu:0[64:32]                      ->    is planned anew, for these threads
@@ -16,6 +17,7 @@ from graphc.ir.place import Buffer
 from graphc.ir.regions import has_workspace, holds_kernels, is_kernel, scheduled_graphs
 from graphc.ir.types import Type
 from graphc.ir.verify import broken, graphs_of
+from graphc.passes.fusion.split_short_rows import split_short_rows
 
 
 def admit_dump(value: Graph | Program) -> Graph | Program:
@@ -67,12 +69,13 @@ def bare(graph: Graph) -> Graph:
             mapped[node] = remade(graph, node, mapped)
             nodes.append(mapped[node])
     kept = {node.id for node in mapped}
-    return graph.replace(
+    made = graph.replace(
         params=tuple(mapped[p] for p in graph.params),
         nodes=nodes,
         results=tuple(known(graph, r, mapped) for r in graph.results),
         names={name: id for name, id in graph.names.items() if id in kept},
     )
+    return split_short_rows(made)
 
 
 def known(graph: Graph, node: Node, mapped: dict[Node, Node]) -> Node:

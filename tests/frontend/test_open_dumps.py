@@ -130,6 +130,34 @@ def test_a_fusion_is_run_for_rows_that_are_shorter_or_longer_than_what_is_fused_
         np.testing.assert_allclose(loaded(x, w), centred(x, w), rtol=1e-4, atol=1e-6)
 
 
+def shares(x: Any, w: Any) -> Any:
+    """Of each row, what an element is more than the sum."""
+    sums = x @ w
+    return np.exp(sums - sums.sum(axis=1, keepdims=True))
+
+
+def shares_and_sums(x: Any, w: Any) -> Any:
+    """Four results, one of them the product itself, and one a number for each row."""
+    sums = x @ w
+    totals = sums.sum(axis=1, keepdims=True)
+    return sums - totals, sums, sums + totals * 2, totals + 1
+
+
+@pytest.mark.parametrize("function", [shares, shares_and_sums])
+def test_a_fusion_is_run_for_rows_of_one_element_and_of_none(tmp_path, function):
+    sizes = {"x": ("n", 8), "w": (8, "m")}
+    gc.compile(function, sizes=sizes, dump=tmp_path)(np.ones((40, 8), "f4"), np.ones((8, 40), "f4"))
+    for stage in ("fuse", "plan"):
+        loaded = gc.load(next(tmp_path.glob(f"*-{stage}.gir")))
+        assert gc.show(loaded).count("= fused(") == 1
+        for n, m in ((1, 1), (5, 1), (40, 1), (0, 1), (0, 0), (0, 5), (5, 0)):
+            x, w = (rng.standard_normal(s).astype(np.float32) for s in ((n, 8), (8, m)))
+            wanted, made = function(x, w), loaded(x, w)
+            several = isinstance(wanted, tuple)
+            for one, other in zip(made if several else [made], wanted if several else [wanted]):
+                np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6)
+
+
 @pytest.mark.parametrize("number", range(24))
 def test_stages_of_random_open_programs_are_read_and_run(number):
     check_stages(number, 3)
