@@ -98,9 +98,30 @@ def test_our_linker_does_what_the_object_says():
     check(at)
 
 
-def test_llvm_links_the_same():
-    """In a process of its own: LLVM ends one that has no memory within 2 GiB of the code."""
-    script = "from test_load import *; check(load._link_with_llvm(code(), 'test', SYMBOLS, {}))"
+# Leaves free pages that lie 3 GiB apart, and takes what is free between other mappings.
+APART = """
+import ctypes
+libc = ctypes.CDLL(None)
+libc.mmap.restype = ctypes.c_void_p
+kinds = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long
+libc.mmap.argtypes = kinds
+libc.munmap.argtypes = ctypes.c_void_p, ctypes.c_size_t
+reserve = lambda nbytes: libc.mmap(None, nbytes, 0, 0x4022, -1, 0)
+places = [reserve(3 << 30) for _ in range(32)]
+taken = [reserve(4096) for _ in range(4000)]
+freed = [libc.munmap(place + (1 << 30), 4096) for place in places]
+"""
+
+
+@pytest.mark.parametrize("memory", ["", APART], ids=["plain", "apart"])
+def test_llvm_links_the_same(memory):
+    """Also where no two free pages of the process are within 2 GiB of one another."""
+    script = f"""
+from test_load import *
+load._jit()
+{memory}
+check(load._link_with_llvm(code(), "test", SYMBOLS, {{}}))
+"""
     subprocess.run([sys.executable, "-c", script], env=environment(), check=True)
 
 

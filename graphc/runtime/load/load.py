@@ -129,7 +129,9 @@ def _jit() -> Any:
 
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
-    jit = llvm.create_lljit_compiler(suppress_errors=True)
+    # JITLink maps an object in one piece. RuntimeDyld takes memory for each section, and ends the
+    # process where the system has none for data within 2 GiB of the code.
+    jit = llvm.create_lljit_compiler(suppress_errors=True, use_jit_link=True)
     cpython.keep_for_ever(jit)
     return jit
 
