@@ -9,12 +9,15 @@ link.  Frames have a head of fixed size that says for which opening of which pro
 of any other are dropped.
 
 Both ends of a connection prove that they know a secret, and all that passes is encrypted: the key
-pair of every process comes from the token that the cluster has (CurveZMQ).
+pair of every process comes from the token that the cluster has (CurveZMQ).  On a network that
+nobody else is on, values may go as they are: then every head has a proof behind it that its sender
+knows the token.
 """
 
 from __future__ import annotations
 
 import hashlib
+import hmac
 import struct
 import threading
 import time
@@ -32,8 +35,12 @@ from graphc.runtime.load.layouts import CountWords, LinkWords
 
 HEAD = struct.Struct("<qqqqq")  # program, opening, link, whether bytes follow, position
 MOST_FRAME = 1 << 34  # bytes
+MOST_PIECE = 1 << 18  # bytes of a message that go in one frame
+SENT_IN_PLACE = 1 << 15  # bytes from which on a piece is not copied to be sent
+PROOF = 16  # bytes
 SHORTEST_TOKEN = 16
 _WAIT = 100  # milliseconds
+_FRAMES_HELD = 64  # that nobody has read yet
 MOST_WAIT = 2500  # milliseconds for a connection
 
 
@@ -88,10 +95,61 @@ class CurveSockets:
             connection.curve_serverkey = self.keys[0]
         return connection
 
+    def sealed(self, head: bytes) -> bytes:
+        """A head of a frame as it goes: the connection says whose it is."""
+        return head
+
+    def opened(self, frame: bytes) -> bytes | None:
+        """The head in a frame; None where it is of nobody who knows the token."""
+        return frame if len(frame) == HEAD.size else None
+
     def close(self) -> None:
         """Close all sockets."""
         self.guard.stop()
         self.context.destroy()
+
+
+class PlainSockets:
+    """Sockets for links alone, where what passes may be read: heads of frames are signed.
+
+    Who does not know the token cannot have a frame accepted, as long as it cannot change what
+    passes between others, or have it again: this belongs to networks that nobody else is on.
+    """
+
+    def __init__(self, token: str) -> None:
+        self.zmq = zeromq()
+        self.key = hashlib.sha256(b"graphc frames " + keys_of(token)[1]).digest()
+        self.context = self.zmq.Context()
+
+    def socket(self, kind: int, *, serves: bool = False) -> Any:
+        """A socket that others connect to (`serves`), or that connects to one."""
+        connection = self.context.socket(kind)
+        connection.linger, connection.maxmsgsize = 0, MOST_PIECE
+        connection.rcvhwm = _FRAMES_HELD  # of each connection, whoever that is
+        connection.heartbeat_ivl, connection.heartbeat_timeout = 500, 2000
+        return connection
+
+    def sealed(self, head: bytes) -> bytes:
+        """A head of a frame as it goes: with a proof behind it."""
+        return head + self._proof(head)
+
+    def opened(self, frame: bytes) -> bytes | None:
+        """The head in a frame; None where it is of nobody who knows the token."""
+        head, proof = frame[: HEAD.size], frame[HEAD.size :]
+        is_ours = len(head) == HEAD.size and hmac.compare_digest(proof, self._proof(head))
+        return head if is_ours else None
+
+    def _proof(self, head: bytes) -> bytes:
+        return hashlib.blake2b(head, key=self.key, digest_size=PROOF).digest()
+
+    def close(self) -> None:
+        """Close all sockets."""
+        self.context.destroy()
+
+
+def sockets_for_links(token: str, encrypts: bool) -> CurveSockets | PlainSockets:
+    """What the links of a cluster with this token go through."""
+    return CurveSockets(token) if encrypts else PlainSockets(token)
 
 
 @record
@@ -113,7 +171,7 @@ class Carrier:
     def __init__(
         self,
         support: Support,
-        sockets: CurveSockets,
+        sockets: CurveSockets | PlainSockets,
         report_broken_link: Callable[[str], None],
         host: str = "127.0.0.1",
     ) -> None:
@@ -187,7 +245,7 @@ class Carrier:
         whole = max(1, link.nbytes)
         while (sent := int(link.words[LinkWords.sent])) > link.done:
             at = link.done % whole
-            count = min(sent - link.done, whole - at)
+            count = min(sent - link.done, whole - at, MOST_PIECE)
             piece = link.room[at : min(at + count, link.nbytes)]
             if not self._post(key, link, True, link.done + count, piece):
                 return
@@ -212,8 +270,13 @@ class Carrier:
             if waited >= MOST_WAIT:
                 self.report_broken_link(f"there is no connection to {link.peer}")
                 waited = 0
-        head = HEAD.pack(*key, follows, position)
-        connection.send_multipart([head, piece.tobytes()] if piece is not None else [head])
+        head = self.sockets.sealed(HEAD.pack(*key, follows, position))
+        if piece is None:
+            connection.send(head)
+            return True
+        connection.send(head, self.zmq.SNDMORE)
+        # The device writes there again when the other end has told that it was taken.
+        connection.send(piece.data, copy=piece.nbytes < SENT_IN_PLACE)
         return True
 
     def _watch(self) -> None:
@@ -231,15 +294,16 @@ class Carrier:
         while not self.closing[0]:
             if not self.inbox.poll(_WAIT):
                 continue
-            frames = self.inbox.recv_multipart()
-            if len(frames[0]) != HEAD.size or len(frames) > 2:
+            frames = self.inbox.recv_multipart(copy=False)
+            head = self.sockets.opened(frames[0].bytes)
+            if head is None or len(frames) > 2:
                 continue
-            program, opening, number, follows, position = HEAD.unpack(frames[0])
+            program, opening, number, follows, position = HEAD.unpack(head)
             link = self.links.get((program, opening, number))
             if link is not None and follows != link.sends and len(frames) == 1 + follows:
-                self._move(link, position, frames[1] if follows else b"")
+                self._move(link, position, frames[1].buffer if follows else memoryview(b""))
 
-    def _move(self, link: Link, position: int, piece: bytes) -> None:
+    def _move(self, link: Link, position: int, piece: memoryview) -> None:
         start = address_of(link.words)
         if link.sends:
             if int(link.words[LinkWords.taken]) < position <= int(link.words[LinkWords.sent]):

@@ -71,9 +71,9 @@ def _ours_or_nothing(stream: int) -> int | None:
 class LocalWorker:
     """A worker process, as its client sees it. `lost` says why it is not there any more."""
 
-    def __init__(self, job: str, task: int, threads: int, token: str) -> None:
+    def __init__(self, job: str, task: int, threads: int, token: str, encrypts: bool) -> None:
         self.name = f"/job:{job}/task:{task}"
-        self.task = task
+        self.task, self.encrypts = task, encrypts
         self.bell: Block = new_block(BELL_BYTES)
         self.words = self.bell.words(0, BELL_BYTES // 8)
         self.lost = ""
@@ -141,7 +141,8 @@ class LocalWorker:
         """Give it its share of a program."""
         file = file_of(pieces)
         try:
-            self.tell(support, Kind.LOAD, {"program": program}, [file])
+            fields = {"program": program, "encrypts": self.encrypts}
+            self.tell(support, Kind.LOAD, fields, [file])
         finally:
             os.close(file)
         self.programs.add(program)
@@ -278,10 +279,17 @@ class LocalCluster:
     host = "127.0.0.1"  # where this process is reached
 
     def __init__(
-        self, workers: int, threads: int, job: str, patience: float, retries: int, token: str
+        self,
+        workers: int,
+        threads: int,
+        job: str,
+        patience: float,
+        retries: int,
+        token: str,
+        encrypts: bool = True,
     ) -> None:
         self.job, self.threads, self.patience, self.retries = job, threads, patience, retries
-        self.token = token  # of links over TCP, or nothing
+        self.token, self.encrypts = token, encrypts  # of links over TCP, or nothing
         self.carrier: Carrier | None = None  # of this process
         self.trouble = ""  # why links carry nothing
         self.lock = threading.RLock()  # one step at a time: all workers do them in one order
@@ -304,7 +312,10 @@ class LocalCluster:
 
     def _started(self, count: int) -> list[Any]:
         """The workers, which may not have joined yet."""
-        return [LocalWorker(self.job, task, self.threads, self.token) for task in range(count)]
+        return [self._worker(task) for task in range(count)]
+
+    def _worker(self, task: int) -> LocalWorker:
+        return LocalWorker(self.job, task, self.threads, self.token, self.encrypts)
 
     def _look_after(self) -> None:
         watch = threading.Thread(target=_watch, args=(weakref.ref(self),), daemon=True)
@@ -375,11 +386,10 @@ class LocalCluster:
     def own_carrier(self, support: native_support.Support) -> Carrier:
         """What carries the links of this process, started when it first takes part."""
         if self.carrier is None:
-            from graphc.runtime.cluster.carrier import Carrier, CurveSockets
+            from graphc.runtime.cluster.carrier import Carrier, sockets_for_links
 
-            self.carrier = Carrier(
-                support, CurveSockets(self.token), self.report_broken_link, self.host
-            )
+            sockets = sockets_for_links(self.token, self.encrypts)
+            self.carrier = Carrier(support, sockets, self.report_broken_link, self.host)
         return self.carrier
 
     def report_broken_link(self, reason: str) -> None:
@@ -396,8 +406,7 @@ class LocalCluster:
             for place, worker in enumerate(self.workers):
                 if worker.lost:
                     worker.close()
-                    made = LocalWorker(self.job, worker.task, self.threads, self.token)
-                    self.workers[place] = made
+                    self.workers[place] = made = self._worker(worker.task)
                     self.restarts += 1
                     made.join()
                     note("%s is there after step %d", made, self.steps)
@@ -480,6 +489,7 @@ def local(
     patience: float = 2.5,
     retries: int = 0,
     links: str = "memory",
+    encrypt: bool = True,
 ) -> LocalCluster:
     """Start worker processes on this machine: `with gc.cluster.local(workers=3) as cluster:`.
 
@@ -492,21 +502,26 @@ def local(
     workers end with this process, whatever ends it.
 
     Values go from one worker to another through memory that both have, or with links="tcp" through
-    encrypted connections of the loopback device, which need the extra `cluster`.
+    encrypted connections of the loopback device, which need the extra `cluster`.  With
+    encrypt=False they go as they are, signed with a secret of the cluster.
 
     Raises GraphError for a job that is served already, for numbers that are not possible, and where
     the system is not Linux.
     """
-    check_options(workers, job, patience, retries)
+    check_options(workers, job, patience, retries, encrypt)
     if links not in ("memory", "tcp"):
         raise GraphError(f'links are "memory" or "tcp", not {links!r}')
     shared = max(1, default_threads() // workers)
     token = new_token() if links == "tcp" else ""
-    return LocalCluster(workers, threads or shared, job, patience, retries, token)
+    return LocalCluster(workers, threads or shared, job, patience, retries, token, encrypt)
 
 
-def check_options(workers: object, job: object, patience: object, retries: object) -> None:
+def check_options(
+    workers: object, job: object, patience: object, retries: object, encrypt: object
+) -> None:
     """Raise GraphError for what no cluster can have."""
+    if type(encrypt) is not bool:
+        raise GraphError(f"encrypt is True or False, not {encrypt!r:.80}")
     if type(workers) is not int or not 1 <= workers <= MOST_WORKERS:
         raise GraphError(f"a cluster has 1 to {MOST_WORKERS} workers, not {workers!r}")
     if not isinstance(job, str) or not job.isidentifier() or job == "localhost":

@@ -11,7 +11,6 @@ from types import ModuleType
 from typing import Any
 
 from graphc.errors import GraphError
-from graphc.runtime.cluster.carrier import CurveSockets
 from graphc.runtime.cluster.local import check_options, new_token
 from graphc.runtime.cluster.remote import RemoteCluster
 
@@ -32,7 +31,7 @@ def serve(address: str, token: str, task: int, threads: int) -> None:
     """What Ray runs: be a worker until the client says that it is enough."""
     from graphc.runtime.cluster.tcp_worker import TcpWorker
 
-    TcpWorker(CurveSockets(token), address, task, threads).serve()
+    TcpWorker(token, address, task, threads).serve()
 
 
 class RayCluster(RemoteCluster):
@@ -84,6 +83,7 @@ def ray(
     job: str = "worker",
     patience: float = 2.5,
     retries: int = 0,
+    encrypt: bool = True,
 ) -> RayCluster:
     """Have Ray start workers: `with gc.cluster.ray(workers=3) as cluster:`.
 
@@ -91,12 +91,14 @@ def ray(
                or that RAY_ADDRESS names, or a new one on this machine
     cpus       that Ray reserves for each worker
 
+    encrypt    whether what workers send to one another is encrypted, or signed alone
+
     Other options are those of `local`.  Workers are spread over the machines; one that is lost is
     started again by Ray, wherever it has room.  Needs the extra `ray`.
 
     Raises GraphError without it, where Ray has not as many processors, and what `local` raises.
     """
-    check_options(workers, job, patience, retries)
+    check_options(workers, job, patience, retries, encrypt)
     engine = library()
     starts = not engine.is_initialized()
     if starts:
@@ -109,7 +111,8 @@ def ray(
                 hint="ask for fewer workers, or for less with cpus=",
             )
         options = {"workers": workers, "threads": threads or max(1, int(cpus)), "job": job}
-        return RayCluster(engine, starts, cpus, patience=patience, retries=retries, **options)
+        how = {"patience": patience, "retries": retries, "encrypts": encrypt}
+        return RayCluster(engine, starts, cpus, **how, **options)
     except BaseException:
         if starts:
             engine.shutdown()

@@ -219,7 +219,8 @@ class RemoteWorker:
     def load(self, support: native_support.Support, program: int, pieces: Sequence[Any]) -> None:
         """Give it its share of a program."""
         data = b"".join(bytes(piece) for piece in pieces)
-        self.address = self._ask(Kind.LOAD, {"program": program}, [data]).get("address", str)
+        fields = {"program": program, "encrypts": self.cluster.encrypts}
+        self.address = self._ask(Kind.LOAD, fields, [data]).get("address", str)
         self.programs.add(program)
 
     def open(
@@ -439,20 +440,27 @@ _RANKS = (
 
 
 def from_environment(
-    *, threads: int | None = None, job: str = "worker", patience: float = 2.5, retries: int = 0
+    *,
+    threads: int | None = None,
+    job: str = "worker",
+    patience: float = 2.5,
+    retries: int = 0,
+    encrypt: bool = True,
 ) -> LocalCluster:
     """The cluster that the environment asks for; options are those of `local`.
 
     `graphc launch -n 3 SCRIPT` sets GRAPHC_WORKERS: workers of this machine.  Under torchrun,
     Slurm, MPI or anything that starts the same script several times, with GRAPHC_TOKEN and
     GRAPHC_ADDRESS=tcp://host:port: rank 0 gets the cluster, all others become its workers, here,
-    and end with it.
+    and end with it.  What they send to one another is encrypted, or with encrypt=False signed.
     Raises GraphError where the environment says neither.
     """
     address = os.environ.get("GRAPHC_ADDRESS", "")
     if not address:
         workers = _number("GRAPHC_WORKERS", "graphc launch -n 3 SCRIPT sets it, or GRAPHC_ADDRESS")
         return local(workers, threads=threads, job=job, patience=patience, retries=retries)
+    if type(encrypt) is not bool:
+        raise GraphError(f"encrypt is True or False, not {encrypt!r:.80}")
     host_of(address)
     token = os.environ.get("GRAPHC_TOKEN", "")
     if not token:
@@ -478,6 +486,7 @@ def from_environment(
         job=job,
         patience=patience,
         retries=retries,
+        encrypts=encrypt,
     )
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from graphc.errors import GraphError
 from graphc.runtime.call import native_support
-from graphc.runtime.cluster.carrier import Carrier, CurveSockets
+from graphc.runtime.cluster.carrier import Carrier, CurveSockets, PlainSockets
 from graphc.runtime.cluster.link_table import BELL_BYTES
 from graphc.runtime.cluster.memory import Block, file_of, new_block
 from graphc.runtime.cluster.program_part import carried
@@ -35,15 +35,15 @@ LAST_WORD_SECONDS = 1.0  # for what was said before the connection ended to be r
 
 def serve(address: str, token: str, task: int, threads: int) -> NoReturn:
     """Be the worker of this task until the client at the address ends, or has had enough."""
-    TcpWorker(CurveSockets(token), address, task, threads).serve()
+    TcpWorker(token, address, task, threads).serve()
     raise SystemExit(0)
 
 
 class TcpWorker(Worker):
     """The state of a worker that has joined over TCP."""
 
-    def __init__(self, sockets: CurveSockets, address: str, task: int, threads: int) -> None:
-        self.sockets = sockets
+    def __init__(self, token: str, address: str, task: int, threads: int) -> None:
+        self.secret, self.sockets = token, CurveSockets(token)
         name = f"{task}/{os.urandom(8).hex()}".encode()
         self.dealer, self.pulse = (self._named(each) for each in (name, name + PULSE))
         self.monitor = self.dealer.get_monitor_socket()
@@ -125,7 +125,9 @@ class TcpWorker(Worker):
         self.load(Message(Kind.LOAD, message.fields, (file,)))
         if self.carrier is None:
             support = native_support.support(next(iter(self.images.values())).support)
-            self.carrier = Carrier(support, self.sockets, self.report_broken_link, self.host)
+            encrypts = message.get("encrypts", bool)
+            sockets = self.sockets if encrypts else PlainSockets(self.secret)
+            self.carrier = Carrier(support, sockets, self.report_broken_link, self.host)
         return {"address": self.carrier.address}, []
 
     def open_far(self, message: Message) -> tuple[dict[str, Any], list[Any]]:

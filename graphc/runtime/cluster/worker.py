@@ -170,9 +170,10 @@ class Worker:
                 check_host(each.triple, each.cpu, each.features)
         support = native_support.support(image.support)
         if self.token and self.carrier is None:
-            from graphc.runtime.cluster.carrier import Carrier, CurveSockets
+            from graphc.runtime.cluster.carrier import Carrier, sockets_for_links
 
-            self.carrier = Carrier(support, CurveSockets(self.token), self.report_broken_link)
+            sockets = sockets_for_links(self.token, message.get("encrypts", bool))
+            self.carrier = Carrier(support, sockets, self.report_broken_link)
         self.images[message.get("program", int)] = image
 
     def open(self, message: Message) -> None:

@@ -21,9 +21,9 @@ pytestmark = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="workers
 X = np.random.default_rng(0).standard_normal((40, 40)).astype("f4")
 
 
-@pytest.fixture(scope="module")
-def workers() -> Iterator[gc.cluster.LocalCluster]:
-    with gc.cluster.local(workers=2, job="wired", links="tcp") as found:
+@pytest.fixture(scope="module", params=[True, False], ids=["encrypted", "signed"])
+def workers(request: pytest.FixtureRequest) -> Iterator[gc.cluster.LocalCluster]:
+    with gc.cluster.local(workers=2, job="wired", links="tcp", encrypt=request.param) as found:
         yield found
 
 
@@ -96,10 +96,13 @@ def closed() -> Iterator[None]:
     troubles.clear()
 
 
-def pair(support: Any, here: str, there: str) -> tuple[Any, Any, Any, Any]:
+ENCRYPTS = pytest.mark.parametrize("encrypts", [True, False], ids=["encrypted", "signed"])
+
+
+def pair(support: Any, here: str, there: str, encrypts: bool = True) -> tuple[Any, Any, Any, Any]:
     """A carrier with a link that sends, and one with the link that takes, with these tokens."""
     a, b = (
-        carriers.Carrier(support, carriers.CurveSockets(token), troubles.append)
+        carriers.Carrier(support, carriers.sockets_for_links(token, encrypts), troubles.append)
         for token in (here, there)
     )
     made.extend((a, b))
@@ -122,8 +125,9 @@ def comes(link: Any, word: int, value: int, seconds: float = 300.0) -> bool:
     return bool(link.words[word] == value)
 
 
-def test_messages_come_once_and_in_order(support: Any) -> None:
-    a, b, sends, takes = pair(support, TOKEN, TOKEN)
+@ENCRYPTS
+def test_messages_come_once_and_in_order(support: Any, encrypts: bool) -> None:
+    a, b, sends, takes = pair(support, TOKEN, TOKEN, encrypts)
     for number in range(1, 6):
         put(support, a, sends, number)
         assert comes(takes, LinkWords.sent, 16 * number)
@@ -133,10 +137,11 @@ def test_messages_come_once_and_in_order(support: Any) -> None:
         assert comes(sends, LinkWords.taken, 16 * number)
 
 
-def test_who_does_not_know_the_token_is_not_heard(support: Any) -> None:
-    a, b, sends, takes = pair(support, TOKEN, TOKEN + "!")
+@ENCRYPTS
+def test_who_does_not_know_the_token_is_not_heard(support: Any, encrypts: bool) -> None:
+    a, b, sends, takes = pair(support, TOKEN, TOKEN + "!", encrypts)
     put(support, a, sends, 1)
-    c, _, others, _ = pair(support, TOKEN + "!", TOKEN + "!")
+    c, _, others, _ = pair(support, TOKEN + "!", TOKEN + "!", encrypts)
     c.links = {(1, 7, 0): others}
     others.peer = b.address
     put(support, c, others, 2)  # one who knows it comes through, after the first one has tried
@@ -158,6 +163,17 @@ def test_frames_of_other_openings_and_nonsense_are_dropped(support: Any) -> None
     assert (1, 7, 0) not in b.links
     b.drop(1)
     assert not b.links
+
+
+def test_a_head_that_was_changed_or_is_not_signed_is_no_head() -> None:
+    sockets = carriers.PlainSockets(TOKEN)
+    head = carriers.HEAD.pack(1, 7, 0, True, 16)
+    signed = sockets.sealed(head)
+    assert sockets.opened(signed) == head
+    changed = [bytes([*signed[:k], signed[k] ^ 1, *signed[k + 1 :]]) for k in range(len(signed))]
+    for frame in (head, b"", signed[:-1], signed + b"x", head * 2, *changed):
+        assert sockets.opened(frame) is None
+    sockets.close()
 
 
 def until(condition: Callable[[], object]) -> bool:
@@ -186,3 +202,5 @@ def test_short_tokens_are_refused() -> None:
         carriers.keys_of("short")
     with pytest.raises(GraphError, match="links"):
         gc.cluster.local(1, links="pigeon", job="other")
+    with pytest.raises(GraphError, match="encrypt is True or False"):
+        gc.cluster.local(1, links="tcp", encrypt="no", job="other")  # type: ignore[arg-type]
