@@ -12,9 +12,11 @@ import numpy as np
 import pytest
 
 import graphc as gc
+from graphc.base.record import replace
+from graphc.formats.torch.table import RULES
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
-nn = torch.nn
+nn, F = torch.nn, torch.nn.functional
 
 
 class Net(nn.Module):  # type: ignore[misc, name-defined]
@@ -243,14 +245,68 @@ def test_writes_through_windows_and_diagonals_reach_the_array() -> None:
         same(made, wanted)
 
 
-def test_a_gradient_that_is_not_there_is_told() -> None:
+def test_a_gradient_that_is_not_there_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rule that leaves out what only gradients read serves calls without them."""
     torch._dynamo.reset()
+    name = "aten._embedding_bag"
+    whole = RULES[name].function
+
+    def rule(weight: Any, indices: Any, offsets: Any, **rest: Any) -> Any:
+        return whole(weight, indices, offsets, **rest)[0], None, None, None
+
+    monkeypatch.setitem(RULES, name, replace(RULES[name], function=rule))
     bag, rows = nn.EmbeddingBag(10, 4), torch.tensor([[1, 2], [4, 4]])
     compiled = torch.compile(bag, backend=gc.torch_backend)
     with pytest.raises(gc.GraphError, match=r"_embedding_bag.* cannot be differentiated"):
         compiled(rows)
     with torch.no_grad():
         np.testing.assert_allclose(compiled(rows), bag(rows), rtol=1e-6)
+
+
+def learns(function: Any, *values: Any) -> None:
+    """Compiled by graphc, a function and its gradients are those of PyTorch."""
+    torch._dynamo.reset()
+    found = []
+    for call in (function, torch.compile(function, backend=gc.torch_backend)):
+        given = [v.clone().requires_grad_(v.is_floating_point()) for v in values]
+        made = call(*given)
+        made.square().sum().backward()
+        found.append([made.detach(), *(v.grad for v in given if v.is_floating_point())])
+    for wanted, other in zip(*found, strict=True):
+        np.testing.assert_allclose(other, wanted, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_bags_of_rows_learn() -> None:
+    """Bags without rows, repeated rows, maxima that are equal."""
+    torch.manual_seed(0)
+    rows, starts = torch.tensor([1, 2, 4, 5, 4, 4]), torch.tensor([0, 2, 2, 5])
+    for kind in (torch.float32, torch.float64):
+        table, weights = torch.randn(7, 3, dtype=kind), torch.rand(6, dtype=kind)
+        table[5] = table[4]
+        for mode in ("sum", "mean", "max"):
+            learns(lambda w, mode=mode: F.embedding_bag(rows, w, starts, mode=mode), table)
+        learns(
+            lambda w, s: F.embedding_bag(rows, w, starts, mode="sum", per_sample_weights=s),
+            *(table, weights),
+        )
+        ends = torch.cat([starts, torch.tensor([6])])
+        learns(
+            lambda w, e=ends: F.embedding_bag(rows, w, e, mode="mean", include_last_offset=True),
+            table,
+        )
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_distances_learn() -> None:
+    torch.manual_seed(0)
+    x, y = torch.randn(5, 3), torch.randn(4, 3)
+    for p in (1.0, 2.0, 3.0):
+        learns(lambda a, b, p=p: torch.cdist(a, b, p), x, y)
+        learns(lambda a, p=p: F.pdist(a, p), x)
+        learns(lambda a, b, p=p: F.pairwise_distance(a[:4], b, p), x, y)
 
 
 def test_a_module_of_operators_without_rules_is_decomposed() -> None:

@@ -173,7 +173,10 @@ def losses(a: Any, b: Any, labels: Any, w: Any) -> list[Any]:
             made += [F.cross_entropy(a, chances, w, reduction=how, label_smoothing=smooth)]
         made += [F.binary_cross_entropy_with_logits(a, chances, w, None, None, how, w + 1)]
         made += [F.multi_margin_loss(a, labels, 2, 0.5, w, None, None, how)]
-    made += [F.multi_margin_loss(a[0], labels[0])]
+        made += [F.poisson_nll_loss(a, b.exp(), full=full, reduction=how) for full in (False, True)]
+        made += [F.poisson_nll_loss(a.exp(), b.exp(), log_input=False, reduction=how)]
+        made += [F.cosine_embedding_loss(a, b, labels - 1, 0.2, reduction=how)]
+    made += [F.multi_margin_loss(a[0], labels[0]), F.pdist(a), F.pdist(a, 1), F.pdist(a[:1])]
     return made
 
 
@@ -188,6 +191,10 @@ def frames(x: Any) -> list[Any]:
         *(made, wide, unit, torch.istft(made, 16, window=hann), made.abs()),
         torch.istft(unit, 16, 8, window=hann, normalized=True, length=60),
         *(fft.fft(whole), fft.rfft2(whole), fft.ifftn(whole), fft.rfft(whole > 0)),
+        *(t(x, norm=n) for t in (fft.ihfft2, fft.ihfftn) for n in (None, "ortho", "forward")),
+        *(t(made, norm=n) for t in (fft.hfft2, fft.hfftn) for n in (None, "ortho", "forward")),
+        *(fft.hfft2(made, s=(5, 9)), fft.ihfftn(made.abs(), s=(6, 8), dim=(1, 2))),
+        *(x[:, :8] * fft.fftfreq(8, 0.5), x[:, :5] * fft.rfftfreq(8), fft.fftshift(x)),
     ]
 
 
@@ -225,6 +232,7 @@ def chances(x: Any) -> list[Any]:
     made += [special.ndtr(x), special.ndtri(part), special.psi(part), special.gammaln(part)]
     made += [special.sinc(x), special.i0(x), special.logsumexp(x, 1), special.expit(x)]
     made += [special.erfc(x), special.logit(part), special.xlogy(part, part), special.exp2(x)]
+    made += [special.spherical_bessel_j0(x), special.multigammaln(part + 1, 3)]
     kinds = ("t", "u", "v", "w")
     made += [getattr(special, f"chebyshev_polynomial_{k}")(inside, 4) for k in kinds]
     made += [getattr(special, f"shifted_chebyshev_polynomial_{k}")(part, 4) for k in kinds]

@@ -184,3 +184,14 @@ def weight_norm_backward(
     grad_w: Any, saved_v: Any, saved_g: Any, saved_norms: Any, dim: int
 ) -> tuple[Any, ...]:
     return pulled(lambda v, g: layers.weight_norm(v, g, dim), grad_w, saved_v, saved_g)
+
+
+@aten("_cdist_backward")
+def cdist_backward(grad: Any, x1: Any, x2: Any, p: float, cdist: Any) -> Any:
+    """By the first operand; PyTorch asks for the second by exchanging them."""
+    return pulled(lambda a: products.cdist(a, x2, p), grad, x1)[0]
+
+
+@aten("_pdist_backward")
+def pdist_backward(grad: Any, x: Any, p: float, pdist: Any) -> Any:
+    return pulled(lambda a: products.pdist(a, p), grad, x)[0]

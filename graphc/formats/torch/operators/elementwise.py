@@ -371,7 +371,7 @@ def complex_(real: Any, imag: Any) -> Any:
 
 aten("real")(lambda x: f.real(x))
 aten("imag")(lambda x: f.imag(x))
-aten("conj", "_conj", "conj_physical")(lambda x: f.conj(x))
+aten("conj", "_conj", "conj_physical", "_conj_physical")(lambda x: f.conj(x))
 aten("angle")(lambda x: f.angle(x))
 
 

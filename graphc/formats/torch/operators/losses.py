@@ -12,6 +12,7 @@ from graphc.formats.torch.table import aten
 from graphc.ops.record.value import functions as f
 
 _REDUCTIONS = ("none", "mean", "sum")
+_LEAST = 1e-12  # of squares whose root divides
 
 
 def _reduced(x: Any, reduction: int) -> Any:
@@ -38,6 +39,31 @@ def triplet_margin_loss(
     far = f.minimum(far, apart(positive, negative)) if swap else far
     over = f.add(f.subtract(near, far), cast(margin, dtype_of(near)))
     return _reduced(f.maximum(over, cast(0, dtype_of(near))), reduction)
+
+
+@aten("poisson_nll_loss")
+def poisson_nll_loss(
+    x: Any, target: Any, log_input: bool, full: bool, eps: float, reduction: int
+) -> Any:
+    made = f.exp(x) - target * x if log_input else x - target * f.log(x + eps)
+    if full:  # Stirling's terms, for counts above 1
+        many = f.maximum(target, 1)
+        terms = many * f.log(many) - many + 0.5 * f.log(2 * np.pi * many)
+        made = made + f.where(target > 1, terms, cast(0, dtype_of(made)))
+    return _reduced(made, reduction)
+
+
+@aten("cosine_embedding_loss")
+def cosine_embedding_loss(
+    input1: Any, input2: Any, target: Any, margin: float = 0.0, reduction: int = 1
+) -> Any:
+    """1 - cos where the target is 1, cos beyond the margin where it is -1, else 0."""
+    kind = dtype_of(input1)
+    squares = [f.sum(a * a, axis=-1) + _LEAST for a in (input1, input2)]
+    angle = f.sum(input1 * input2, axis=-1) / f.sqrt(squares[0] * squares[1])
+    apart = f.maximum(angle - margin, cast(0, kind))
+    made = f.where(f.equal(target, -1), apart, cast(0, kind))
+    return _reduced(f.where(f.equal(target, 1), 1 - angle, made), reduction)
 
 
 @aten("mse_loss")

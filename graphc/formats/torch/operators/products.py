@@ -117,6 +117,15 @@ def cdist(x1: Any, x2: Any, p: float = 2.0, compute_mode: Any = None) -> Any:
     return f.vector_norm(away, axis=-1, ord=float(p))
 
 
+@aten("pdist", "_pdist_forward")
+def pdist(x: Any, p: float = 2.0) -> Any:
+    """Distances of each row to those behind it, one after the other."""
+    refuse(type(x.shape[0]) is int, "an open number of rows")
+    first, second = np.triu_indices(x.shape[0], 1)
+    away = f.subtract(f.take(x, first, axis=0), f.take(x, second, axis=0))
+    return f.vector_norm(away, axis=-1, ord=float(p))
+
+
 aten("matrix_power", "linalg_matrix_power")(lambda x, n: getattr(f, "linalg.matrix_power")(x, n))
 
 

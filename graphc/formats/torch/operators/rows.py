@@ -38,7 +38,11 @@ def embedding_bag(
     include_last_offset: bool = False,
     padding_idx: int | None = None,
 ) -> Any:
-    """Sums, means or maxima of rows; those of a bag begin at its offset. Only they are results."""
+    """Sums, means or maxima of rows; those of a bag begin at its offset.
+
+    Besides, what PyTorch keeps for gradients: the bag of each row (nothing where it adds f32 up),
+    the sizes of bags, and which rows are the maxima.
+    """
     refuse(padding_idx in (None, -1), "rows that count as padding")
     starts = f.getitem(offsets, slice(0, -1)) if include_last_offset else offsets
     bags, count = starts.shape[0], indices.shape[0]
@@ -46,17 +50,81 @@ def embedding_bag(
     rows = f.take(weight, indices, axis=0)
     if per_sample_weights is not None:
         rows = f.multiply(rows, f.expand_dims(per_sample_weights, 1))
-    at = f.subtract(f.searchsorted(starts, f.arange(count), side="right"), 1)
+    at = _bag_of_rows(starts, count)
     how = "max" if mode == 2 else "add"
-    empty = cast(-np.inf if mode == 2 else 0, dtype_of(weight))
+    kind = dtype_of(weight)
+    empty = cast(-np.inf if mode == 2 else 0, kind)
     made = f.index_update(f.full((bags, weight.shape[1]), empty), at, rows, how)
-    if mode == 0:
-        return made, None, None, None
     sizes = f.index_update(f.zeros((bags,), np.int64), at, f.ones((count,), np.int64), "add")
     held = f.expand_dims(sizes, 1)
+    highest = f.zeros((bags,), np.int64)
+    if mode == 2:
+        highest = _first_rows(f.equal(rows, f.take(made, at, axis=0)), at, indices, bags)
     if mode == 1:
-        made = f.divide(made, cast(f.maximum(held, 1), dtype_of(weight)))
-    return f.where(f.greater(held, 0), made, cast(0, dtype_of(weight))), None, None, None
+        made = f.divide(made, cast(f.maximum(held, 1), kind))
+    if mode:
+        made = f.where(f.greater(held, 0), made, cast(0, kind))
+    summed = mode == 0 and kind in (np.float32, np.float16)
+    return made, f.zeros((0,), np.int64) if summed else at, sizes, highest
+
+
+def _bag_of_rows(starts: Any, count: Any) -> Any:
+    return f.subtract(f.searchsorted(starts, f.arange(count), side="right"), 1)
+
+
+def _first_rows(equal: Any, at: Any, indices: Any, bags: int) -> Any:
+    """Of each bag and column the first of the indices whose row is marked."""
+    count = indices.shape[0]
+    places = f.where(equal, f.expand_dims(f.arange(count), 1), count)
+    first = f.index_update(f.full((bags, equal.shape[1]), count), at, places, "min")
+    return f.take(f.concatenate([indices, f.zeros((1,), np.int64)]), first, axis=0)
+
+
+@aten("_embedding_bag_backward", "_embedding_bag_dense_backward")
+def embedding_bag_backward(
+    grad: Any,
+    indices: Any,
+    offsets: Any,
+    offset2bag: Any,
+    bag_size: Any,
+    maximum_indices: Any,
+    num_weights: int,
+    scale_grad_by_freq: bool = False,
+    mode: int = 0,
+    sparse: bool = False,
+    per_sample_weights: Any = None,
+    padding_idx: int = -1,
+) -> Any:
+    """The gradient of the rows of the table, each of which may be in many bags."""
+    refuse(padding_idx == -1 and not scale_grad_by_freq, "gradients scaled by how often rows are")
+    bags, width = grad.shape
+    table = f.zeros((num_weights, width), dtype_of(grad))
+    if mode == 2:
+        part = f.where(f.greater(f.expand_dims(bag_size, 1), 0), grad, cast(0, dtype_of(grad)))
+        columns = f.broadcast_to(f.arange(width), (bags, width))
+        return f.index_update(table, (maximum_indices, columns), part, "add")
+    if mode == 1:
+        grad = f.divide(grad, cast(f.maximum(f.expand_dims(bag_size, 1), 1), dtype_of(grad)))
+    at = _bag_of_rows(f.getitem(offsets, slice(0, bags)), indices.shape[0])
+    rows = f.take(grad, at, axis=0)
+    if per_sample_weights is not None:
+        rows = f.multiply(rows, f.expand_dims(per_sample_weights, 1))
+    return f.index_update(table, indices, rows, "add")
+
+
+@aten("_embedding_bag_per_sample_weights_backward")
+def embedding_bag_weights_backward(
+    grad: Any,
+    weight: Any,
+    indices: Any,
+    offsets: Any,
+    offset2bag: Any,
+    mode: int,
+    padding_idx: int = -1,
+) -> Any:
+    refuse(padding_idx == -1, "rows that count as padding")
+    at = _bag_of_rows(f.getitem(offsets, slice(0, grad.shape[0])), indices.shape[0])
+    return f.sum(f.take(grad, at, axis=0) * f.take(weight, indices, axis=0), axis=1)
 
 
 @aten("one_hot")

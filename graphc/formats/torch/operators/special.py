@@ -76,6 +76,21 @@ def ndtri(x: Any) -> Any:
 aten("bessel_i0", space="prims")(lambda x: f.i0(as_float(x)))
 
 
+@aten("special_spherical_bessel_j0")
+@aten("spherical_bessel_j0", space="prims")
+def spherical_bessel_j0(x: Any) -> Any:
+    """sin(x) / x."""
+    return f.sinc(as_float(x) * (1 / math.pi))
+
+
+@aten("special_multigammaln", "mvlgamma")
+def multigammaln(x: Any, p: int) -> Any:
+    refuse(1 <= p <= _HIGHEST, f"a multivariate gamma function of order {p}")
+    x = as_float(x)
+    halves = f.subtract(f.expand_dims(x, -1), np.arange(p) * cast(0.5, dtype_of(x)))
+    return f.sum(f.lgamma(halves), axis=-1) + p * (p - 1) / 4 * math.log(math.pi)
+
+
 # ------------------------------------------------------------------------------------ polynomials
 #
 # p(k + 1) = (a(k) x + b(k)) p(k) - c(k) p(k - 1), from p(0) = 1 and p(1) = first x + offset.

@@ -168,6 +168,35 @@ for _name in ("fft2", "ifft2", "rfft2", "irfft2"):
             as_float(x), s, dim, norm
         )
     )
+
+
+def _swapped_norm(norm: str | None) -> str:
+    return {"backward": "forward", "forward": "backward", "ortho": "ortho"}[norm or "backward"]
+
+
+@aten("fft_hfftn")
+def fft_hfftn(x: Any, s: Any = None, dim: Any = None, norm: str | None = None) -> Any:
+    """The real signal of half a spectrum, or of half a signal the real spectrum."""
+    return getattr(f, "fft.irfftn")(f.conj(as_float(x)), s, dim, _swapped_norm(norm))
+
+
+@aten("fft_ihfftn")
+def fft_ihfftn(x: Any, s: Any = None, dim: Any = None, norm: str | None = None) -> Any:
+    return f.conj(getattr(f, "fft.rfftn")(as_float(x), s, dim, _swapped_norm(norm)))
+
+
+for _name, _made in (("hfft2", fft_hfftn), ("ihfft2", fft_ihfftn)):
+    aten(f"fft_{_name}")(
+        lambda x, s=None, dim=(-2, -1), norm=None, _made=_made: _made(x, s, dim, norm)
+    )
+
+
+for _name in ("fftfreq", "rfftfreq"):
+    aten(f"fft_{_name}")(
+        lambda n, d=1.0, dtype=None, _name=_name, **rest: getattr(np.fft, _name)(n, d).astype(
+            element_of(dtype, DEFAULT)
+        )
+    )
 for _name in ("fftshift", "ifftshift"):
     aten(f"fft_{_name}")(lambda x, dim=None, _name=_name: getattr(f, f"fft.{_name}")(x, dim))
 
@@ -197,6 +226,12 @@ def _fft_r2c(x: Any, dim: Any, normalization: int, onesided: bool) -> Any:
 def _fft_c2r(x: Any, dim: Any, normalization: int, last_dim_size: int) -> Any:
     sizes = (*(-1 for _ in dim[1:]), last_dim_size)
     return getattr(f, "fft.irfftn")(x, sizes, tuple(dim), _norm(normalization, False))
+
+
+# The same without a scale.
+aten("fft_c2c", space="prims")(lambda x, dim, forward: _fft_c2c(x, dim, 0, forward))
+aten("fft_r2c", space="prims")(lambda x, dim, onesided: _fft_r2c(x, dim, 0, onesided))
+aten("fft_c2r", space="prims")(lambda x, dim, last_dim_size: _fft_c2r(x, dim, 0, last_dim_size))
 
 
 # ------------------------------------------------------------------------------------ frames
