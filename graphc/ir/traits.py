@@ -66,6 +66,7 @@ class Traits:
     convolution      such products of windows with a filter
     pools            what is taken of each window, or what goes back to windows
     checks           its operands, which may stop the run
+    makes_last       with the attribute `alone` the last of its results, and nothing else
     """
 
     parameter: bool = False
@@ -111,6 +112,7 @@ class Traits:
     convolution: bool = False
     pools: bool = False
     checks: bool = False
+    makes_last: bool = False
 
 
 NONE = Traits()

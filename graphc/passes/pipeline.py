@@ -200,7 +200,7 @@ STAGES = (
     ),
     *cycle(
         Stage(dce, Over.REGIONS, keeps=Keeps.EXPRESSIONS),
-        Stage(prune, Over.REGIONS, about=has("branch", "loop"), keeps=Keeps.BITS),
+        Stage(prune, Over.REGIONS, about=has("branch", "loop", "makes_last"), keeps=Keeps.BITS),
         Stage(
             cse,
             Over.REGIONS,

@@ -84,7 +84,9 @@ def _over(x: Value, r: Value) -> Any:
 # ------------------------------------------------------------------------------------ qr
 
 
-def qr_gradient(ct: tuple[Any, ...], result: tuple[Any, ...], x: Value, *, complete: bool) -> Any:
+def qr_gradient(ct: Any, result: Any, x: Value, *, complete: bool, alone: bool) -> Any:
+    if alone:
+        ct, result = (None, ct), emit("qr", x, complete=complete)
     f, (q, r) = functions, result
     m, n = x.type.dims[-2:]
     if complete and m > n:

@@ -41,6 +41,7 @@ from graphc.ops.record.dims import tensor_type
 from graphc.ops.record.families import define, require, require_dtype, sample_array
 
 DTYPES = ("f32", "f64", "c64", "c128")
+_TRAITS = Traits(on_cpu=True, checks=True)
 
 
 def _matrix(name: str, x: AnyType) -> tuple[Type, Dimension, Dimension]:
@@ -104,7 +105,9 @@ def _both(samples: Callable[[], list[Sample]], flag: str) -> Callable[[], list[S
 
     def make() -> list[Sample]:
         given = samples()
-        flagged = [Sample(s.operands, {flag: True}, True, s.tolerance) for s in given if s.good]
+        flagged = [
+            Sample(s.operands, {**s.attrs, flag: True}, True, s.tolerance) for s in given if s.good
+        ]
         return [*given, *flagged]
 
     return make
@@ -122,6 +125,7 @@ def _op(
     flops: float,
     attrs: tuple[Attr, ...] = (),
     lanes: type[Lanes] | None = None,
+    traits: Traits = _TRAITS,
 ) -> Op:
     def cost(node: Applied) -> tuple[float, float]:
         x = node.inputs[0].type
@@ -139,34 +143,44 @@ def _op(
         cost=cost,
         samples=samples,
         doc=doc,
-        traits=Traits(on_cpu=True, checks=True),
+        traits=traits,
     )
 
 
 # ------------------------------------------------------------------------------------ qr
 
 
-def _infer_qr(x: AnyType, *, complete: bool) -> TupleType:
+def _infer_qr(x: AnyType, *, complete: bool, alone: bool) -> AnyType:
     x, m, n = _matrix("qr", x)
     k = m if complete else _fewer("qr", m, n)
-    return tuple_type(tensor(x.dtype, (*x.shape[:-2], *d)) for d in ((m, k), (k, n)))
+    q, r = (tensor(x.dtype, (*x.shape[:-2], *d)) for d in ((m, k), (k, n)))
+    return r if alone else tuple_type((q, r))
+
+
+def _qr_reference(x: Array, complete: bool, alone: bool) -> Any:
+    q, r = np.linalg.qr(x, mode="complete" if complete else "reduced")
+    return r if alone else (q, r)
 
 
 def _qr_needs(node: Applied) -> Rows:
-    kind, k = node.inputs[0].type, parts(node)[0].dims[-1]
+    kind, k = node.inputs[0].type, parts(node)[-1].dims[-2]
     m, n = kind.dims[-2:]
     sizes = {"a": m * greatest(n, k), "tau": least(m, n), "work": BLOCK * greatest(n, k, 1)}
     return {name: (kind.dtype, size) for name, size in sizes.items()}
 
 
 def _qr(f: Routines, unit: Expr) -> None:
-    m, n, k = f.m, f.n, parts(f.node)[0].dims[-1]
+    m, n, k = f.m, f.n, parts(f.node)[-1].dims[-2]
+    alone = f.node.attrs["alone"]
     f.fill(unit)
     room = BLOCK * greatest(n, k, 1)
     f.call("geqrf", m, n, "a", greatest(1, m), "tau", "work", room)
     with f.b.loop(k) as row, f.b.loop(n) as column:
         value = f.get("a", f.b.affine([(column, m)], row))
-        f.write(f.index(unit, row, column), where(row <= column, value, f.zero()), 1)
+        made = where(row <= column, value, f.zero())
+        f.result(f.index(unit, row, column), made, None if alone else 1)
+    if alone:
+        return
     generate = "ungqr" if f.element.is_complex else "orgqr"
     f.call(generate, m, k, least(m, n), "a", greatest(1, m), "tau", "work", room)
     f.give(unit, "a", m, k, m, 0)
@@ -175,16 +189,17 @@ def _qr(f: Routines, unit: Expr) -> None:
 qr_op = _op(
     "qr",
     _infer_qr,
-    lambda x, complete: tuple(np.linalg.qr(x, mode="complete" if complete else "reduced")),
+    _qr_reference,
     _qr,
     _qr_needs,
     rules.qr_gradient,
-    _both(_ANY, "complete"),
+    _both(_both(_ANY, "complete"), "alone"),
     "Orthonormal columns q and an upper triangle r with q @ r equal to each matrix; with "
-    "`complete` q is square.",
+    "`complete` q is square, with `alone` there is r alone.",
     4.0,
-    (Attr("complete", "bool", False),),
+    (Attr("complete", "bool", False), Attr("alone", "bool", False)),
     LaneQR,
+    Traits(on_cpu=True, checks=True, makes_last=True),
 )
 
 # ------------------------------------------------------------------------------------ svd

@@ -212,15 +212,22 @@ class LaneQR(Lanes):
         return super().fits(node) and not node.inputs[0].type.dtype.is_complex
 
     def matrix(self) -> None:
-        q, r = (kind.dims[-2:] for kind in leaves(self.node.type) if isinstance(kind, Type))
+        *q, r = (kind.dims[-2:] for kind in leaves(self.node.type) if isinstance(kind, Type))
         rows = self.load(0, self.m, self.n)
         reflections = [self.reflect(rows, k) for k in range(min(self.m, self.n))]
+        zero = self.constant(0)
+        upper = [[rows[i][k] if i <= k else zero for k in range(r[1])] for i in range(r[0])]
+        self.give(upper, *range(1, 1 + len(q)))
+        for dims in q:
+            self.give(self.product(reflections, dims), 0)
+
+    def product(self, reflections: list[tuple[Expr, list[Expr]]], dims: Sequence[int]) -> Matrix:
+        """The columns of the orthonormal factor."""
         zero, one = self.constant(0), self.constant(1)
-        unit = [[one if i == k else zero for k in range(q[1])] for i in range(q[0])]
+        unit = [[one if i == k else zero for k in range(dims[1])] for i in range(dims[0])]
         for k, (factor, below) in reversed(list(enumerate(reflections))):
-            apply(factor, below, unit, k, range(k, q[1]))
-        self.give(unit, 0)
-        self.give([[rows[i][k] if i <= k else zero for k in range(r[1])] for i in range(r[0])], 1)
+            apply(factor, below, unit, k, range(k, dims[1]))
+        return unit
 
     def reflect(self, rows: Matrix, step: int) -> tuple[Expr, list[Expr]]:
         """Make zeros below the diagonal of a column: the factor of the reflection and its vector,

@@ -53,8 +53,9 @@ def qr(a: ArrayLike, mode: str = "reduced") -> Any:
     """
     legal = ("reduced", "complete", "r")
     require(mode in legal, f"qr: mode is one of {', '.join(legal)}, got {mode!r}")
-    made = emit("qr", computed(a), complete=mode == "complete")
-    return made[1] if mode == "r" else _QR(*made)
+    if mode == "r":
+        return emit("qr", computed(a), alone=True)
+    return _QR(*emit("qr", computed(a), complete=mode == "complete"))
 
 
 @public(np.linalg.svd, name="linalg.svd")

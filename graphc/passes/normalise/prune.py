@@ -1,8 +1,9 @@
-"""prune: control flow is narrowed to what is read of it.
+"""prune: what has several results is narrowed to what is read of it, control flow above all.
 
 A result of a `cond`, `while` or `scan` that nothing reads is not computed; a carry that only feeds
 itself goes, and so do operands that no region reads.  A carry that the body passes on unchanged is
-an invariant, and its result is the operand.
+an invariant, and its result is the operand.  A factorisation of which one factor is read makes that
+alone, if it can.
 """
 
 from __future__ import annotations
@@ -60,14 +61,16 @@ def port(item: Node, index: int, r: Rewriter) -> Node:
 
 
 def narrow_rule(node: Node) -> Callable[[Node, set[int]], tuple[Node | None, Moved]] | None:
-    """What narrows a branch or loop; None for any other node."""
+    """What narrows a branch, a loop or a factorisation; None for any other node."""
     if node.op.traits.branch:
         return narrow_branch
+    if node.op.traits.makes_last:
+        return narrow_to_last
     return narrow_loop if node.op.traits.loop else None
 
 
 def results_read(graph: Graph) -> dict[int, set[int]]:
-    """For the id of each branch or loop the numbers of its results that something reads."""
+    """For the id of each node that can be narrowed the numbers of its results that are read."""
     read = {n.id: set[int]() for n in graph.nodes if narrow_rule(n)}
     everything = {
         id: range(len(n.type.elements) if isinstance(n.type, TupleType) else 1)
@@ -86,6 +89,14 @@ def results_read(graph: Graph) -> dict[int, set[int]]:
 
 
 # ------------------------------------------------------------------------------------ narrowing
+
+
+def narrow_to_last(node: Node, read: set[int]) -> tuple[Node | None, Moved]:
+    """A node that makes its last result alone, if that is all that is read."""
+    if not isinstance(node.type, TupleType) or read != {len(node.type.elements) - 1}:
+        return None, {}
+    attrs = node.op.coerce({**node.attrs, "alone": True})
+    return node.replace(attrs=attrs, type=node.type.elements[-1]), {max(read): 0}
 
 
 def narrow_branch(node: Node, read: set[int]) -> tuple[Node | None, Moved]:

@@ -102,6 +102,19 @@ def test_values_are_numpys(shape: tuple[int, ...], dtype: Any) -> None:
         same(gc.compile(of_squares)(x), want, max(1, shape[-1] / 10) * bound)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.complex64, np.complex128])
+@pytest.mark.parametrize("shape", [(5, 5), (7, 3), (3, 7), (200, 4, 3), (200, 3, 5), (2, 0, 3)])
+def test_a_triangle_alone_has_the_bits_of_one_beside_its_columns(shape: Any, dtype: Any) -> None:
+    real, imaginary = np.random.default_rng(5).standard_normal((2, *shape))
+    x = (real + 1j * imaginary if np.dtype(dtype).kind == "c" else real).astype(dtype)
+    both = gc.compile(lambda x: tuple(np.linalg.qr(x)))(x)
+    alone = gc.compile(lambda x: np.linalg.qr(x)[1])
+    np.testing.assert_array_equal(alone(x), both[1])
+    np.testing.assert_array_equal(gc.compile(lambda x: np.linalg.qr(x, mode="r"))(x), both[1])
+    stages = {name: made for name, made, *_ in alone.stages(x)}
+    assert "alone=true" in gc.show(stages["plan"])
+
+
 def test_matrices_of_nothing() -> None:
     for shape in ((3, 0), (0, 3), (0, 0), (0, 3, 2), (1, 1)):
         x = np.ones(shape)
