@@ -82,7 +82,7 @@ def normal(
     """Standard normal floats."""
 
 def permutation(key: ArrayLike, x: ArrayLike, axis: int = 0) -> NDArray[Any]:
-    """x shuffled along an axis, or 0..x-1 shuffled if x is an int: the order of random bits."""
+    """x shuffled along an axis, or 0..x-1 shuffled if x is a number: the order of random bits."""
 
 def randint(
     key: ArrayLike,

@@ -155,6 +155,36 @@ def test_searches_in_arrays_of_any_length_are_saved(tmp_path):
         np.testing.assert_array_equal(loaded(x, v), function(x, v))
 
 
+REPEATED = [
+    lambda x: np.resize(x, 2 * len(x)),
+    lambda x: np.resize(x, (len(x) // 2 + 1, 3)),
+    lambda x: np.resize(x[None], (7, len(x))),
+    lambda x: np.tile(x, len(x)),
+]
+
+
+@pytest.mark.parametrize("function", REPEATED)
+def test_a_number_of_elements_is_open_where_numbers_are_taken(function, tmp_path):
+    gc.compile(function).save(tmp_path / "m.gir", gc.spec(("n",), "f64"))
+    loaded, compiled = gc.load(tmp_path / "m.gir"), gc.compile(function)
+    for n in (5, 7, 1, 2, 40):
+        x = rng.standard_normal(n)
+        for made in (loaded(x), compiled(x)):
+            np.testing.assert_array_equal(made, function(x))
+
+
+def test_as_many_numbers_are_drawn_as_there_are_elements():
+    def drawn(x):
+        key = gc.random.key(3)
+        return gc.random.permutation(key, len(x)), gc.random.uniform(key, len(x))
+
+    made = gc.compile(drawn)
+    for n in (5, 7, 40):
+        order, numbers = made(np.zeros(n))
+        assert sorted(order) == [*range(n)] and numbers.shape == (n,)
+    assert len(made.compiles) == 2
+
+
 @pytest.mark.parametrize("full", [False, True])
 def test_files_of_factors_serve_every_number_of_rows(full, tmp_path):
     def function(x):

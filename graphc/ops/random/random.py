@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from graphc.ir.op import Composite
-from graphc.ir.types import I64, U32, U64, AnyType, Dimension, DType, Type, dtype, tensor
+from graphc.ir.sizes import Size
+from graphc.ir.types import I64, U32, U64, AnyType, Dim, Dimension, DType, Type, dtype, tensor
 from graphc.ops.random.threefry import (
     MASK,
     Dims,
@@ -21,7 +22,7 @@ from graphc.ops.random.threefry import (
 )
 from graphc.ops.record.arguments import Array, ArrayLike, DTypeLike, Tensor
 from graphc.ops.record.batching import leading
-from graphc.ops.record.dims import size_of
+from graphc.ops.record.dims import as_shape, size_of
 from graphc.ops.record.families import FLOATS, define, require
 from graphc.ops.record.value import Value, as_value, common_element, element_of, emit, functions
 
@@ -105,10 +106,6 @@ _dtype = dtype
 Shape = Sequence[Dimension] | int
 
 
-def _dims(shape: Shape) -> Dims:
-    return (shape,) if isinstance(shape, int) else tuple(shape)
-
-
 def key(seed: ArrayLike) -> Any:
     """A key (u32[2]) from an integer: a Python int or a traced one."""
     if isinstance(seed, int | np.integer):
@@ -134,7 +131,7 @@ def fold_in(key: ArrayLike, data: ArrayLike) -> Any:
 
 def bits(key: Value, shape: Shape = (), dtype: DTypeLike = "u32") -> Any:
     """Uniform unsigned integers."""
-    return emit("random_bits", key, dims=_dims(shape), dtype=_dtype(dtype))
+    return emit("random_bits", key, dims=as_shape(shape), dtype=_dtype(dtype))
 
 
 def uniform(
@@ -145,7 +142,7 @@ def uniform(
     maxval: Any = 1.0,
 ) -> Any:
     """Uniform floats in [minval, maxval)."""
-    f, made = functions, emit("random_uniform", key, dims=_dims(shape), dtype=_dtype(dtype))
+    f, made = functions, emit("random_uniform", key, dims=as_shape(shape), dtype=_dtype(dtype))
     if isinstance(minval, float | int) and (minval, maxval) == (0, 1):
         return made
     return f.maximum(f.add(f.multiply(made, maxval - minval), minval), minval)
@@ -153,7 +150,7 @@ def uniform(
 
 def normal(key: Value, shape: Shape = (), dtype: DTypeLike = "f32") -> Any:
     """Standard normal floats."""
-    return emit("random_normal", key, dims=_dims(shape), dtype=_dtype(dtype))
+    return emit("random_normal", key, dims=as_shape(shape), dtype=_dtype(dtype))
 
 
 def truncated_normal(
@@ -181,7 +178,7 @@ def bernoulli(key: Tensor, p: Any = 0.5, shape: Shape | None = None) -> Any:
     """True with probability p; the shape defaults to p's."""
     p = as_value(p)
     element = element_of(p)[0]
-    dims = p.shape if shape is None else _dims(shape)
+    dims = p.shape if shape is None else as_shape(shape)
     drawn = uniform(key, dims, element if element.kind == "f" else "f32")
     return functions.less(drawn, p)
 
@@ -207,15 +204,16 @@ def _rest(drawn: Value, count: int) -> Any:
 
 
 def permutation(key: Value, x: ArrayLike, axis: int = 0) -> Any:
-    """x shuffled along an axis, or 0..x-1 shuffled if x is an int: the order of random bits."""
-    count = x if isinstance(x, int) else as_value(x).shape[axis]
+    """x shuffled along an axis, or 0..x-1 shuffled if x is a number: the order of random bits."""
+    is_number = isinstance(x, int | Dim | Size)
+    count: Any = x if is_number else as_value(x).shape[axis]
     order = functions.argsort(bits(key, (count,), U64))
-    return order if isinstance(x, int) else functions.take(x, order, axis=axis)
+    return order if is_number else functions.take(x, order, axis=axis)
 
 
 def choice(key: Value, x: ArrayLike, shape: Shape = (), replace: bool = True) -> Any:
     """Elements of x (or of 0..x-1 if it is an int) along axis 0, with or without replacement."""
-    count, dims = x if isinstance(x, int) else as_value(x).shape[0], _dims(shape)
+    count, dims = x if isinstance(x, int) else as_value(x).shape[0], as_shape(shape)
     if replace:
         drawn = randint(key, dims, 0, count, I64)
     else:
@@ -231,7 +229,7 @@ def categorical(key: Value, logits: Value, axis: int = -1, shape: Shape | None =
     logits = as_value(logits)
     rest = list(logits.shape)
     del rest[axis]
-    extra = () if shape is None else _dims(shape)[: len(_dims(shape)) - len(rest)]
+    extra = () if shape is None else as_shape(shape)[: len(as_shape(shape)) - len(rest)]
     noise = gumbel(key, (*extra, *logits.shape), element_of(logits)[0])
     place = axis if axis < 0 else axis + len(extra)
     return functions.argmax(functions.add(noise, logits), axis=place)

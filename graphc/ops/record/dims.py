@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -56,6 +57,17 @@ def shape_of(x: Any) -> Shape:
         x = as_value(x)
     found: Shape = np.shape(x if hasattr(x, "shape") or is_python_number(x) else array_of(x))
     return found
+
+
+def as_shape(shape: Any) -> Shape:
+    """Extents given as a sequence, or as one number of a single axis, which may be open."""
+    if isinstance(shape, Dim | Size):
+        return (shape,)
+    if isinstance(shape, Value):
+        return (operator.index(shape),)  # which says that it has no value yet
+    if isinstance(shape, int | np.integer):
+        return (int(shape),)
+    return tuple(operator.index(d) if isinstance(d, Value) else d for d in shape)
 
 
 def rank_of(x: ArrayLike) -> int:

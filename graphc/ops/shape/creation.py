@@ -17,7 +17,7 @@ from graphc.loops.nest import Scalars
 from graphc.loops.scalars import fma
 from graphc.ops.record.arguments import Applied, ArrayLike, DTypeLike, Read, ShapeLike
 from graphc.ops.record.batching import constant, leading
-from graphc.ops.record.dims import Shape, rank_of, samples_of, shape_of, tensor_type
+from graphc.ops.record.dims import as_shape, rank_of, samples_of, shape_of, tensor_type
 from graphc.ops.record.families import (
     FLOATS,
     REAL,
@@ -202,7 +202,7 @@ def logspace(
         start, stop, base = (
             reshape(v, (1,) * (rank - rank_of(v)) + tuple(shape_of(v))) for v in (start, stop, base)
         )
-        base = functions.expand_dims(base, axis)
+        base = functions.expandas_shape(base, axis)
     made = functions.power(base, linspace(start, stop, num, endpoint, axis=axis))
     return made if dtype is None else functions.astype(made, as_dtype(dtype))
 
@@ -235,16 +235,6 @@ def geomspace(
 # ------------------------------------------------------------------------------------ constant fill
 
 
-def _dims(shape: Any) -> Shape:
-    if isinstance(shape, Dim | Size):
-        return (shape,)
-    if isinstance(shape, Value):
-        return (operator.index(shape),)  # which says that it has no value yet
-    if isinstance(shape, int | np.integer):
-        return (int(shape),)
-    return tuple(operator.index(d) if isinstance(d, Value) else d for d in shape)
-
-
 @public(np.full)
 def full(
     shape: ShapeLike,
@@ -259,7 +249,7 @@ def full(
     element = as_dtype(dtype) if dtype is not None else source
     if source.is_complex and not element.is_complex:
         fill_value = functions.astype(as_value(fill_value), element)
-    return emit_promoted("broadcast", fill_value, element=element, dims=_dims(shape))
+    return emit_promoted("broadcast", fill_value, element=element, dims=as_shape(shape))
 
 
 def _filled(shape: ShapeLike, value: int, dtype: DType) -> Any:

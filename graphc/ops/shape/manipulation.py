@@ -13,7 +13,7 @@ from graphc.ir.sizes import least
 from graphc.ir.types import Dim, Dimension
 from graphc.limits import check_within
 from graphc.ops.record.arguments import ArrayLike, Axes, DTypeLike, Tensor
-from graphc.ops.record.dims import mode_of_known, rank_of, shape_of, size_of
+from graphc.ops.record.dims import as_shape, mode_of_known, rank_of, shape_of, size_of
 from graphc.ops.record.families import broadcast_dims, normalise_axes, normalise_axis, require
 from graphc.ops.record.value import NO_SIZE, Value, common_element, functions, public
 from graphc.ops.shape.concat import concatenate
@@ -307,7 +307,7 @@ def unstack(x: ArrayLike, axis: int = 0) -> tuple[Any, ...]:
 @public(np.tile)
 def tile(x: ArrayLike, reps: Any) -> Any:
     """x repeated as a whole reps[k] times along axis k."""
-    counts = (reps,) if isinstance(reps, int | np.integer) else tuple(reps)
+    counts = as_shape(reps)
     rank = max(len(counts), rank_of(x))
     counts = (1,) * (rank - len(counts)) + counts
     dims = (1,) * (rank - rank_of(x)) + tuple(shape_of(x))
@@ -398,7 +398,7 @@ def meshgrid(
 @public(np.resize)
 def resize(x: ArrayLike, new_shape: Any) -> Any:
     """x's elements repeated or cut to fill a new shape."""
-    target = (new_shape,) if isinstance(new_shape, int | np.integer) else tuple(new_shape)
+    target = as_shape(new_shape)
     have, want = size_of(shape_of(x)), size_of(target)
     if isinstance(have, Dim) or isinstance(want, Dim):
         raise TypeRuleError("resize: a size is not known")
