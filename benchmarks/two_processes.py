@@ -1,6 +1,7 @@
 """Two processes beside one, and beside Gloo, in turns: python -m benchmarks.two_processes
 
-    data parallel   steps of training on two workers of one thread each, over those on one worker
+    data parallel   steps of training on two workers of one thread each, over those on one worker,
+                    with batches of two sizes: what is exchanged (4 MB) is the same
     nothing shared  two processes train, each alone and with half of the rows, over one that has
                     all: what cores and memory allow, were there no exchange
     all-reduce      100 MB of each of two workers, over `torch.distributed` with Gloo
@@ -28,7 +29,8 @@ import graphc as gc
 from benchmarks.collectives import summing
 from graphc import nn, optim, parallel
 
-WIDTH, ROWS, STEPS = 512, 256, 20
+WIDTH, STEPS = 512, 20
+ROWS, MORE_ROWS = 256, 1024
 NBYTES, ROUNDS = 100_000_000, 2
 
 GLOO = """
@@ -131,12 +133,12 @@ def training(devices: list[str], rows: int = ROWS) -> Callable[[], float]:
     return seconds
 
 
-def data_parallel(pairs: int) -> dict[str, float]:
+def data_parallel(pairs: int, rows: int) -> dict[str, float]:
     with (
         gc.cluster.local(workers=2, threads=1, job="two") as two,
         gc.cluster.local(workers=1, threads=1, job="one") as one,
     ):
-        return ratios(training(two.devices), training(one.devices), pairs)
+        return ratios(training(two.devices, rows), training(one.devices, rows), pairs)
 
 
 def nothing_shared(pairs: int) -> dict[str, float]:
@@ -169,7 +171,10 @@ def all_reduce(pairs: int, python: str) -> dict[str, float]:
 @click.option("--json", "as_json", is_flag=True)
 def main(pairs: int, python: str, as_json: bool) -> None:
     """Print how many times as fast two processes are as one, and as Gloo."""
-    found = {"data parallel": data_parallel(pairs), "nothing shared": nothing_shared(pairs)}
+    found = {
+        f"data parallel, {rows} rows": data_parallel(pairs, rows) for rows in (ROWS, MORE_ROWS)
+    }
+    found["nothing shared"] = nothing_shared(pairs)
     try:
         found["all-reduce of 100 MB"] = all_reduce(pairs, python)
     except (BrokenPipeError, FileNotFoundError):
@@ -180,7 +185,7 @@ def main(pairs: int, python: str, as_json: bool) -> None:
     for title, row in found.items():
         span = f"{row['low']:.2f} to {row['high']:.2f}"
         other = "Gloo" if "reduce" in title else "one process"
-        click.echo(f"{title:22} {row['ratio']:.2f} times as fast as {other} ({span})")
+        click.echo(f"{title:26} {row['ratio']:.2f} times as fast as {other} ({span})")
     load = os.getloadavg()[0]
     click.echo(f"load {load:.1f} on {os.cpu_count()} processors")
 
