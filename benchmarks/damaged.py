@@ -24,7 +24,7 @@ import graphc as gc
 from graphc.errors import GraphError
 from graphc.frontend.files.weights import Weights, write_weights
 from graphc.ir.literal import literal
-from graphc.runtime.files import gcx_files
+from graphc.runtime.files import gcx_files, gcx_writer
 from graphc.runtime.files.gcx_phases import PhasedFile
 from graphc.runtime.files.gcx_reader import File
 from graphc.runtime.load.program import Image
@@ -112,7 +112,7 @@ def model(folder: Path) -> Path:
     path = folder / "model.gcx"
     compiled = gc.compile(function, devices=("cpu:0", "cpu:1"), threads=1)
     image = compiled.executable(X).image
-    gcx_files.save(image, path)
+    gcx_writer.save(image, path)
     return path
 
 

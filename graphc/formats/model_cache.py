@@ -39,7 +39,7 @@ from graphc.runtime.call.execute import Executable
 from graphc.runtime.call.open_executable import OpenExecutable
 from graphc.runtime.call.phased_executable import PhasedExecutable
 from graphc.runtime.devices.device import default_threads, machine
-from graphc.runtime.files import gcx_files
+from graphc.runtime.files import gcx_files, gcx_writer
 from graphc.runtime.files.files import cache_folder, is_private, read_ordinary, write_atomically
 from graphc.runtime.files.gcx_function import Loaded
 from graphc.runtime.load.program import Image, numpy_dtype
@@ -171,7 +171,7 @@ class ModelCache:
         if not plain or sum(each.constants.nbytes for each in parts) * 4 > tuned.kept_models:
             return
         with suppress(GraphError):
-            pieces = gcx_files.pieces(image, gcx_files.no_values(image))
+            pieces = gcx_writer.pieces(image, gcx_writer.no_values(image))
             self._write(self._path(name), pieces)
             self._make_room()
 

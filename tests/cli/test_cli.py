@@ -14,7 +14,7 @@ import pytest
 import graphc as gc
 from graphc.cli.commands import main
 from graphc.frontend.files.gir_files import options_of
-from graphc.runtime.files import gcx_files
+from graphc.runtime.files import gcx_reader
 
 rng = np.random.default_rng(1)
 X = rng.standard_normal((6, 8)).astype(np.float32)
@@ -162,7 +162,7 @@ def test_compile_options_do_not_pass_unnoticed_on_a_compiled_file(folder, run):
 def test_a_compiled_file_of_another_format_can_be_rebuilt(folder, run):
     path = folder / "later.gcx"
     assert run("compile", folder / "m.gir", "-o", path)[0] == 0
-    format = f'\\"format\\": {gcx_files.FORMAT}'.encode()
+    format = f'\\"format\\": {gcx_reader.FORMAT}'.encode()
     assert format in path.read_bytes()
     path.write_bytes(path.read_bytes().replace(format, format[:-1] + b"0"))  # of two digits
     status, _, errors = run("run", path, *feeds(folder))

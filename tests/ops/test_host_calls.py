@@ -546,7 +546,7 @@ def test_files_print_and_assert_but_call_nothing(tmp_path: Any, capsys: Any) -> 
 
 
 def test_compiled_files_refuse(tmp_path: Any) -> None:
-    from graphc.runtime.files.gcx_files import save
+    from graphc.runtime.files.gcx_writer import save
 
     run = gc.compile(lambda x: (gc.print("x {}", x), x)[1])
     with pytest.raises(gc.GraphError, match="calls no Python"):

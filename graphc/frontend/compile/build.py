@@ -100,7 +100,7 @@ class Built:
 
     def save(self, path: str | Path, text: str, key: bytes | None = None) -> None:
         """Write a .gcx file, signed with a key if there is one; `text` is that of its graph."""
-        from graphc.runtime.files.gcx_files import save
+        from graphc.runtime.files.gcx_writer import save
 
         save(replace(self.image, text=text), path, key=key)
 

@@ -47,7 +47,7 @@ class Counted(Built):
 
     def save(self, path: str | Path, text: str, key: bytes | None = None) -> None:
         """As `Built.save`: the file has programs for no and for one element, too."""
-        from graphc.runtime.files.gcx_files import save_phases
+        from graphc.runtime.files.gcx_writer import save_phases
 
         for program in self.programs:
             program.complete()

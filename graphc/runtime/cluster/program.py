@@ -43,7 +43,7 @@ from graphc.runtime.cluster.program_part import (
 )
 from graphc.runtime.devices.device import default_threads
 from graphc.runtime.devices.jobs import task_of
-from graphc.runtime.files.gcx_files import no_values, pieces
+from graphc.runtime.files.gcx_writer import no_values, pieces
 from graphc.runtime.load.program import ALIGNMENT, Image, Slot, numpy_dtype
 
 HERE = -1  # instead of a task: this process

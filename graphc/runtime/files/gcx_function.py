@@ -16,7 +16,7 @@ from graphc.runtime.call.array import Array
 from graphc.runtime.call.execute import Executable
 from graphc.runtime.call.foreign import foreign_array
 from graphc.runtime.call.phased_executable import PhasedExecutable
-from graphc.runtime.files import gcx_files
+from graphc.runtime.files import gcx_files, gcx_writer
 from graphc.runtime.files.gcx_phases import Held
 from graphc.runtime.files.gcx_reader import read_key
 from graphc.runtime.load.program import UNLIMITED
@@ -150,7 +150,7 @@ class LoadedExecutable(Loaded):
         """As the bytes of a file: with its code and the values of its variables, which the copy
         keeps in containers of its own.
         """
-        held = gcx_files.held_bytes(self.executable, self.containers)
+        held = gcx_writer.held_bytes(self.executable, self.containers)
         return _again, (held, str(self.path), *self._limits)
 
     def __repr__(self) -> str:

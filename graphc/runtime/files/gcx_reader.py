@@ -1,6 +1,6 @@
 """A .gcx file that is read: header parsed, data copied, all of it checked before it is used.
 
-What lies where in it is said in `gcx_files`, which writes it.
+What lies where in it is said in `gcx_writer`, which writes it.
 
 The metadata hold the digest of every tensor, and a digest of themselves; a signature is a keyed
 digest of that one, for those who share a key.

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from graphc.base.record import record
+from graphc.base.record import record, replace
 from graphc.errors import GraphError
 from graphc.runtime.load import table as step_table
 from graphc.runtime.load.size_formulas import Formulas, Holes
@@ -359,3 +359,13 @@ def _check_slot(slot: Slot) -> None:
         raise GraphError(f"{slot.name!r} has an impossible shape {slot.shape}")
     if slot.nbytes >= MOST_BYTES:
         raise GraphError(f"{slot.name!r}: {slot} is too large")
+
+
+def with_containers(image: Image, names: Mapping[str, str]) -> Image:
+    """The image with its variables in containers of other names."""
+
+    def moved(each: Image) -> Image:
+        slots = (replace(v, container=names.get(v.container, v.container)) for v in each.variables)
+        return replace(each, variables=tuple(slots))
+
+    return replace(moved(image), others=tuple(map(moved, image.others)))

@@ -29,7 +29,7 @@ from graphc.config import Config
 from graphc.errors import GraphError
 from graphc.frontend.compile.build import build
 from graphc.ir.types import BOOL, F32
-from graphc.runtime.files import gcx_files
+from graphc.runtime.files import gcx_files, gcx_writer
 
 pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
 
@@ -324,7 +324,7 @@ def test_a_program_of_both_keeps_their_code_apart(own_cache: Path) -> None:
     made = build(gc.compile(both).graph(X), config)
     kinds = {image.device: image.triple for image in made.image.images}
     assert kinds["gpu:0"] == "cuda" and kinds["cpu:0"] != "cuda"
-    gcx_files.save(made.image, own_cache / "both.gcx")
+    gcx_writer.save(made.image, own_cache / "both.gcx")
     back = gcx_files.read(own_cache / "both.gcx")
     for mine, other in zip(made.image.images, back.images, strict=True):
         for name in ("objects", "portable", "kernels", "arity", "cpu", "triple", "device"):
@@ -334,7 +334,7 @@ def test_a_program_of_both_keeps_their_code_apart(own_cache: Path) -> None:
 def test_programs_for_the_simulator_are_not_saved(own_cache: Path) -> None:
     image = built(target="cuda:simulator").image
     with pytest.raises(GraphError, match="cannot be saved") as caught:
-        gcx_files.save(image, own_cache / "simulated.gcx")
+        gcx_writer.save(image, own_cache / "simulated.gcx")
     assert "--target cuda:sm_90" in str(caught.value)
 
 

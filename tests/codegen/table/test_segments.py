@@ -35,7 +35,7 @@ from graphc.passes.tuning import tuned
 from graphc.runtime.call.frame import Part
 from graphc.runtime.devices.multi_device import MultiDeviceExecutable
 from graphc.runtime.devices.ready_segments import Agenda, agenda_of
-from graphc.runtime.files import gcx_files
+from graphc.runtime.files import gcx_files, gcx_writer
 from graphc.runtime.load.program import Image
 from graphc.runtime.load.table import END, JUMP, TableBuilder, rows
 from graphc.runtime.observe.trace import Event, trace
@@ -453,7 +453,7 @@ def test_segments_need_a_message() -> None:
 
 def test_a_file_keeps_the_segments(tmp_path: Any) -> None:
     found = two_messages()
-    gcx_files.save(found.image, tmp_path / "two.gcx")
+    gcx_writer.save(found.image, tmp_path / "two.gcx")
     loaded = gcx_files.load(tmp_path / "two.gcx")
     for got, want in zip(loaded.run([X, ONCE, INDEX]), found.run([X, ONCE, INDEX]), strict=True):
         np.testing.assert_array_equal(got, want)

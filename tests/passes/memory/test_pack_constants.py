@@ -28,7 +28,7 @@ from graphc.ir.types import F32
 from graphc.ops.linalg.packing import pack_panels
 from graphc.ops.reference.interpreter import interpret
 from graphc.passes.pipeline import run
-from graphc.runtime.files import gcx_files
+from graphc.runtime.files import gcx_writer
 
 gc.sum  # noqa: B018  a public name fills the op table
 
@@ -109,7 +109,7 @@ def test_a_later_stage_compiles_and_a_saved_program_runs(tmp_path: Any) -> None:
     function = gc.compile(lambda x: x @ w)
     tiled = next(record.value for record in function.stages(x) if record.name == "pack_constants")
     assert run(tiled, Config(), after="pack_constants")[-1].name == "plan"
-    gcx_files.save(function.executable(x).image, tmp_path / "dense.gcx")
+    gcx_writer.save(function.executable(x).image, tmp_path / "dense.gcx")
     np.testing.assert_array_equal(gc.load(tmp_path / "dense.gcx")(x), function(x))
 
 

@@ -126,12 +126,12 @@ def test_what_fails_there_is_told(workers: gc.cluster.LocalCluster, tmp_path: Pa
 
 def test_no_file_holds_a_reader(reader: gc.Reader, tmp_path: Path) -> None:
     """Only what a client sends to its workers may read files: a .gcx that would is refused."""
-    from graphc.runtime.files import gcx_files
+    from graphc.runtime.files import gcx_writer
 
     image = gc.compile(lambda: reader.next()["x"]).executable().image
     path = tmp_path / "reads.gcx"
-    values = gcx_files.no_values(image)
-    path.write_bytes(b"".join(map(bytes, gcx_files.pieces(image, values, resources=True))))
+    values = gcx_writer.no_values(image)
+    path.write_bytes(b"".join(map(bytes, gcx_writer.pieces(image, values, resources=True))))
     with pytest.raises(GraphError, match="calls no Python"):
         gc.load(path)
     assert File(path).image(resources=True).hosts

@@ -21,7 +21,7 @@ from graphc.base.record import replace
 from graphc.errors import GraphError
 from graphc.ops.reference.interpreter import interpret
 from graphc.runtime.cuda.product import Product, read
-from graphc.runtime.files import gcx_files
+from graphc.runtime.files import gcx_files, gcx_writer
 from graphc.runtime.load.table import rows
 
 OTHERS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
@@ -230,7 +230,7 @@ def test_rows_that_are_none() -> None:
 def test_saved_with_the_program(tmp_path: Path) -> None:
     for function, specs, _ in PRODUCTS.values():
         image = image_of(function, *specs)
-        gcx_files.save(image, tmp_path / "f.gcx")
+        gcx_writer.save(image, tmp_path / "f.gcx")
         assert dict(gcx_files.read(tmp_path / "f.gcx").products) == dict(image.products)
 
 
@@ -238,7 +238,7 @@ def test_saved_with_the_program(tmp_path: Path) -> None:
 @pytest.mark.parametrize("place", [*range(4, 14), (8, 1), (9, 4), (14, 0)])
 def test_damaged_files(tmp_path: Path, place: Any, value: Any) -> None:
     path = tmp_path / "f.gcx"
-    gcx_files.save(image_of(lambda x, w, b: x @ w + b, X, W, B), path)
+    gcx_writer.save(image_of(lambda x, w, b: x @ w + b, X, W, B), path)
 
     def change(_: Any, metadata: Any) -> None:
         found = metadata["products"][0][1]

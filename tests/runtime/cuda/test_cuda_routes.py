@@ -18,7 +18,7 @@ import graphc as gc
 from graphc.errors import GraphError, RunError
 from graphc.runtime.call.execute import Executable
 from graphc.runtime.cuda.gemm_choice import FILE
-from graphc.runtime.files import gcx_files
+from graphc.runtime.files import gcx_files, gcx_writer
 from graphc.runtime.observe.profile import profile
 from graphc.runtime.tuning import tuned
 
@@ -321,7 +321,7 @@ def names_of(executable: Executable, arrays: Any) -> list[str]:
 def test_saved_programs(gpu: Gpu, tmp_path: Path) -> None:
     gpu.mode("always")
     path = tmp_path / "f.gcx"
-    gcx_files.save(gpu.has(image_of(layers, *SPECS)), path)
+    gcx_writer.save(gpu.has(image_of(layers, *SPECS)), path)
     executable = gcx_files.load(path)
     check(executable)
     assert names(executable) == ["cublasLt", "cublasLt"]

@@ -13,7 +13,7 @@ from gpu_programs import ALONE, FAIL, INCREMENT, LESS, NBYTES, WHOLE, X, image, 
 from graphc.base.record import replace
 from graphc.errors import GraphError, RunError
 from graphc.runtime.call.execute import Executable
-from graphc.runtime.files import gcx_files
+from graphc.runtime.files import gcx_files, gcx_writer
 from graphc.runtime.load.program import Image, Origin
 from graphc.runtime.load.table import ABSENT, ARENA, TableBuilder
 from graphc.runtime.tuning import tuned
@@ -222,5 +222,5 @@ def test_extents_that_cannot_be(fake: FakeCuda) -> None:
 
 def test_extents_are_kept_in_files(fake: FakeCuda, tmp_path: Path) -> None:
     made = stacked(10)
-    gcx_files.save(made, tmp_path / "f.gcx")
+    gcx_writer.save(made, tmp_path / "f.gcx")
     assert dict(gcx_files.read(tmp_path / "f.gcx").extents) == dict(made.extents)

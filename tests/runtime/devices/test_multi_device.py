@@ -15,7 +15,7 @@ from graphc.codegen.llvm.target import host
 from graphc.codegen.runtime.support import support_ir
 from graphc.errors import GraphError
 from graphc.runtime.devices.multi_device import MultiDeviceExecutable
-from graphc.runtime.files import gcx_files
+from graphc.runtime.files import gcx_files, gcx_writer
 from graphc.runtime.load.program import Channel
 
 
@@ -244,7 +244,7 @@ def test_what_is_sent_is_the_value_before_it_is_overwritten() -> None:
 
 def test_a_file_holds_all_devices(tmp_path: Any) -> None:
     found = made(fan, X, devices=[f"cpu:{k}" for k in range(4)])
-    gcx_files.save(found.image, tmp_path / "fan.gcx")
+    gcx_writer.save(found.image, tmp_path / "fan.gcx")
     loaded = gcx_files.load(tmp_path / "fan.gcx")
     assert isinstance(loaded, MultiDeviceExecutable)
     for got, expected in zip(loaded.run([X]), found.run([X]), strict=True):

@@ -25,7 +25,7 @@ from graphc.codegen.llvm.target import host
 from graphc.errors import GraphError, RunError
 from graphc.frontend.files.weights import Weights
 from graphc.runtime.devices import device
-from graphc.runtime.files import gcx_files
+from graphc.runtime.files import gcx_files, gcx_writer
 from graphc.runtime.files.gcx_reader import FORMAT, read_key
 from graphc.runtime.files.stable_file import OpenFile
 from graphc.runtime.load import load
@@ -54,7 +54,7 @@ def saved(tmp_path, **changes) -> tuple[Image, Path]:
     )
     plan = replace(plan, **changes)
     path = tmp_path / "model.gcx"
-    gcx_files.save(plan, path)
+    gcx_writer.save(plan, path)
     return plan, path
 
 
@@ -98,7 +98,7 @@ def test_failure_names_the_node_after_loading(tmp_path):
         origins={row: Origin("%7 = gather(%1)", "model.py", 12)},
         reasons={3: "an index is out of range"},
     )
-    gcx_files.save(plan, tmp_path / "f.gcx")
+    gcx_writer.save(plan, tmp_path / "f.gcx")
     with pytest.raises(RunError, match=r"out of range(.|\n)*model.py:12(.|\n)*%7 = gather"):
         gcx_files.load(tmp_path / "f.gcx").run([])
 
@@ -203,7 +203,7 @@ def test_signatures(tmp_path):
     short.write_bytes(b"s")
     with pytest.raises(GraphError, match="is not signed"):
         gc.load(path, require_signature=key)
-    gcx_files.save(gcx_files.read(path), path, key=read_key(key))
+    gcx_writer.save(gcx_files.read(path), path, key=read_key(key))
     for made, want in zip(gc.load(path, require_signature=key)(X), gc.load(path)(X), strict=True):
         np.testing.assert_array_equal(made, want)
     with pytest.raises(GraphError, match="not signed with this key"):
@@ -342,7 +342,7 @@ def test_files_that_are_not_there_or_cannot_be_written(tmp_path):
     with pytest.raises(GraphError, match="No such file"):
         gcx_files.load(tmp_path / "absent.gcx")
     with pytest.raises(GraphError, match="cannot write"):
-        gcx_files.save(plan, tmp_path / "absent" / "model.gcx")
+        gcx_writer.save(plan, tmp_path / "absent" / "model.gcx")
 
 
 FRESH = """

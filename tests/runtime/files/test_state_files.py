@@ -13,7 +13,7 @@ from edited_files import edited
 import graphc as gc
 from graphc.cli.commands import main
 from graphc.errors import GraphError, RunError
-from graphc.runtime.files import gcx_files
+from graphc.runtime.files import gcx_writer
 
 SECOND = """
 import sys, numpy as np, graphc as gc
@@ -45,7 +45,7 @@ def test_values_travel_with_saved_graphs(home, tmp_path):
     step.save(saved, np.ones(3))
     wanted = "[8.0, 9.0, 10.0] [4.0, 5.0, 6.0]"  # what is loaded again starts again
     assert in_another_process(saved) == f"{wanted} True"
-    gcx_files.save(step.executable(np.ones(3)).image, compiled)
+    gcx_writer.save(step.executable(np.ones(3)).image, compiled)
     assert in_another_process(compiled) == f"{wanted} False"
     main(["compile", str(saved), "-o", str(compiled)])
     assert in_another_process(compiled) == f"{wanted} False"
@@ -87,7 +87,7 @@ def test_audit_counts_variables(home, tmp_path, capsys):
 def compiled_counter(path):
     v = gc.Variable(np.zeros(4), name="v")
     step = gc.compile(lambda: v.assign_add(1))
-    gcx_files.save(step.executable().image, path)
+    gcx_writer.save(step.executable().image, path)
     return v
 
 
