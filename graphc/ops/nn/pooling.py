@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from graphc.ir.op import Attr, Compute, Sample
-from graphc.ir.sizes import alike, is_open
+from graphc.ir.sizes import Size, alike, is_open
 from graphc.ir.traits import Traits
-from graphc.ir.types import AnyType, Dimension, Type, tensor
+from graphc.ir.types import AnyType, Dim, Dimension, Type, tensor
 from graphc.loops.nest import Scalars
 from graphc.ops.nn.conv import Ints, per_axis, resolve_padding, window_extent
 from graphc.ops.nn.pooling_adjoint import (
@@ -24,7 +24,7 @@ from graphc.ops.nn.pooling_adjoint import (
 )
 from graphc.ops.record.arguments import Applied, Array, ArrayLike, Read
 from graphc.ops.record.batching import leading
-from graphc.ops.record.dims import rank_of, samples_of, shape_of, tensor_type
+from graphc.ops.record.dims import as_shape, rank_of, samples_of, shape_of, tensor_type
 from graphc.ops.record.families import REAL, define, require
 from graphc.ops.record.value import Value, common_element, emit, functions, public
 from graphc.ops.reduce.reduce import IDENTITY
@@ -138,6 +138,29 @@ def _windows(x: Value, kind: str, window: Ints, stride: Ints, dilation: Ints) ->
     return x
 
 
+def _any_windows(x: Value, kind: str, window: Ints, stride: Ints, dilation: Ints) -> Any:
+    """The same where some sizes are open: those axes one by one, the others together."""
+    axes = list(zip(window, stride, dilation))
+    known = [(1, 1, 1) if is_open(axis) else axis for axis in axes]
+    if known != [(1, 1, 1)] * len(axes):
+        x = _windows(x, kind, *zip(*known))
+    for axis, sizes in enumerate(axes, 2):
+        x = _by_places(x, kind, axis, *sizes) if is_open(sizes) else x
+    return x
+
+
+def _per_axis(value: Any, count: int, name: str) -> Ints:
+    """Sizes along each spatial axis, from one or several; open ones stay so."""
+    sizes = as_shape(value)
+    if not is_open(sizes):
+        return per_axis(value, count, name)
+    sizes = sizes * count if isinstance(value, Size) else sizes
+    known = tuple(size for size in sizes if not isinstance(size, Dim))
+    require(len(known) == count, f"{name} {value} does not fit {count} spatial axes")
+    require(all(size > 0 for size in known), f"{name} {value} is not positive")
+    return known
+
+
 def _along_axis(x: Value, kind: str, axis: int, size: int, step: int, gap: int) -> Any:
     """Pooling along one axis; a long window is one of parts, each pooled first.
 
@@ -172,13 +195,27 @@ def _covers(x: Value, window: Any, padding: Any, dilation: Any) -> bool:
 
 def _whole(x: Value, kind: str) -> Any:
     """What one window over all of x has; the first of the largest is the one that is chosen."""
-    axes = range(rank_of(x) - 1, 1, -1)
-    if kind == "sum":
-        return functions.sum(x, axis=tuple(axes), keepdims=True)
-    find = functions.argmax if kind == "max" else functions.argmin
-    for axis in axes:
-        x = functions.take_along_axis(x, find(x, axis=axis, keepdims=True), axis)
+    for axis in range(rank_of(x) - 1, 1, -1):
+        x = _reduced(x, kind, axis)
     return x
+
+
+def _reduced(x: Value, kind: str, axis: int) -> Any:
+    """The sum, or the first of the largest or smallest elements, along an axis of extent 1 then."""
+    if kind == "sum":
+        return functions.sum(x, axis=axis, keepdims=True)
+    find = functions.argmax if kind == "max" else functions.argmin
+    return functions.take_along_axis(x, find(x, axis=axis, keepdims=True), axis)
+
+
+def _by_places(x: Value, kind: str, axis: int, size: Any, step: Any, gap: Any) -> Any:
+    """Pooling along one axis where the size of the window, or how it moves, is open: by the places
+    of all elements of all windows, as an axis of its own."""
+    count = window_extent(shape_of(x)[axis], (size - 1) * gap + 1, step, "pool")
+    starts = functions.arange(count) * step
+    places = functions.expand_dims(starts, 1) + functions.arange(size) * gap
+    parts = functions.take(x, places, axis=axis)
+    return functions.squeeze(_reduced(parts, kind, axis + 1), axis + 1)
 
 
 def _pooled(
@@ -196,16 +233,17 @@ def _pooled(
     if _covers(x, window, padding, dilation):
         ones = (1,) * count
         return _whole(x, kind), (tuple(window), ones, ones), [(0, 0)] * count
-    window = per_axis(window, count, "window")
-    stride = window if stride is None else per_axis(stride, count, "stride")
-    dilation = per_axis(dilation, count, "dilation")
+    window = _per_axis(window, count, "window")
+    stride = window if stride is None else _per_axis(stride, count, "stride")
+    dilation = _per_axis(dilation, count, "dilation")
     dims: tuple[Dimension, ...] = shape_of(x)[2:]
     reach = tuple((k - 1) * d + 1 for k, d in zip(window, dilation))
     pairs = resolve_padding(padding, dims, reach, stride)
     pairs = _ceil_pairs(dims, pairs, reach, stride) if ceil_mode else pairs
     identity = IDENTITY["add" if kind == "sum" else kind](common_element(x)[0])
     padded = emit_pad(x, identity, [(0, 0), (0, 0), *pairs])
-    return _windows(padded, kind, window, stride, dilation), (window, stride, dilation), pairs
+    pool = _any_windows if is_open((*window, *stride, *dilation)) else _windows
+    return pool(padded, kind, window, stride, dilation), (window, stride, dilation), pairs
 
 
 @public(name="max_pool")
@@ -255,6 +293,7 @@ def avg_pool(
     plain = not any(map(any, pairs)) or (count_include_pad and not ceil_mode)
     if plain:
         return total / math.prod(window)
+    window, stride = tuple(map(int, window)), tuple(map(int, stride))  # counts are a constant
     wanted = resolve_padding(padding, shape_of(x)[2:], window, stride)
     counts = _counts(
         shape_of(x)[2:],
