@@ -80,8 +80,12 @@ class CodegenTuning(Tuning):
         "A and B change places where few rows meet many columns")
     swap_panels = number(2, 1, 1 << 20, "times", "conv",
         "the same where rows far apart could be panels packed ahead")
-    across_steps = number(8, 0, 1 << 20, "steps of k", "conv",
-        "the same: empty lanes against storing an element of the result across")
+    across_steps = number(12, 0, 1 << 20, "steps of k", "conv",
+        "the same: empty lanes against an epilogue that stores across")
+    scattered_steps = number(144, 0, 1 << 20, "steps of k", "conv",
+        "the same: against sums that are stored across one by one")
+    window_gain = number(1.15, 1.0, 1e9, "times", "conv",
+        "the same: empty lanes against windows as rows, which are copied")
     swap_sum = number(128, 1, 1 << 20, "steps of k", "thin", "the same: sums that are long enough")
     known_units = number(64, 1, 1 << 20, "units", "compile",
         "fewer heights of tiles to compile against finding which")

@@ -22,7 +22,7 @@ class Contraction(NamedTuple):
     """A contraction in normal form; offsets are in elements from the data pointers.
 
     With `whole_rows` an epilogue gets every row of C at once. `ahead`: whether A and B are, or can
-    be, packed as panels before any call.
+    be, packed as panels before any call. `plain`: C holds the sums, of which nothing is computed.
     """
 
     dtype: str
@@ -35,6 +35,7 @@ class Contraction(NamedTuple):
     offset_c: int = 0
     whole_rows: bool = False
     ahead: tuple[bool, bool] = (False, False)
+    plain: bool = False
 
 
 class Loop(NamedTuple):
@@ -130,7 +131,10 @@ def normalise(contraction: Contraction, columns: int, lanes: int = 1) -> Groups:
     )
     swapped = bool(m) and ((unit_m and not unit_n) or not n or few)
     if m and n and contraction.ahead[swapped] and not contraction.whole_rows:
-        swapped ^= _better_across(*((n, m) if swapped else (m, n)), k, columns, lanes)
+        rows, width = (n, m) if swapped else (m, n)
+        steps = tuned.scattered_steps if contraction.plain else tuned.across_steps
+        gain = tuned.window_gain if step_of(k, "a" if swapped else "b") is None else 1
+        swapped ^= _better_across(rows, width, k, columns, lanes, steps, gain)
     if swapped:
         m, n = _exchange(n), _exchange(m)
         batch, k = _exchange(batch), _exchange(k)
@@ -144,20 +148,22 @@ def normalise(contraction: Contraction, columns: int, lanes: int = 1) -> Groups:
     return Groups(_merge(batch), m, n, k, swapped)
 
 
-def _better_across(m: list[Loop], n: list[Loop], k: list[Loop], columns: int, lanes: int) -> bool:
+def _better_across(
+    m: list[Loop], n: list[Loop], k: list[Loop], columns: int, lanes: int, steps: int, gain: float
+) -> bool:
     """Whether vectors along m, whose operand can be panels, are better than vectors along n.
 
-    So they are where rows far apart meet half a tile, and where they leave fewer lanes empty by
-    more than it takes to store the result across.
+    So they are where rows far apart meet half a tile, and where they leave fewer lanes empty: by
+    so many times, and by more than it takes to store an element of the result across.
     """
     rows, width, depth = total(m), total(n), total(k)
-    if is_open((rows, width, depth)) or rows < columns:
+    if is_open((rows, width, depth)) or rows < columns or depth < tuned.swap_sum:
         return False
-    if width * tuned.swap_panels <= columns and depth >= tuned.swap_sum:
+    if width * tuned.swap_panels <= columns:
         return True
     along_n = -(-width // lanes) * lanes * (rows + rows % 2)
     along_m = -(-rows // lanes) * lanes * (width + width % 2)
-    return along_m * (depth + tuned.across_steps) < along_n * depth
+    return along_m * (depth + steps) * gain < along_n * depth
 
 
 def _exchange(loops: list[Loop]) -> list[Loop]:

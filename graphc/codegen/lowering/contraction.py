@@ -37,7 +37,7 @@ class Form:
 
     What an operand reads is `computed` by a prologue, in blocks, if it is not stored. Each axis of
     what the region stores is the one of the contraction that `shown` says. A region that reduces
-    has `whole_rows` finished at once.
+    has `whole_rows` finished at once; one that is `plain` stores the sums.
     """
 
     node: Node
@@ -46,6 +46,7 @@ class Form:
     computed: tuple[bool, bool]
     shown: tuple[int, ...]
     whole_rows: bool = False
+    plain: bool = False
 
     def role(self, name: str) -> tuple[contract.Dim, ...]:
         return tuple(contract.Dim(e, a, b, c) for role, e, a, b, c in self.dims if role == name)
@@ -86,6 +87,7 @@ class Form:
             self.reads[1].offset,
             whole_rows=self.whole_rows,
             ahead=(self.reads[0].is_packed, self.reads[1].is_packed),
+            plain=self.plain,
         )
 
 
@@ -105,7 +107,8 @@ def form_of(region: Graph) -> Form:
         steps = row_major_strides(tensor_type(region.results[0]).dims)
         strides = tuple(steps[axes.index(axis)] for axis in range(len(axes)))
         dims = restrided(form, strides)
-    return Form(node, form.reads, dims, form.computed, axes, reduces(region))
+    plain = region.results == (node,)
+    return Form(node, form.reads, dims, form.computed, axes, reduces(region), plain)
 
 
 def reduces(region: Graph) -> bool:
