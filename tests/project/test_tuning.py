@@ -116,6 +116,14 @@ def test_loops_over_a_tile_of_a_product_look_at_the_cancel_flag(seed: int) -> No
     assert tuned_programs.tried(made, 1, numbers, wanted) is None
 
 
+def test_a_half_of_a_vector_is_a_vector() -> None:
+    """Of two lanes it was one, which has another type, on CPUs that move vectors in halves."""
+    x = np.arange(40 * 16, dtype=np.uint16).reshape(40, 16)
+    with tuning.chosen({"codegen.moved_bytes": 0, "codegen.most_lanes": 2}):
+        found = gc.compile(lambda x: ~x + x)(x)
+    np.testing.assert_array_equal(found, ~x + x)
+
+
 @pytest.mark.parametrize(
     ("rows", "k", "columns", "numbers"),
     [
