@@ -169,6 +169,10 @@ class CodegenTuning(Tuning):
     tall_parts = number(64, 0, 1024, "parts", "sum-tall", "the same: parts for all threads")
     fold_columns = number(512, 16, 1 << 20, "columns", "sum-columns",
         "accumulators in the first cache against short loops")
+    far_columns = number(4096, 16, 1 << 20, "columns", "sum-columns",
+        "the same where memory is waited for: rows that are fetched ahead along")
+    fold_far = number(1 << 23, 0, 1 << 40, "bytes", "sum-columns",
+        "the same: operands of so many")
     fold_rows = number(8, 1, 32, "rows", "sum-columns",
         "rows added up before an accumulator is stored against streams")
     fold_rows_of_many = number(4, 1, 32, "rows", "layernorm",

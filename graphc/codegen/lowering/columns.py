@@ -8,8 +8,9 @@ once.
         for c in block: store finish(acc[c])
 
 f32 sums are folded in f64, so that long columns lose nothing.  Several rows at a time save loads
-and stores of accumulators, and memory is fetched from several places at once: rows of a block are
-too short for the processor to fetch ahead along them.  The order of a sum is that of the rows.
+and stores of accumulators, and memory is fetched from several places at once: rows of a block of
+few columns are too short for the processor to fetch ahead along them.  The order of a sum is that
+of the rows.
 """
 
 from __future__ import annotations
@@ -29,14 +30,28 @@ from graphc.codegen.lowering.folds import (
 )
 from graphc.codegen.lowering.nest import Nest, unique
 from graphc.codegen.lowering.rows import flops_per_element
-from graphc.codegen.lowering.space import Axes
+from graphc.codegen.lowering.space import Axes, Space
 from graphc.codegen.tuning import tuned
-from graphc.ir.graph import Node
+from graphc.ir.graph import Graph, Node
 from graphc.ir.op import Compute
 from graphc.ir.sizes import Size, either, least
 from graphc.ir.types import F32, F64, DType
 from graphc.loops.nest import Buffer, Expr, Scalars
 from graphc.loops.scalars import Pair, minimum
+
+
+def streams(region: Graph, space: Space) -> list[Node]:
+    """The operands and results of full size."""
+    return [n for n in (*region.params, *unique(region.results)) if space.is_full(n)]
+
+
+def block_columns(region: Graph, space: Space) -> int:
+    """The columns that are folded at once: many where memory is waited for, which is fetched ahead
+    along long rows; else as many as leave the first cache to what is read.
+    """
+    nbytes = sum(tensor_type(n).nbytes for n in streams(region, space))
+    is_far = not isinstance(nbytes, Size) and nbytes >= tuned.fold_far
+    return tuned.far_columns if is_far else tuned.fold_columns
 
 
 class Columns(Nest):
@@ -50,9 +65,10 @@ class Columns(Nest):
         kept = [loop for loop in space.loops if not loop.reduced]
         reduced = [loop for loop in space.loops if loop.reduced]
         line = kept.pop()
-        blocks = -(-line.extent // tuned.fold_columns)
+        most = block_columns(self.region, space)
+        blocks = -(-line.extent // most)
         self.units = math.prod(loop.extent for loop in kept) * blocks
-        width = least(tuned.fold_columns, line.extent)
+        width = least(most, line.extent)
         self.elements_per_unit = width * math.prod(r.extent for r in reduced)
         folds = self.reductions()
         work = {n.id: self.accumulators(n, width) for n in folds}
@@ -64,8 +80,8 @@ class Columns(Nest):
                 extents = (*(loop.extent for loop in kept), blocks)
                 *parts, block = split_index(b, unit, extents)
                 values = {loop.place: p for loop, p in zip(kept, parts, strict=True)}
-                start = block * tuned.fold_columns
-                stop = minimum(start + tuned.fold_columns, line.extent)
+                start = block * most
+                stop = minimum(start + most, line.extent)
             self.column_block(values, line, reduced, (start, stop), work)
 
     def accumulators(self, node: Node, width: int) -> list[Buffer]:
@@ -168,9 +184,7 @@ class Columns(Nest):
         return sum(tensor_type(n).nbytes for n in streams) - fewest
 
     def streams(self) -> list[Node]:
-        """The operands and results of full size."""
-        both = (*self.region.params, *unique(self.region.results))
-        return [n for n in both if self.space.is_full(n)]
+        return streams(self.region, self.space)
 
     def is_costly(self) -> bool:
         full = [n for n in self.region.nodes if self.space.is_full(n)]

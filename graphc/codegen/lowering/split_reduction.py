@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from math import lcm, prod
 
-from graphc.codegen.lowering.columns import Columns
+from graphc.codegen.lowering.columns import Columns, block_columns
 from graphc.codegen.lowering.evaluate import (
     Element,
     flat_index,
@@ -72,7 +72,8 @@ class Shape:
         self.line = kept.pop() if kept else Axes(0, 0, 1, -1, False)
         self.kept = kept
         width = self.line.extent
-        self.blocks = -(-width // tuned.fold_columns)
+        self.most = block_columns(region, space)  # columns of a block
+        self.blocks = -(-width // self.most)
         beside = space.loops[-2:] == (self.tall, self.line)
         few = (
             not isinstance(width, Size)
@@ -84,7 +85,7 @@ class Shape:
         is_seen_as_wider = few and beside and is_plain(region, space)
         self.rows = rows_together(width, widest(region)) if is_seen_as_wider else 1
         self.columns = prod(loop.extent for loop in kept) * self.blocks
-        elements = hint_of(self.tall.extent) * min(hint_of(width), tuned.fold_columns)
+        elements = hint_of(self.tall.extent) * min(hint_of(width), self.most)
         columns = max(1, hint_of(self.columns))
         self.parts = max(1, min(tuned.tall_parts // columns, elements // tuned.tall_part))
 
@@ -131,7 +132,7 @@ class Tall(Columns):
     def lower(self) -> Kernel:
         self.declare()
         self.shape = shape = Shape(self.region, self.space)
-        self.lanes = least(tuned.fold_columns, shape.line.extent) * shape.rows
+        self.lanes = least(shape.most, shape.line.extent) * shape.rows
         self.count = 1 if shape.is_whole else self.rows_at_once(self.lanes)
         self.groups = shape.tall.extent // (self.count * shape.rows)
         self.each = greatest(1, -(-self.groups // shape.parts))
@@ -187,8 +188,8 @@ class Tall(Columns):
         values = {loop.place: p for loop, p in zip(shape.kept, parts, strict=True)}
         if shape.blocks == 1:
             return values, (b.integer(0), b.integer(shape.line.extent))
-        start = block * tuned.fold_columns
-        stop = minimum(start + tuned.fold_columns, shape.line.extent)
+        start = block * shape.most
+        stop = minimum(start + shape.most, shape.line.extent)
         return values, (start, stop)
 
     def begin(self, unit: Expr) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,6 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import graphc as gc
+from graphc import tuning
+from graphc.codegen.lowering.columns import block_columns
+from graphc.codegen.lowering.space import space_of
 from graphc.codegen.tuning import tuned
 
 RNG = np.random.default_rng(3)
@@ -107,3 +111,42 @@ def test_empty_and_single_rows(shape: tuple[int, ...]) -> None:
     made = gc.compile(lambda x: (x.sum(axis=axis), np.exp(x).sum(axis=axis)))(x)
     np.testing.assert_array_equal(made[0], x.sum(axis=axis))
     np.testing.assert_allclose(made[1], np.exp(x).sum(axis=axis), rtol=1e-6)
+
+
+FOLDS = {
+    "sum": lambda x: x.sum(0),
+    "max": lambda x: x.max(0),
+    "mean of squares": lambda x: (x * x + x[:1]).mean(0),
+    "centred": lambda x: x - x.mean(0),
+    "both": lambda x: (x.min(0), x.sum(0)),
+    "inner": lambda x: x.reshape(2, -1, x.shape[1]).sum(1),
+}
+
+
+@pytest.mark.parametrize("name", FOLDS)
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("shape", [(50, 70), (34, 64), (6, 130), (250, 20)])
+def test_near_and_far_operands(name: str, threads: int, shape: tuple[int, int]) -> None:
+    """Blocks of far operands are wide; both kinds are small here, and end in the midst of rows."""
+    x = np.random.default_rng(3).standard_normal(shape)
+    numbers = {"codegen.fold_columns": 16, "codegen.far_columns": 48}
+    for far in (0, 1 << 40):
+        with tuning.chosen({**numbers, "codegen.fold_far": far, "codegen.fold_small": 0}):
+            found = gc.compile(FOLDS[name], threads=threads)(x)
+        for got, wanted in zip(*map(in_tuple, (found, FOLDS[name](x))), strict=True):
+            np.testing.assert_allclose(got, wanted, rtol=1e-12, atol=1e-13)
+
+
+def test_far_operands_are_folded_in_wide_blocks() -> None:
+    def blocks(rows: int) -> int:
+        call = gc.compile(lambda x: x.sum(0), threads=1)
+        made = {name: m for name, m, *_ in call.stages(gc.spec((rows, 4096), "f32"))}["fuse"]
+        (node,) = (n for n in made.graphs[0].nodes if n.op.traits.kernel)
+        return block_columns(node.regions[0], space_of(node.regions[0]))
+
+    assert blocks(64) == tuned.fold_columns
+    assert blocks(tuned.fold_far // 4096) == tuned.far_columns
+
+
+def in_tuple(found: Any) -> tuple[Any, ...]:
+    return found if isinstance(found, tuple) else (found,)
