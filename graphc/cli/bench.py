@@ -11,6 +11,7 @@ import click
 
 from graphc.cli.common import (
     MODEL,
+    bindable,
     config_options,
     json_option,
     load_graph,
@@ -99,19 +100,6 @@ def _compiled(
         state = {key: item.array for key, item in values_of(graph).items()}
         record["reference"] = measure(lambda: interpret(graph, arrays, state=state), seconds)
     return record
-
-
-def bindable(types: Sequence[Any], binding: dict[str, int]) -> Sequence[Any]:
-    """The types, whose symbols have all got values. Raises GraphError for one that has none."""
-    from graphc.frontend.trace.spec import symbols_of
-
-    names = symbols_of(types)
-    missing, unknown = sorted(names - binding.keys()), sorted(binding.keys() - names)
-    if missing or unknown:
-        wrong = f"no value for {', '.join(missing)}" if missing else f"there is no {unknown[0]}"
-        listed = " ".join(f"--bind {name}=1" for name in sorted(names))
-        raise GraphError(f"dimensions: {wrong}", hint=f"write {listed}" if names else None)
-    return types
 
 
 def drawn_types(loaded: Any, binding: dict[str, int], feeds: Sequence[str]) -> tuple[Any, ...]:

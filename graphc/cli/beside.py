@@ -16,8 +16,7 @@ from typing import Any
 import click
 
 from graphc.base.record import replace
-from graphc.cli.bench import bindable
-from graphc.cli.common import load_graph, random_array
+from graphc.cli.common import bindable, load_graph, random_array
 from graphc.errors import GraphError
 
 THREADS = (1, 2)

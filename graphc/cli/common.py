@@ -8,7 +8,7 @@ import json
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -455,3 +455,16 @@ def write_results(path: Path, names: tuple[str, ...], results: list[Any]) -> Non
     else:
         raise GraphError(f"cannot write results to {path.name}", hint="use a .npz or .npy file")
     write_atomically(path, [buffer.getbuffer()])
+
+
+def bindable(types: Sequence[Any], binding: dict[str, int]) -> Sequence[Any]:
+    """The types, whose symbols have all got values. Raises GraphError for one that has none."""
+    from graphc.frontend.trace.spec import symbols_of
+
+    names = symbols_of(types)
+    missing, unknown = sorted(names - binding.keys()), sorted(binding.keys() - names)
+    if missing or unknown:
+        wrong = f"no value for {', '.join(missing)}" if missing else f"there is no {unknown[0]}"
+        listed = " ".join(f"--bind {name}=1" for name in sorted(names))
+        raise GraphError(f"dimensions: {wrong}", hint=f"write {listed}" if names else None)
+    return types

@@ -16,6 +16,7 @@ from graphc.errors import FeedError, GraphError, LimitError, SizeError
 from graphc.runtime.call.array import Array
 from graphc.runtime.call.binding import held, homes_of
 from graphc.runtime.call.execute import Executable, Value, no_entry
+from graphc.runtime.call.open_executable import OpenExecutable
 from graphc.runtime.load.program import Image, Slot, dtype_name
 from graphc.runtime.load.size_formulas import Formulas
 
@@ -187,3 +188,6 @@ class PhasedExecutable:
         """Stop the runs that are in flight."""
         for step in self.steps:
             step.program.cancel()
+
+
+Runnable = Executable | OpenExecutable | PhasedExecutable  # what a .gcx file holds

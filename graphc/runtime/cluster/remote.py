@@ -28,17 +28,18 @@ from graphc.runtime.cluster.carrier import MOST_FRAME, CurveSockets
 from graphc.runtime.cluster.local import LocalCluster, LostWorker, local, note
 from graphc.runtime.cluster.memory import Block
 from graphc.runtime.cluster.wire import (
+    PULSE,
     START_SECONDS,
     Kind,
     Message,
     check_version,
     framed,
+    host_of,
     message_of,
     require_good,
 )
 from graphc.runtime.devices.device import default_threads
 
-PULSE = b"/pulse"
 _LOOK = 20  # milliseconds
 _BEATS_SECONDS = 0.9  # from the end of a connection on, in which those of others are heard
 _AWAY_SECONDS = 0.2  # without a look, at most, in which others count as silent
@@ -417,17 +418,6 @@ def _listen_between_steps(found: weakref.ref[RemoteCluster]) -> None:
         cluster.check()
         del cluster
         time.sleep(_LISTEN_SECONDS)
-
-
-def host_of(address: str) -> str:
-    """The host of "tcp://host:port". Raises GraphError for another form."""
-    kind, _, rest = address.partition("://")
-    host, _, port = rest.rpartition(":")
-    if kind != "tcp" or not host or not (port.isascii() and port.isdecimal()):
-        raise GraphError(
-            f"GRAPHC_ADDRESS is {address!r}", hint="write for example tcp://10.0.0.1:5555"
-        )
-    return host
 
 
 _RANKS = (

@@ -17,8 +17,16 @@ from graphc.runtime.cluster.carrier import Carrier, CurveSockets, PlainSockets
 from graphc.runtime.cluster.link_table import BELL_BYTES
 from graphc.runtime.cluster.memory import Block, file_of, new_block
 from graphc.runtime.cluster.program_part import carried
-from graphc.runtime.cluster.remote import PULSE, host_of
-from graphc.runtime.cluster.wire import Kind, Message, framed, hello, message_of, unframed
+from graphc.runtime.cluster.wire import (
+    PULSE,
+    Kind,
+    Message,
+    framed,
+    hello,
+    host_of,
+    message_of,
+    unframed,
+)
 from graphc.runtime.cluster.worker import (
     BEAT_SECONDS,
     LOST_STATUS,

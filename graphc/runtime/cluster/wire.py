@@ -26,6 +26,7 @@ from graphc.runtime.files.gcx_reader import FORMAT
 MOST_BYTES = 1 << 26
 MOST_DESCRIPTORS = 64
 START_SECONDS = 60.0  # for a worker to join
+PULSE = b"/pulse"  # behind the name of a worker: the connection for its beats
 _MAGIC = b"gcw1"
 _HEAD = struct.Struct("<4sIIQ")
 
@@ -175,3 +176,14 @@ def _exactly(connection: socket.socket, count: int) -> bytes:
             raise Lost
         found += piece
     return bytes(found)
+
+
+def host_of(address: str) -> str:
+    """The host of "tcp://host:port". Raises GraphError for another form."""
+    kind, _, rest = address.partition("://")
+    host, _, port = rest.rpartition(":")
+    if kind != "tcp" or not host or not (port.isascii() and port.isdecimal()):
+        raise GraphError(
+            f"GRAPHC_ADDRESS is {address!r}", hint="write for example tcp://10.0.0.1:5555"
+        )
+    return host

@@ -11,15 +11,13 @@ from pathlib import Path
 from graphc.base.record import replace
 from graphc.runtime.call.execute import Executable
 from graphc.runtime.call.open_executable import OpenExecutable
-from graphc.runtime.call.phased_executable import PhasedExecutable
+from graphc.runtime.call.phased_executable import Runnable
 from graphc.runtime.call.variable import names_of_own
 from graphc.runtime.devices.device import check_host
 from graphc.runtime.devices.multi_device import executable
 from graphc.runtime.files.gcx_phases import PhasedFile
 from graphc.runtime.files.gcx_reader import FORMAT, File, Source
 from graphc.runtime.load.program import UNLIMITED, Image, with_containers
-
-Runnable = Executable | OpenExecutable | PhasedExecutable
 
 
 def load(path: str | Path, *, threads: int | None = None) -> Runnable:

@@ -15,7 +15,7 @@ from graphc.errors import FeedError
 from graphc.runtime.call.array import Array
 from graphc.runtime.call.execute import Executable
 from graphc.runtime.call.foreign import foreign_array
-from graphc.runtime.call.phased_executable import PhasedExecutable
+from graphc.runtime.call.phased_executable import PhasedExecutable, Runnable
 from graphc.runtime.files import gcx_files, gcx_writer
 from graphc.runtime.files.gcx_phases import Held
 from graphc.runtime.files.gcx_reader import read_key
@@ -133,7 +133,7 @@ class LoadedExecutable(Loaded):
 
     def __init__(
         self,
-        executable: gcx_files.Runnable,
+        executable: Runnable,
         path: Path,
         containers: Mapping[str, str] = MappingProxyType({}),
         limits: tuple[int | None, int] = (None, UNLIMITED),

@@ -30,10 +30,9 @@ from typing import Any
 import numpy as np
 
 from graphc.errors import GraphError
-from graphc.runtime.call.phased_executable import PhasedExecutable
+from graphc.runtime.call.phased_executable import PhasedExecutable, Runnable
 from graphc.runtime.call.variable import container
 from graphc.runtime.files.files import write_atomically
-from graphc.runtime.files.gcx_files import Runnable
 from graphc.runtime.files.gcx_phases import metadata_of, program_name
 from graphc.runtime.files.gcx_reader import FORMAT, contents, digest, named, signature
 from graphc.runtime.load.program import ALIGNMENT, HostCall, Image, with_containers

@@ -21,7 +21,8 @@ import graphc as gc
 from graphc.errors import GraphError, RunError
 from graphc.runtime.cluster import remote
 from graphc.runtime.cluster.carrier import CurveSockets
-from graphc.runtime.cluster.remote import PULSE, RemoteCluster, host_of
+from graphc.runtime.cluster.remote import RemoteCluster
+from graphc.runtime.cluster.wire import PULSE, host_of
 
 pytest.importorskip("zmq")
 pytestmark = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="workers need Linux")
