@@ -25,7 +25,7 @@ class OpsTuning(Tuning):
         "the same where that leaves out what none of them sees")
     gradient_bands = number(8, 1, 64, "bands", "train-transformer",
         "the same against kernels to compile")
-    score_band = number(256, 1, 1 << 20, "rows", "attention",
+    score_band = number(128, 1, 1 << 20, "rows", "attention",
         "what no row of a band sees is left out, against kernels of its own")
     score_bands = number(4, 1, 64, "bands", "attention", "the same against kernels to compile")
     lane_matrices = number(32, 2, 1 << 20, "matrices", "batch",
@@ -60,7 +60,7 @@ class OpsTuning(Tuning):
         "one sweep over memory against kernels of a short row")
 
     # Linear algebra (linalg/), running totals, gradients.
-    solved_alone = number(8, 0, 64, "right sides", "solve",
+    solved_alone = number(15, 0, 64, "right sides", "solve",
         "right sides one by one against blocks of them")
     panel = number(16, 4, 256, "columns", "solve",
         "a panel that stays near against products of few terms")
@@ -72,7 +72,7 @@ class OpsTuning(Tuning):
         "large matrices of a longer transform against more of them")
     light_node = number(4.0, 0.0, 1e9, "operations per element", "train-lstm",
         "computing again in the backward pass against a store and a load")
-    running_lanes = number(512, 1, 1 << 20, "totals", "cumsum",
+    running_lanes = number(1024, 1, 1 << 20, "totals", "cumsum",
         "totals that advance together, in the first cache, against short loops")
     running_rows = number(4, 1, 32, "rows", "cumsum-rows",
         "rows in turn: each waits for its last addition")
