@@ -121,12 +121,14 @@ class Scope:
         numbers = [v for v in given if not isinstance(v, Size)]
         rest = list(dict.fromkeys(v for v in given if isinstance(v, Size)))
         values = [*rest, *([pick(numbers)] if numbers else [])]
-        values = [
-            v for v in values if not any(self._beats(kind, o, v) for o in values if o is not v)
-        ]
-        if len(values) == 1:
-            return values[0]
-        args = tuple(sorted(values, key=str))
+        kept: list[int | Size] = []  # of equal ones, which are as extreme as each other, the last
+        for number, value in enumerate(values):
+            others = (*kept, *values[number + 1 :])
+            if not any(self._beats(kind, other, value) for other in others):
+                kept.append(value)
+        if len(kept) == 1:
+            return kept[0]
+        args = tuple(sorted(kept, key=str))
 
         def low() -> int | None:
             lows = self._lows(args)

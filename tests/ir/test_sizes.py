@@ -68,6 +68,17 @@ def test_extremes_are_one_in_any_order() -> None:
     assert least(greatest(n, 4), n + 1) is least(n + 1, greatest(4, n))
 
 
+def test_the_extreme_of_equal_formulas_is_one_of_them() -> None:
+    n = Scope().symbol("n", 20)
+    for a, b in ((n - n // 2, (n + 1) // 2), (n // 2 // 3, n // 6)):
+        for made in (greatest(a, b), least(b, a), greatest(a, b, 3 * a), least(b - 1, a, b)):
+            assert isinstance(made, Size) and bounds_of(made)[0] is not None
+        for value in (0, 1, 5, 12):
+            sizes = {"n": value}
+            assert greatest(a, b).value(sizes) == a.value(sizes) == b.value(sizes)
+            assert least(b - 1, a, b).value(sizes) == a.value(sizes) - 1
+
+
 def test_deep_programs_are_compiled_once() -> None:
     w = np.eye(8, dtype=np.float32)[::-1] / 2
 
