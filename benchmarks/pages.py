@@ -96,7 +96,7 @@ def drive(browser: Any, name: str, text: str, folder: Path) -> dict[str, Any]:
     ready = []
     for _ in range(5):
         page.goto(path.as_uri())
-        page.wait_for_function("document.documentElement.dataset.ready")
+        page.wait_for_selector("html[data-ready]", state="attached")
         ready.append(float(page.evaluate("document.documentElement.dataset.ready")))
     opened = {}
     for tab in TABS:

@@ -124,6 +124,10 @@ def test_methods_of_every_ufunc(name: str, method: str) -> None:
         try:
             with np.errstate(all="ignore"):
                 want = call(ufunc, x)
+                if name == "power" and x.dtype.kind == "f":
+                    # NumPy 2.4 itself is wrong where a later exponent is a half: it takes the
+                    # square root of the first number.
+                    want = call(np.frompyfunc(ufunc, 2, 1), x.astype(object)).astype(want.dtype)
         except Exception:  # noqa: BLE001  (whatever it is, it is refused)
             with pytest.raises(GraphError):
                 gc.compile(lambda x: call(ufunc, x))(x)

@@ -202,7 +202,7 @@ def logspace(
         start, stop, base = (
             reshape(v, (1,) * (rank - rank_of(v)) + tuple(shape_of(v))) for v in (start, stop, base)
         )
-        base = functions.expandas_shape(base, axis)
+        base = functions.expand_dims(base, axis)
     made = functions.power(base, linspace(start, stop, num, endpoint, axis=axis))
     return made if dtype is None else functions.astype(made, as_dtype(dtype))
 
