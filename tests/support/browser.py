@@ -19,9 +19,7 @@ def opened(text: str, folder: Path) -> Iterator[Any]:
     path = folder / "page.html"
     path.write_text(text)
     with opened_at(path.as_uri()) as page:
-        page.wait_for_function(
-            "document.documentElement.dataset.ready || document.querySelector('pre.empty')"
-        )
+        page.wait_for_selector("html[data-ready], pre.empty", state="attached")
         yield page
 
 
