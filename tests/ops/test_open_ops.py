@@ -122,6 +122,13 @@ def checked(made: OpenSample, template: Template, sizes: Any) -> Counter[str]:
     return found
 
 
+@pytest.mark.parametrize("name", ["svd", "svdvals", "eigh", "eigvalsh", "eig", "eigvals", "qr"])
+def test_decompositions_of_nothing_ask_for_scratch(name: str) -> None:
+    """A routine refuses a length of none, whatever the order of the matrix."""
+    found = opened(name)
+    assert found is None or checked(*found, (0,))["served"] in (0, 1)
+
+
 def guards(template: Template) -> tuple[int, int]:
     fixed = sum(g.relation == "==" and g.holds for g in template.guards)
     return fixed, len(template.guards) - fixed

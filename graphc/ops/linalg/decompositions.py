@@ -224,7 +224,8 @@ def _svd_sizes(node: Applied) -> dict[str, int]:
         rwork = {"rwork": greatest(5 * k * k + 5 * k, 2 * x * k + 2 * k * k + k)}
     else:
         fewest, rwork = 4 * k * k + 7 * k + x, {}
-    return {"a": m * n, "s": k, **given, "work": fewest + BLOCK * (m + n), **rwork, "iwork": 8 * k}
+    work = fewest + BLOCK * greatest(1, m + n)
+    return {"a": m * n, "s": k, **given, "work": work, **rwork, "iwork": 8 * k}
 
 
 def _svd_needs(node: Applied) -> Rows:
@@ -317,7 +318,7 @@ def _infer_eigh(x: AnyType) -> TupleType:
 def _eigh_sizes(node: Applied) -> dict[str, int]:
     kind = node.inputs[0].type
     n, vectors = kind.dims[-1], len(parts(node)) == 2
-    more = BLOCK * n
+    more = BLOCK * greatest(1, n)
     if kind.dtype.is_complex:
         work = {"work": 2 * n + n * n * vectors + more, "rwork": 1 + 5 * n + 2 * n * n * vectors}
     else:
@@ -394,7 +395,7 @@ def _eig_sizes(node: Applied) -> dict[str, int]:
     n = kind.dims[-1]
     vectors = {"v": n * n} if len(parts(node)) == 2 else {}
     values = {"z": n, "rwork": 2 * n} if kind.dtype.is_complex else {"re": n, "im": n}
-    return {"a": n * n, **values, **vectors, "work": (4 + BLOCK) * n}
+    return {"a": n * n, **values, **vectors, "work": (4 + BLOCK) * greatest(1, n)}
 
 
 def _eig_needs(node: Applied) -> Rows:
