@@ -47,6 +47,7 @@ from graphc.ops.linalg import (
 from graphc.ops.linalg import matmul as linalg  # noqa: F401
 from graphc.ops.math import (
     activations,  # noqa: F401
+    bessel,  # noqa: F401
     casts,  # noqa: F401
     comparison,  # noqa: F401
     elementwise,  # noqa: F401

@@ -13,7 +13,7 @@ import numpy as np
 from graphc.errors import TypeRuleError
 from graphc.ir.op import Library, Sample
 from graphc.ir.sizes import greatest
-from graphc.ir.types import BF16, DTYPES, F32, F64, AnyType, Type
+from graphc.ir.types import BF16, DTYPES, F32, AnyType, Type
 from graphc.limits import check_within
 from graphc.ops.record.arguments import Array, ArrayLike, Axes, DTypeLike, Tensor
 from graphc.ops.record.batching import leading
@@ -182,88 +182,6 @@ def unwrap(
     first = f.astype(_part(p, place, 0, 1), element)
     rest = f.add(f.astype(_part(p, place, 1, None), element), turned)
     return f.concatenate([first, rest], place)
-
-
-# Chebyshev coefficients of exp(-x) I0(x) over 0..8 in x/4 - 1, and of exp(-x) sqrt(x) I0(x) from 8
-# on in 16/x - 1: cosine sums over 80 points, in 50 digits.
-_I0_NEAR = (
-    0.6767952744094761,
-    -0.3046826723431984,
-    0.17162090152220877,
-    -0.09490109704804764,
-    0.04930528423967071,
-    -0.02373741480589947,
-    0.010546460394594998,
-    -0.004324309995050576,
-    0.0016394756169413357,
-    -0.0005763755745385824,
-    0.00018850288509584165,
-    -5.754195010082104e-05,
-    1.6448448070728896e-05,
-    -4.4167383584587505e-06,
-    1.1173875391201037e-06,
-    -2.670793853940612e-07,
-    6.046995022541919e-08,
-    -1.300025009986248e-08,
-    2.6598237246823866e-09,
-    -5.189795601635263e-10,
-    9.675809035373237e-11,
-    -1.726826291441556e-11,
-    2.95505266312964e-12,
-    -4.856446783111929e-13,
-    7.676185498604936e-14,
-    -1.1685332877993451e-14,
-    1.715391285555133e-15,
-    -2.431279846547955e-16,
-    3.3307945188222384e-17,
-)
-_I0_FAR = (
-    0.8044904110141088,
-    0.0033691164782556943,
-    6.889758346916825e-05,
-    2.8913705208347567e-06,
-    2.0489185894690638e-07,
-    2.266668990498178e-08,
-    3.3962320257083865e-09,
-    4.94060238822497e-10,
-    1.1889147107846439e-11,
-    -3.1499165279632416e-11,
-    -1.3215811840447713e-11,
-    -1.7941785315068062e-12,
-    7.180124451383666e-13,
-    3.8527783827421426e-13,
-    1.54008621752141e-14,
-    -4.150569347287222e-14,
-    -9.554846698828307e-15,
-    3.8116806693526224e-15,
-    1.7725601330565263e-15,
-    -3.425485619677219e-16,
-    -2.8276239805165836e-16,
-    3.461222867697461e-17,
-    4.46562142029676e-17,
-)
-
-
-def _chebyshev(x: ArrayLike, coefficients: tuple[float, ...]) -> Any:
-    """Half the first coefficient, and the others times T1(x), T2(x), ... by Clenshaw's rule."""
-    f, (first, *rest) = functions, coefficients
-    above: Any = 0.0
-    here = f.full_like(x, 0.0)
-    for c in reversed(rest):
-        here, above = f.subtract(f.add(f.multiply(f.multiply(x, 2), here), c), above), here
-    return f.subtract(f.add(f.multiply(x, here), first / 2), above)
-
-
-@public(np.i0)
-def i0(x: ArrayLike) -> Any:
-    """The modified Bessel function of the first kind of order 0, of real numbers."""
-    f, element = functions, element_of(x)[0]
-    require(not element.is_complex, "i0 takes real numbers")
-    size = f.absolute(f.astype(x, element if element.is_float else F64))
-    near = _chebyshev(f.subtract(f.divide(f.minimum(size, 8), 4), 1), _I0_NEAR)
-    wide = f.maximum(size, 8)
-    far = f.divide(_chebyshev(f.subtract(f.divide(16.0, wide), 1), _I0_FAR), f.sqrt(wide))
-    return f.multiply(f.exp(size), f.where(f.less_equal(size, 8), near, far))
 
 
 @public(np.isreal)

@@ -232,6 +232,7 @@ def chances(x: Any) -> list[Any]:
     made += [special.ndtr(x), special.ndtri(part), special.psi(part), special.gammaln(part)]
     made += [special.sinc(x), special.i0(x), special.logsumexp(x, 1), special.expit(x)]
     made += [special.erfc(x), special.logit(part), special.xlogy(part, part), special.exp2(x)]
+    made += [special.i0e(far), special.i1(x), special.i1e(far), special.modified_bessel_i1(x)]
     made += [special.spherical_bessel_j0(x), special.multigammaln(part + 1, 3)]
     kinds = ("t", "u", "v", "w")
     made += [getattr(special, f"chebyshev_polynomial_{k}")(inside, 4) for k in kinds]

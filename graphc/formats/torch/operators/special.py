@@ -6,6 +6,7 @@ What has a name of its own elsewhere ("special_digamma" is "digamma") is found u
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ import numpy as np
 from graphc.formats.deciding_values import refuse
 from graphc.formats.torch.promotion import as_float, cast, dtype_of
 from graphc.formats.torch.table import aten
+from graphc.ops.math import bessel
 from graphc.ops.record.value import functions as f
 
 _ASYMPTOTIC = 20.0
@@ -73,7 +75,17 @@ def ndtri(x: Any) -> Any:
     return cast(f.erfinv(twice) * math.sqrt(2), kind)
 
 
+def _bessel(function: Callable[[Any], Any], *names: str) -> None:
+    """The names of a Bessel function: of the operator, and of the primitive below it."""
+    for name, space in zip(names, ("aten", "prims"), strict=True):
+        aten(name, space=space)(lambda x: function(as_float(x)))
+
+
 aten("bessel_i0", space="prims")(lambda x: f.i0(as_float(x)))
+_bessel(bessel.i0e, "special_i0e", "bessel_i0e")
+_bessel(bessel.i1, "special_i1", "bessel_i1")
+_bessel(bessel.i1e, "special_i1e", "bessel_i1e")
+aten("special_modified_bessel_i1")(lambda x: bessel.i1(as_float(x)))
 
 
 @aten("special_spherical_bessel_j0")
