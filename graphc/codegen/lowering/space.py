@@ -126,11 +126,13 @@ def _placed(region: Graph, full: Dims) -> Iterator[Node]:
 
 
 def _is_row(node: Node, full: Dims) -> bool:
+    """Is it a reshape to F of one row, or of what is stored?"""
+    if not isinstance(node.op.lower, Alias) or dims_of(node) != full:
+        return False
     source = node
     while isinstance(source.op.lower, Alias):
         source = source.inputs[0]
-    one_row = source.op.traits.parameter or len(dims_of(source)) <= 1
-    return source is not node and dims_of(node) == full and one_row
+    return source.op.traits.parameter or len(dims_of(source)) <= 1
 
 
 def _in_order(node: Node, full: Dims, joins: list[bool]) -> bool:
