@@ -124,7 +124,7 @@ def share(f: Writer, count: Value, begin: Value) -> None:
         with f.loop(1, count) as s:
             close(f, slots(f)[s].at("state"))
         is_forking(f).store(0, RELAXED)
-        judge(f, begin, own_end)
+        judge(f, begin, own_end, count)
     with f.otherwise():
         run_chunks(f, 0, ALL)
 

@@ -7,8 +7,10 @@ once is remembered for the next time that the same step finds its workers asleep
 doubles each time that the workers woken before did nothing, and falls back when they did.
 
 A worker that loses its core in the middle of a chunk holds up the caller for a whole time slice.
-When the caller waits for workers longer than its own share took, `judge` sends them on a holiday:
-steps run on the caller alone for a while, longer each time that this happens again soon.
+`judge` keeps the balance of what workers save, their shares of the steps, and of what they cost,
+the time that the caller waits for them.  One that has come late once in a while is forgiven.  When
+they cost more than they saved they are sent on a holiday: steps run on the caller alone for a
+while, twice as long each time until workers have been of use again.
 """
 
 from __future__ import annotations
@@ -57,7 +59,8 @@ debt = Global("debt", I64)
 patience = Global("patience", I64, tuned.least_patience)
 helped = Global("helped", I32, align=128)  # a worker has done something since it was woken
 holiday = Global("holiday", I64)  # ends then
-rest = Global("rest", I64, tuned.shortest_rest)
+rest = Global("rest", I64, tuned.shortest_rest)  # how long the next one is
+saved = Global("saved", I64)  # nanoseconds, less those waited for
 last = Global("last", I64)
 costs = Global("costs", CostWords, count=1 << _COST_BITS, align=64)
 
@@ -114,16 +117,20 @@ def wake_and_run(f: Writer, count: Number) -> None:
     run_chunks(f, 0, ALL)
 
 
-def judge(f: Writer, begin: Value, own_end: Value) -> None:
-    """The caller has waited for its workers: send them on a holiday if that took too long."""
+def judge(f: Writer, begin: Value, own_end: Value, count: Value) -> None:
+    """The caller has waited for its workers: send them on a holiday if they cost more than they
+    saved, for as long as they were of no use before."""
     end = now(f)
-    with f.when(end - own_end > own_end - begin + tuned.stall):
+    gain = (own_end - begin) * (count - 1) - (end - own_end)
+    balance = saved(f).load() + gain
+    saved(f).store(balance.least(tuned.most_saved))
+    with f.when(balance >= tuned.most_saved):
+        rest(f).store(tuned.shortest_rest)
+    with f.when(balance < -tuned.stall):
         length = rest(f).load()
-        is_rare = end - holiday(f).load() > length << 2
-        longer = (length << 1).least(tuned.longest_rest)
-        chosen = is_rare.choose(tuned.shortest_rest, longer)
-        rest(f).store(chosen)
-        holiday(f).store(end + chosen)
+        holiday(f).store(end + length)
+        rest(f).store((length << 1).least(tuned.longest_rest))
+        saved(f).store(0)
 
 
 def rouse(f: Writer, slot: Struct[SlotWords]) -> None:

@@ -28,7 +28,9 @@ class NativeTuning(Tuning):
     most_patience = number(5_000_000, 0, 1 << 40, "nanoseconds", "call",
         "the same after they were of no use")
     stall = number(200_000, 0, 1 << 40, "nanoseconds", "pointwise",
-        "workers sent away that come late against doing without them")
+        "workers sent away that cost so much more than they saved against doing without them")
+    most_saved = number(20_000_000, 0, 1 << 40, "nanoseconds", "pointwise",
+        "savings that make up for a worker that comes late: two slices of a processor")
     forgiven = number(1_000_000, 0, 1 << 40, "nanoseconds", "call",
         "idle time after which work done alone does not count: steps come one at a time")
     shortest_rest = number(10_000_000, 0, 1 << 40, "nanoseconds", "pointwise",

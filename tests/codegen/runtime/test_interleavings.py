@@ -25,12 +25,13 @@ from graphc.codegen.llvm.writer import (
     Native,
     Number,
     Pointer,
+    Value,
     Writer,
     native,
 )
-from graphc.codegen.runtime import channels, pool, team
+from graphc.codegen.runtime import channels, pool, pool_waking, team
 from graphc.codegen.runtime.device_threads import device_worker
-from graphc.codegen.runtime.pool_work import ENTERED, IDLE, POSTED, job, slots
+from graphc.codegen.runtime.pool_work import ENTERED, IDLE, POSTED, JobWords, job, slots
 from graphc.codegen.runtime.team_failure import team_stop
 from graphc.codegen.runtime.tuning import tuned
 from graphc.runtime.call.failure import CANCELLED, NO_WORKER
@@ -344,6 +345,50 @@ def test_a_worker_that_takes_one_job_for_another_is_found() -> None:
     assert forks(text, count=1, worker="hasty_worker") > 10, "one job has no other"
     with pytest.raises(AssertionError, match="twice"):
         forks(text, worker="hasty_worker")
+
+
+@native()
+def judge_step(f: Writer, begin: Number, own_end: Number, end: Number) -> None:
+    """Judge a step of two threads by when it began, the caller had done its share, and all had."""
+    job(f).units = end  # what the clock says
+    pool_waking.judge(f, begin, own_end, Value(f, I64, "2"))
+
+
+def rests(steps: list[tuple[float, float]]) -> list[float]:
+    """For how long workers are sent away after each step. In milliseconds, as are the steps: the
+    caller's share, and how long it waited for the others."""
+    program = Program(text_of(judge_step))
+    clock = program.addresses["@graphc_job"] + field(JobWords, "units")
+    holiday = program.addresses["@graphc_holiday"]
+    machine = Machine(program, {"@graphc_now": lambda run: run.read(clock)})
+    found: list[float] = []
+    now, memory = 0, dict[int, int]()
+    for own, wait in steps:
+        times = now, now + round(own * 1e6), now + round((own + wait) * 1e6)
+        before = memory.get(holiday, 0)
+        seen: list[dict[int, int]] = []
+        explore(machine, machine.start(memory, [("judge_step", times)]), check=seen.append)
+        (memory,) = seen
+        is_sent = memory.get(holiday, 0) != before
+        found.append((memory[holiday] - times[-1]) / 1e6 if is_sent else 0)
+        now = memory[holiday] if is_sent else times[-1]
+    return found
+
+
+def test_workers_that_save_more_than_they_cost_are_not_sent_away() -> None:
+    late_at_times = [*[(1, 0)] * 20, (1, 15), *[(1, 0)] * 20, (0.1, 10)]
+    assert not any(rests(late_at_times * 3))
+
+
+def test_workers_that_cost_more_than_they_save_are_sent_away_for_longer_each_time() -> None:
+    shortest, longest = tuned.shortest_rest / 1e6, tuned.longest_rest / 1e6
+    found = rests([(1, 10)] * 9)
+    assert found == [min(shortest * 2**k, longest) for k in range(9)]
+    of_use_again = rests([*[(1, 10)] * 3, *[(1, 0.1)] * 30, *[(1, 10)] * 4])
+    assert [rest for rest in of_use_again if rest] == [
+        *(shortest * 2**k for k in range(3)),
+        *(shortest * 2**k for k in range(2)),
+    ]
 
 
 # ------------------------------------------------------------------------------------ teams
