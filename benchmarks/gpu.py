@@ -319,7 +319,8 @@ def difference(found: Any, wanted: Any) -> float:
 
 def copy_rate() -> float:
     """Bytes per second, read and written, of a copy from the GPU's memory to itself."""
-    from graphc.runtime.cuda.interface import COMPUTE, open_driver
+    from graphc.runtime.cuda.drivers import open_driver
+    from graphc.runtime.cuda.interface import COMPUTE
     from graphc.runtime.devices.registry import present_chip
 
     driver = open_driver(present_chip(), GPU[0])

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import graphc.forks  # noqa: F401  (a fork waits for what the import of the compiler holds)
 from graphc.base.garbage_collection import collector_paused
+from graphc.base.version import __version__ as __version__
 from graphc.errors import (
     CheckpointError,
     EndOfData,
@@ -34,8 +35,6 @@ if TYPE_CHECKING:
     from graphc.frontend.files.gir_files import show as show
     from graphc.frontend.trace.spec import spec as spec
     from graphc.runtime.files.gcx_function import Loaded as Loaded
-
-__version__ = "0.1.0"
 
 _HOMES = {
     "Array": "graphc.runtime.call.array",
@@ -165,7 +164,7 @@ def load(path: str | PathLike[str], **options: Any) -> Loaded:
         from graphc.formats.model_cache import load as load_model
 
         return load_model(path, options, _import)
-    from graphc.frontend.files.gir_files import load as load_graph
+    from graphc.frontend.files.loaded_graph import load as load_graph
 
     return load_graph(path, **options)
 

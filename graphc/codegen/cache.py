@@ -21,15 +21,11 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from graphc.base.record import record
 from graphc.codegen.tuning import tuned
 from graphc.forks import fork_safe_lock
 from graphc.runtime.files.files import cache_folder, is_private, new_file, read_ordinary
-
-if TYPE_CHECKING:
-    from graphc.codegen.llvm.target import Target
 
 FORMAT = 2  # goes up whenever an object may need other symbols for the same text
 _MAGIC = b"graphc-pack 1\n"
@@ -52,13 +48,6 @@ class Pack:
     symbols: tuple[str, ...]
     nbytes: int
     modified: float
-
-
-def key_of(text: str, target: Target, *options: object) -> str:
-    """The key of a kernel: its canonical text, the target, `options` and the compiler's version."""
-    from graphc.codegen.llvm.probe import probe  # which keeps its answers in a cache
-
-    return digest(text, target.cpu, target.features, target.triple, probe().compiler, *options)
 
 
 def digest(*parts: object) -> str:

@@ -1,23 +1,14 @@
-"""What a fused node needs to run: a `Spec`, the same for every node with an equal region.
-
-loop      a loop kernel of its own
-contract  the contraction core, with an epilogue or without
-library   a hand-written function compiled by Numba
-native    the same as LLVM IR, for this machine's vectors
-copy      rows of copies
-"""
+"""From a fused node to its `Spec`: what it needs to run, the same wherever regions are equal."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import accumulate
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from graphc.base.record import record
 from graphc.codegen import gemm as contract
 from graphc.codegen.gemm.layout import Flag, Word
 from graphc.codegen.gemm.packed import check_packed, hardware_for, stored_in
-from graphc.codegen.gpu.launch import Launch, Operand
+from graphc.codegen.gpu.launch import Operand
 from graphc.codegen.llvm.target import target_of
 from graphc.codegen.llvm.vector_facts import has_masks
 from graphc.codegen.lowering.check_kernels import check_kernel
@@ -34,6 +25,7 @@ from graphc.codegen.lowering.split_k import PartialSums, parts_of, plan_parts, w
 from graphc.codegen.lowering.stacked_products import Small, StackedProducts, small_product
 from graphc.codegen.lowering.windows import windowed
 from graphc.codegen.sorting import Native, native_of
+from graphc.codegen.spec import Spec, copy_spec, rules
 from graphc.codegen.table.copies import pieces_of
 from graphc.codegen.tuning import tuned
 from graphc.config import Config
@@ -43,50 +35,11 @@ from graphc.ir.op import Contraction, Library, looks_itself
 from graphc.ir.regions import has_workspace
 from graphc.ir.size_answers import by_example
 from graphc.ir.sizes import Size, hint_of
-from graphc.ir.types import DType, Type, leaves
+from graphc.ir.types import Type, leaves
 from graphc.loops.facts import unit_work, work_stride
 from graphc.loops.nest import Kernel
 from graphc.loops.tuning import tuned as loops_tuned
 from graphc.tuning import changes
-
-if TYPE_CHECKING:
-    from graphc.runtime.cuda.product import Product
-
-
-@record(frozen=True)
-class Spec:
-    """How one region runs.
-
-    `operands` are the kernel's buffers: operand k of the node, result leaf k, or an offset into the
-    workspace; each with a byte offset.  `workspace` counts the bytes for all threads together.
-    `kernel` is the loop kernel or the epilogue, `prologues` what computes A and B of the core;
-    `core` the element type of the contraction core and `parts` what it must be made of;
-    `library` the function and buffer types of a hand-written one; `native` the text of one in LLVM.
-    `patch` is what to run instead where the result lies in the memory of this operand.
-    A kernel that takes long looks every `poll` units whether the run was cancelled; 0 is never.
-    On a GPU (kind cuda) `launches` run in order; `operands` are those of the first, the second ...;
-    `product` is what they compute where that is a plain product of matrices.
-    `then` runs afterwards, in the same workspace: what needs all that the first kernel made.
-    """
-
-    kind: str
-    operands: tuple[Operand, ...]
-    units: int
-    grain: int
-    params: tuple[int, ...] = ()
-    workspace: int = 0
-    kernel: Kernel | None = None
-    prologues: tuple[Kernel | None, Kernel | None] = (None, None)
-    core: str | None = None
-    library: tuple[Callable[..., Any], tuple[DType, ...], bool] | None = None
-    parts: int = 0
-    patch: tuple[int, Spec] | None = None
-    launches: tuple[Launch, ...] = ()
-    poll: int = 0
-    product: Product | None = None
-    then: Spec | None = None
-    native: str = ""
-
 
 FIRST_EXTRA = 4  # buffers of a contraction after A, B, C and the workspace
 _SPECS: dict[Any, Spec] = {}
@@ -261,19 +214,6 @@ def stacked(region: Graph, config: Config) -> Small | None:
     small = small_product(region, target.lanes(form_of(region).element.itemsize))
     fills = small is not None and (has_masks(target) or small.columns % target.lanes(8) == 0)
     return small if fills else None
-
-
-def rules(config: Config) -> dict[str, bool]:
-    """How strictly kernels compute."""
-    return {"strict": config.strict, "check_finite": config.check_finite}
-
-
-def copy_spec(pieces: tuple[tuple[int, int], ...]) -> Spec:
-    """The pieces, and after them where each goes in the result."""
-    sizes = tuple(size for _, size in pieces)
-    starts = (0, *accumulate(sizes[:-1]))
-    operands = [("in", number, 0) for number, _ in pieces] + [("out", 0, at) for at in starts]
-    return Spec("copy", tuple(operands), 1, 0, sizes)
 
 
 def _loop_spec(

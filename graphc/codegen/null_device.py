@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from graphc.codegen.kernels import Spec
+from graphc.codegen.spec import Spec
 from graphc.codegen.table.messages import message_bytes, recv_rows
 from graphc.codegen.table.steps import TableWriter
 from graphc.config import Config
@@ -18,7 +18,7 @@ from graphc.ir.types import leaves
 from graphc.runtime.load.table import CONSTANTS
 
 if TYPE_CHECKING:
-    from graphc.codegen.build import Compiler
+    from graphc.codegen.compiler import Compiler
     from graphc.codegen.gpu.build import CudaCompiler
 
 

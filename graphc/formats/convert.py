@@ -24,8 +24,8 @@ from graphc.base.refusing import refusing
 from graphc.errors import GraphError
 from graphc.formats.tensorflow.checkpoint import read_checkpoint
 from graphc.frontend.files.gir_files import graph_of, save
-from graphc.frontend.files.gir_files import load as load_saved
 from graphc.frontend.files.loaded_graph import LoadedGraph
+from graphc.frontend.files.loaded_graph import load as load_saved
 from graphc.frontend.files.saved_variables import values_of
 from graphc.ir.graph import Graph
 from graphc.ir.literal import Literal

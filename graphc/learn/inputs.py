@@ -30,9 +30,10 @@ from graphc.learn.trees import matched
 from graphc.ops.control.resource import RESOURCE, keepers
 from graphc.ops.record.value import element_of, emit, is_python_number
 from graphc.ops.record.value import functions as f
-from graphc.runtime.input import resources
+from graphc.runtime.input import resource_table
+from graphc.runtime.input.resources import suits
 
-keepers.append(resources.call)
+keepers.append(resource_table.call)
 ORDERS = ("fifo", "shuffle", "priority", "bucket")
 SUFFIXES = {".npz": "npz", ".csv": "csv", ".parquet": "parquet", ".tfrecord": "tfrecord"}
 SUFFIXES |= dict.fromkeys(ENDINGS, "image")
@@ -68,7 +69,7 @@ class _Resource:
         self.text = json.dumps(found)
         if len(self.text) > 4096:
             raise _refuse(f"the settings of the {what} are too long", "name files by a pattern")
-        weakref.finalize(self, resources.drop, self.text).atexit = False
+        weakref.finalize(self, resource_table.drop, self.text).atexit = False
 
     def _call(self, method: str, operands: Sequence[Any], kinds: Kinds) -> list[Any]:
         made = emit(
@@ -211,7 +212,7 @@ class Queue(_Resource):
 
     def cancel(self) -> None:
         """Close it and hand out nothing more. Not for compiled functions."""
-        resources.find(self.text).close(cancel=True)  # type: ignore[call-arg]
+        resource_table.find(self.text).close(cancel=True)  # type: ignore[call-arg]
 
     def _kinds_of_items(self) -> Kinds:
         return [*self.kinds, ("i64", ())] if self.order == "bucket" else self.kinds
@@ -239,7 +240,7 @@ def _typed(name: str, x: Any, kind: str, shape: tuple[int, ...]) -> Any:
     if is_python_number(x):
         x = np.asarray(x)
     given, wanted = element_of(x)[0], dtype(kind)
-    if not resources.suits(np.dtype(given.numpy), np.dtype(wanted.numpy)):
+    if not suits(np.dtype(given.numpy), np.dtype(wanted.numpy)):
         raise _refuse(
             f"{name}: numbers of {given.name} are not taken for {wanted.name}",
             f"say what becomes of them: gc.astype(x, {wanted.name!r})",

@@ -13,7 +13,9 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from graphc.codegen.build import kernel_texts, renamed
+from graphc.base.record import record
+from graphc.codegen.build import kernel_texts
+from graphc.codegen.compiler import renamed
 from graphc.codegen.llvm.target import Target, assembly, target_of
 from graphc.config import Config
 from graphc.ir.graph import Graph, Node, Program
@@ -25,9 +27,8 @@ from graphc.viewer.lines import llvm_lines, python_lines
 from graphc.viewer.rows import graphs_of
 
 if TYPE_CHECKING:
-    from graphc.codegen.build import Compiled
+    from graphc.codegen.compiler import Compiled
     from graphc.runtime.load.program import Image
-    from graphc.viewer.story import Dumped
 
 KERNEL_WORD = 2  # of a call row of the step table
 MOST_TEXT = 400_000  # characters of one form of one kernel
@@ -37,6 +38,16 @@ _NO_DEBUG = re.compile(r"^\s*(;|[\w.\"-]+:|\}|$)")
 _LOC = re.compile(r"^\s*\.loc\s+\d+\s+(\d+)\s")
 _BOOKKEEPING = re.compile(r"^\s*(\.(loc|cfi_\w+|file)\b|\.Ltmp\d+:|\.Lfunc_(begin|end)\d+:\s*$)")
 _SECTION = re.compile(r"^\s*\.section\s+\.?\"?\.debug_")
+
+
+@record(frozen=True)
+class Dumped:
+    """A kernel that a dump folder has: its texts by their endings, and the id of the first node
+    that it computes (-1 if that is not told)."""
+
+    symbol: str
+    texts: Mapping[str, str]
+    node: int = -1
 
 
 def kernels(

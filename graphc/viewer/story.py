@@ -18,24 +18,15 @@ from graphc.viewer.rows import Rows, graphs_of
 from graphc.viewer.timeline import measured, simulated
 
 if TYPE_CHECKING:
-    from graphc.codegen.build import Compiled
+    from graphc.codegen.compiler import Compiled
     from graphc.passes.pipeline import Record
     from graphc.runtime.load.program import Image
     from graphc.runtime.observe.trace import Trace
+    from graphc.viewer.kernels import Dumped
 
 FORMAT = 1
 MOST_REASONS = 4000  # of a stage
 MOST_SOURCE = 1 << 20  # characters of a file of the user's
-
-
-@record(frozen=True)
-class Dumped:
-    """A kernel that a dump folder has: its texts by their endings, and the id of the first node
-    that it computes (-1 if that is not told)."""
-
-    symbol: str
-    texts: Mapping[str, str]
-    node: int = -1
 
 
 @record

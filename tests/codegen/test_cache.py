@@ -13,8 +13,8 @@ import pytest
 
 from graphc.base.record import replace
 from graphc.codegen import cache
-from graphc.codegen.cache import Cache, Entry, key_of
-from graphc.codegen.llvm.target import named
+from graphc.codegen.cache import Cache, Entry
+from graphc.codegen.llvm.target import key_of, named
 
 TARGET = named("x86-64-v3")
 KEYS = [key_of(f"kernel {i}", TARGET) for i in range(40)]
@@ -143,8 +143,8 @@ def test_full_disk_warns_once_and_goes_on(tmp_path, monkeypatch):
 WRITER = """
 import sys
 from pathlib import Path
-from graphc.codegen.cache import Cache, key_of
-from graphc.codegen.llvm.target import named
+from graphc.codegen.cache import Cache
+from graphc.codegen.llvm.target import key_of, named
 target = named("x86-64-v3")
 keys = [key_of(f"kernel {i}", target) for i in range(40)]
 for round in range(10):

@@ -10,7 +10,7 @@ from gpu_harness import GPU, need_gpu
 
 import graphc as gc
 from graphc.errors import GraphError, RunError
-from graphc.runtime.cuda.interface import open_driver
+from graphc.runtime.cuda.drivers import open_driver
 from graphc.runtime.devices.registry import present_chip
 from graphc.runtime.observe.trace import trace
 

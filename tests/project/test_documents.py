@@ -96,7 +96,7 @@ def test_where_is_what_names_what_is_there() -> None:
         "Where is tanh's polynomial?": "def tanh",
         "Where is a recv delayed?": "def schedule",
         "Where does an error find the user's line?": "def locate",
-        "Where does a `.gir` get read?": "def load",
+        "Where does a `.gir` get read?": "def graph_of_text",
         "What does `gc.print` become?": '"print"',
         "Which file reads ONNX's Resize?": '"Resize"',
         "Why do two nodes run in two kernels?": "def apart",

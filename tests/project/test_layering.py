@@ -6,8 +6,9 @@ import ast
 import re
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -89,6 +90,142 @@ def test_imports_point_one_way() -> None:
             if other not in (None, layer, *ALLOWED[layer]):
                 wrong.append(f"{path}: {layer} must not import {module}")
     assert not wrong, "\n".join(wrong)
+
+
+# ----------------------------------------------------------------------------------------- circles
+
+# Imports that close a circle, those inside functions and for types included, and why they stay.
+CLOSING = {
+    "A size is a polynomial over unknowns, and the arguments of an unknown are sizes.": (
+        "ir.unknowns -> ir.sizes",
+        "ir.size_bounds -> ir.sizes",
+    ),
+    "`rebuild` counts rewrites, and what is counted is nodes: a type, nothing is called.": (
+        "ir.rewrites -> ir.graph",
+    ),
+    "Vector loops are written into the kernel that asks for them, whose type they name.": (
+        "codegen.llvm.lanes -> codegen.llvm.kernel",
+        "codegen.llvm.vector -> codegen.llvm.kernel",
+    ),
+    "Rows of one kind of nodes are written through the writer of the table, which calls them.": (
+        "codegen.table.blocks -> codegen.table.steps",
+        "codegen.table.control -> codegen.table.steps",
+        "codegen.table.messages -> codegen.table.steps",
+    ),
+    "A region op is split for the parts that partition makes, by what these know.": (
+        "passes.devices.split -> passes.devices.partition",
+    ),
+    "NumPy's folds and `at` of a traced array are scans, and what traces a scan hears NumPy.": (
+        "frontend.trace.folds -> frontend.transforms.control",
+        "frontend.trace.ufunc_at -> frontend.transforms.control",
+    ),
+    "A view of a traced array is a traced array, which knows that it may have views.": (
+        "frontend.trace.views -> frontend.trace.tracer",
+    ),
+    "A loop over arrays, outside of any trace, compiles itself as a user would.": (
+        "frontend.transforms.control -> frontend.compile.decorator",
+    ),
+    "A compiled function explains itself, against the speed of loops that are compiled so.": (
+        "frontend.compile.decorator -> frontend.diagnosis.why",
+    ),
+    "What is dumped is a compilation, and a compilation that is asked to writes its dump.": (
+        "frontend.compile.build -> frontend.files.dump",
+    ),
+    "A function is saved by tracing it as its own calls do.": (
+        "frontend.files.marked_sizes -> frontend.compile.decorator",
+    ),
+    "A partial run is made by a session, and looks up names there.": (
+        "frontend.session.partial_run -> frontend.session.session",
+    ),
+    "The run of `fit` is made by a model, whose state it changes.": (
+        "learn.fitting -> learn.model",
+    ),
+    "The table of PyTorch's operators is filled when a program is read; some hold programs.": (
+        "formats.torch.interpret -> formats.torch.operators",
+    ),
+    "Whose memory a run has is the frame's; what runs it, or calls Python for it, is given it.": (
+        "runtime.call.host -> runtime.call.frame",
+        "runtime.call.library_runs -> runtime.call.frame",
+        "runtime.call.pending -> runtime.call.execute",
+    ),
+    "A GPU's part of a program is a part like a CPU's, loaded only where there is one.": (
+        "runtime.call.frame -> runtime.cuda.part",
+    ),
+    "A part of a GPU owns its frames and what chooses its products; these name its type.": (
+        "runtime.cuda.frame -> runtime.cuda.part",
+        "runtime.cuda.gemm_choice -> runtime.cuda.part",
+        "runtime.cuda.autotune -> runtime.cuda.gemm_choice",
+    ),
+    "A frame of a GPU owns what runs its rows and its messages; these name its type.": (
+        "runtime.cuda.row_runners -> runtime.cuda.frame",
+        "runtime.cuda.messages -> runtime.cuda.frame",
+    ),
+    "Loops and branches that a GPU takes itself are steps of the recorder that asks for them.": (
+        "runtime.cuda.device_loops -> runtime.cuda.row_runners",
+        "runtime.cuda.device_branches -> runtime.cuda.row_runners",
+    ),
+    "A driver owns its graphs and its library of products, which are made by its calls.": (
+        "runtime.cuda.driver -> runtime.cuda.cublas",
+        "runtime.cuda.graphs -> runtime.cuda.driver",
+    ),
+    "A program runs in other processes where its devices do; each then runs programs itself.": (
+        "runtime.devices.multi_device -> runtime.cluster.program",
+        "runtime.devices.jobs -> runtime.cluster.local",
+    ),
+}
+
+
+def imported_modules() -> dict[str, set[str]]:
+    """The modules of graphc, without that prefix, each with those that it imports anywhere."""
+    files = {path.relative_to(ROOT.parent).with_suffix(""): path for path in ROOT.rglob("*.py")}
+    paths = {".".join(p.parts).removesuffix(".__init__"): path for p, path in files.items()}
+    found: dict[str, set[str]] = {name: set() for name in paths}
+    for name, path in paths.items():
+        for node in nodes_of(path):
+            if isinstance(node, ast.Import):
+                found[name] |= {alias.name for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                inner = {f"{node.module}.{alias.name}" for alias in node.names}
+                found[name] |= inner & paths.keys()
+                found[name] |= {node.module} if inner - paths.keys() else set()
+    short = {name: name.removeprefix("graphc.") for name in paths}
+    return {short[a]: {short[b] for b in found[a] & paths.keys() - {a}} for a in paths}
+
+
+def reached(graph: Mapping[str, set[str]], start: str) -> set[str]:
+    """All that a module imports, and what that imports."""
+    found, left = {start}, [start]
+    while left:
+        new = graph[left.pop()] - found
+        found |= new
+        left += new
+    return found
+
+
+@pytest.mark.slow
+def test_imports_make_no_circle() -> None:
+    graph = imported_modules()
+    arrows = [arrow.split(" -> ") for listed in CLOSING.values() for arrow in listed]
+    assert all(other in graph[module] for module, other in arrows), "what is gone is not defended"
+    for module, other in arrows:
+        graph[module].remove(other)
+    assert not circle(graph), " -> ".join(circle(graph))
+    idle = [arrow for arrow in arrows if arrow[0] not in reached(graph, arrow[1])]
+    assert not idle, f"these close no circle: {idle}"
+
+
+def circle(graph: Mapping[str, set[str]]) -> list[str]:
+    """Modules that import each other in a circle, the first one again at the end; or none."""
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        return list(reversed(error.args[1]))
+    return []
+
+
+def test_a_circle_is_found() -> None:
+    assert circle({"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": set()}) in (list("bcb"), list("cbc"))
+    assert not circle({"a": {"b", "c"}, "b": {"c"}, "c": set()})
 
 
 def loaded_after(code: str) -> set[str]:

@@ -16,7 +16,7 @@ from product_reference import compute, matrices
 
 from graphc.base.record import record
 from graphc.errors import GraphError
-from graphc.runtime.cuda import driver, interface
+from graphc.runtime.cuda import driver, drivers
 from graphc.runtime.cuda import gemm_choice as products
 from graphc.runtime.cuda.interface import DeviceError, Streamed
 from graphc.runtime.cuda.product import Product
@@ -84,7 +84,7 @@ class Gpu:
         self.libraries: dict[Any, FakeCublas] = {}
         monkeypatch.setattr(driver, "api", lambda: self.cuda)
         monkeypatch.setattr(driver.Cuda, "multiplier", lambda gpu: self.multiplier_of(gpu))
-        monkeypatch.setattr(interface, "_opened", {})
+        monkeypatch.setattr(drivers, "_opened", {})
         monkeypatch.setattr(tuned, "trial_work", 0)
         monkeypatch.setenv("GRAPHC_CACHE_DIR", str(folder))
         self.forget()
@@ -96,7 +96,7 @@ class Gpu:
 
     @property
     def library(self) -> FakeCublas:
-        return self.multiplier_of(interface.open_driver("sm_90", "gpu:0"))
+        return self.multiplier_of(drivers.open_driver("sm_90", "gpu:0"))
 
     def forget(self) -> None:
         """What this process has decided; files stay."""

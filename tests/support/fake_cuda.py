@@ -21,7 +21,7 @@ import numpy as np
 import pytest
 from gpu_programs import COUNT
 
-from graphc.runtime.cuda import driver, interface
+from graphc.runtime.cuda import driver, drivers
 
 CHIP = "sm_90"
 MOST_SHARED = 1000  # bytes of a block
@@ -524,5 +524,5 @@ KERNELS = {f.__name__: f for f in (double, increment, less, fail, store)}
 def fake(monkeypatch: pytest.MonkeyPatch) -> FakeCuda:
     made = FakeCuda(KERNELS)
     monkeypatch.setattr(driver, "api", lambda: made)
-    monkeypatch.setattr(interface, "_opened", {})
+    monkeypatch.setattr(drivers, "_opened", {})
     return made

@@ -26,7 +26,8 @@ from graphc.ir.graph import Graph
 from graphc.ir.op import Sample
 from graphc.ir.types import dtype
 from graphc.passes import pipeline
-from graphc.runtime.cuda.interface import Driver, open_driver
+from graphc.runtime.cuda.drivers import open_driver
+from graphc.runtime.cuda.interface import Driver
 from graphc.runtime.devices.registry import present_chip
 
 SIMULATED = present_chip() == "simulator"

@@ -19,7 +19,7 @@ from graphc.ir.specialise import specialise
 from graphc.ir.types import TupleType, dtype, tensor
 from graphc.ir.unknowns import Guard
 from graphc.runtime.devices.multi_device import executable
-from graphc.runtime.load.size_formulas import filled
+from graphc.runtime.load.filled_image import filled
 
 SIZES = (0, 1, 2, 7, 64, 1000)
 MOST = 1 << 18  # elements of an operand or a result

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import graphc as gc
-from graphc.codegen.build import kernel_texts, renamed
+from graphc.codegen.build import kernel_texts
+from graphc.codegen.compiler import renamed
 from graphc.codegen.llvm.target import target_of
 from graphc.viewer.kernels import linked
 from graphc.viewer.lines import llvm_lines, python_lines

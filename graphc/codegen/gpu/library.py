@@ -26,9 +26,9 @@ from typing import Any
 from graphc.codegen.gpu.arch import chip_of
 from graphc.codegen.gpu.emit import maker
 from graphc.codegen.gpu.launch import Launch, Operand, Scratch
-from graphc.codegen.kernels import Spec
 from graphc.codegen.numba.function_key import function_text
 from graphc.codegen.numba.route import CUSTOM_STATUS, execute
+from graphc.codegen.spec import Spec
 from graphc.config import Config
 from graphc.ir.graph import Graph, Node
 from graphc.ir.op import CudaCall, CudaCode, Library

@@ -21,7 +21,6 @@ from graphc.codegen.gpu.arch import chip_of
 from graphc.codegen.gpu.emit import launches_of
 from graphc.codegen.gpu.specs import spec
 from graphc.codegen.gpu.tuning import tuned
-from graphc.codegen.kernels import Spec, rules
 from graphc.codegen.lowering.evaluate import (
     Element,
     Elements,
@@ -34,6 +33,7 @@ from graphc.codegen.lowering.evaluate import (
 )
 from graphc.codegen.lowering.nest import Nest
 from graphc.codegen.lowering.space import Space
+from graphc.codegen.spec import Spec, rules
 from graphc.config import Config
 from graphc.ir.graph import Node
 from graphc.ir.liveness import memory

@@ -13,13 +13,13 @@ from graphc.codegen.gpu.library import library_spec
 from graphc.codegen.gpu.nests import nest_launches
 from graphc.codegen.gpu.ordered import OrderedRows, WideColumns
 from graphc.codegen.gpu.turned_tiles import TurnedTiles
-from graphc.codegen.kernels import Spec, copy_spec, rules
 from graphc.codegen.lowering.in_place_update import patched_param
 from graphc.codegen.lowering.lower import folds_columns, lower_patch, lower_written
 from graphc.codegen.lowering.plain_contraction import direct
 from graphc.codegen.lowering.rows import Rows
 from graphc.codegen.lowering.space import space_of
 from graphc.codegen.lowering.tiles import crossing_loop
+from graphc.codegen.spec import Spec, copy_spec, rules
 from graphc.codegen.table.copies import pieces_of
 from graphc.config import Config
 from graphc.ir.graph import Graph

@@ -13,6 +13,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from graphc.base.record import record
+from graphc.codegen.cache import digest
 from graphc.codegen.llvm.probe import probe
 from graphc.codegen.tuning import tuned
 from graphc.config import Config
@@ -89,6 +90,11 @@ class Target:
     def lanes(self, itemsize: int) -> int:
         """Elements of one vector register."""
         return max(1, self.vector_bytes // itemsize)
+
+
+def key_of(text: str, target: Target, *options: object) -> str:
+    """The key of a kernel: its canonical text, the target, `options` and the compiler's version."""
+    return digest(text, target.cpu, target.features, target.triple, probe().compiler, *options)
 
 
 @cache

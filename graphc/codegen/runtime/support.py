@@ -7,7 +7,7 @@ from pathlib import Path
 
 from graphc.base.record import replace
 from graphc.codegen import cache
-from graphc.codegen.llvm.target import Target, optimise_and_object
+from graphc.codegen.llvm.target import Target, key_of, optimise_and_object
 from graphc.tuning import changes
 
 _PACKAGE = Path(__file__).parents[2]
@@ -89,7 +89,7 @@ def _base(target: Target) -> Target:
 
 
 def _key(base: Target) -> str:
-    return cache.key_of(_sources(SOURCES) or support_ir(base), base, changes())
+    return key_of(_sources(SOURCES) or support_ir(base), base, changes())
 
 
 @functools.cache

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from graphc.codegen.kernels import Spec, data_params, spec_of
+from graphc.codegen.kernels import data_params, spec_of
+from graphc.codegen.spec import Spec
 from graphc.codegen.table.blocks import block_rows
 from graphc.codegen.table.check_contents import check_contents
 from graphc.codegen.table.check_order import check_order
@@ -30,7 +31,7 @@ from graphc.runtime.load.program import HostCall, Origin, Slot
 from graphc.runtime.load.table import ARENA, CONSTANTS, FIRST_PARAM, Operand, TableBuilder
 
 if TYPE_CHECKING:
-    from graphc.codegen.build import Compiler
+    from graphc.codegen.compiler import Compiler
     from graphc.codegen.gpu.build import CudaCompiler
     from graphc.runtime.cuda.product import Product
 

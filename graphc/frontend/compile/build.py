@@ -20,7 +20,7 @@ from graphc.ir.liveness import planned_bytes
 from graphc.runtime.load.program import UNLIMITED
 
 if TYPE_CHECKING:
-    from graphc.codegen.build import Compiled
+    from graphc.codegen.compiler import Compiled
     from graphc.passes.pipeline import Record
     from graphc.runtime.call.execute import Executable
     from graphc.runtime.call.open_executable import OpenExecutable, Shapes

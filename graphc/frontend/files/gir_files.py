@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterable, Mapping
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from graphc.base.record import record
 from graphc.base.refusing import refusing
@@ -38,9 +38,6 @@ from graphc.limits import check_within
 from graphc.ops.record.effects import Key
 from graphc.runtime.call.variable import names_of_own
 from graphc.runtime.files.files import write_atomically
-
-if TYPE_CHECKING:
-    from graphc.frontend.files.loaded_graph import LoadedGraph
 
 _WEIGHTS_LINE = re.compile(r"# weights (.*)")
 _FILE_NAME = re.compile(r"[^/\\\0]{1,100}")
@@ -314,31 +311,3 @@ def _require_data(file: Path, digests: list[str], tensors: Weights | None) -> No
             details=(f"{len(missing)} constant(s) without data",),
             hint=f"put {file.with_suffix('.safetensors').name} beside it",
         )
-
-
-@refusing
-def load(
-    path: str | PathLike[str],
-    *,
-    share: bool | str | Iterable[str] = False,
-    custom_ops: bool | str | Iterable[str] = (),
-    **options: Any,
-) -> LoadedGraph:
-    """A saved graph as a callable: `gc.load("mlp.gir")(x, w)`.
-
-    share        containers of variables that it shares with this program, or True for all.  Without
-                 it the variables of the graph are its own; `.containers` says where they live
-    custom_ops   names of custom ops of this program that it may call, or True for all.  Their
-                 indices are checked then: one that is out of range stops the run
-    options      as for gc.compile
-
-    Raises GraphError for a file that is missing, damaged, or asks for more than it may have.
-    """
-    from graphc.frontend.files.loaded_graph import LoadedGraph
-
-    config = Config.create(**options)
-    file = Path(path)
-    read = graph_of_text(file, read_text(file), share=share, custom=custom_ops)
-    made = LoadedGraph(read.value, config, read.stage)
-    made.containers = read.containers
-    return made

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from os import PathLike
+from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
@@ -19,6 +20,7 @@ from graphc.frontend.compile.memory_check import check_memory
 from graphc.frontend.compile.open_sizes import USUAL, OpenBuilds, build_traced, can_be_open
 from graphc.frontend.compile.postmortem import explained
 from graphc.frontend.compile.signature import as_array, feed, is_number
+from graphc.frontend.files.gir_files import graph_of_text, read_text, save
 from graphc.frontend.files.marked_sizes import NO_SIZES, MarkedSizes
 from graphc.frontend.trace.spec import bind, symbols_of
 from graphc.ir.graph import Graph, Program
@@ -271,8 +273,6 @@ class LoadedGraph(Loaded):
 
     def save(self, path: str | PathLike[str]) -> None:
         """Save it again."""
-        from graphc.frontend.files.gir_files import save
-
         save(path, self.graph)
 
     def _inline(self, values: Sequence[Any]) -> Any:
@@ -330,3 +330,29 @@ def _devices_of(graph: Graph) -> tuple[str, ...]:
         inner_nodes(node, lambda inner: inside.append(device_of(inner.place)))
     found += sorted({device for device in inside if device is not None}, key=str)
     return tuple(str(device) for device in dict.fromkeys(found) if device) or Config().devices
+
+
+@refusing
+def load(
+    path: str | PathLike[str],
+    *,
+    share: bool | str | Iterable[str] = False,
+    custom_ops: bool | str | Iterable[str] = (),
+    **options: Any,
+) -> LoadedGraph:
+    """A saved graph as a callable: `gc.load("mlp.gir")(x, w)`.
+
+    share        containers of variables that it shares with this program, or True for all.  Without
+                 it the variables of the graph are its own; `.containers` says where they live
+    custom_ops   names of custom ops of this program that it may call, or True for all.  Their
+                 indices are checked then: one that is out of range stops the run
+    options      as for gc.compile
+
+    Raises GraphError for a file that is missing, damaged, or asks for more than it may have.
+    """
+    config = Config.create(**options)
+    file = Path(path)
+    read = graph_of_text(file, read_text(file), share=share, custom=custom_ops)
+    made = LoadedGraph(read.value, config, read.stage)
+    made.containers = read.containers
+    return made

@@ -14,8 +14,9 @@ from graphc.frontend.files.gir_files import graph_of_text, read_text
 from graphc.frontend.files.page_sources import sources_in
 from graphc.ir.graph import Graph, Program
 from graphc.ir.place import device_of
+from graphc.viewer.kernels import Dumped
 from graphc.viewer.page import Page
-from graphc.viewer.story import Dumped, Subject
+from graphc.viewer.story import Subject
 
 if TYPE_CHECKING:
     from graphc.passes.pipeline import Record

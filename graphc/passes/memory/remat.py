@@ -25,7 +25,7 @@ from graphc.ir.op import OPS, Alias, Compute, Contraction, Effect, Library, Redu
 from graphc.ir.place import parse_device
 from graphc.ir.types import Type
 from graphc.ops.math.comparison import compares_values
-from graphc.passes.placement.place import placed
+from graphc.passes.placement.one_device import placed
 from graphc.passes.reasons import collecting
 from graphc.passes.reasons import record as note
 from graphc.passes.tuning import tuned

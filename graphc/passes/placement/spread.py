@@ -20,7 +20,7 @@ from graphc.passes.placement.gap import gap_of
 from graphc.passes.placement.greedy import Offers, greedy
 from graphc.passes.placement.improve import improve
 from graphc.passes.placement.measured import cost_model
-from graphc.passes.placement.place import placed
+from graphc.passes.placement.one_device import placed
 from graphc.passes.placement.tasks import HOME, Unit, Units
 from graphc.passes.reasons import collecting, duration
 from graphc.passes.reasons import record as explain

@@ -220,7 +220,7 @@ def array_on(device: str, value: np.ndarray[Any, Any]) -> Array:
     plain = np.array(value, numpy_dtype(slot.dtype), order="C", copy=True)
     if kind_of(device.partition(":")[0]).runs_on != "cuda":
         return Array(slot, plain)
-    from graphc.runtime.cuda.interface import open_driver
+    from graphc.runtime.cuda.drivers import open_driver
     from graphc.runtime.cuda.result_memory import uploaded
 
     driver = open_driver("simulator" if simulated() else "", device)

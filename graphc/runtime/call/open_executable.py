@@ -10,8 +10,8 @@ from graphc.errors import FeedError
 from graphc.forks import fork_safe_lock
 from graphc.runtime.call.array import Array
 from graphc.runtime.call.execute import Executable, Value
+from graphc.runtime.load.filled_image import filled
 from graphc.runtime.load.program import Image, Slot
-from graphc.runtime.load.size_formulas import filled
 from graphc.runtime.tuning import tuned
 
 Shapes = tuple[tuple[int, ...], ...]
@@ -121,7 +121,7 @@ class OpenExecutable:
         if found is None:
             formulas = self.image.formulas
             assert formulas is not None
-            raise formulas.explain(self.params, shapes)
+            raise formulas.explain([slot.name for slot in self.params], shapes)
         return found
 
     def run(self, arrays: Sequence[Value], *, checked: bool = False) -> list[Any]:

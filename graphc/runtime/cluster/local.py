@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-import graphc
 from graphc.errors import GraphError, RunError
 from graphc.runtime.call import native_support
 from graphc.runtime.call.memory import address_of
@@ -38,7 +37,7 @@ if TYPE_CHECKING:
     from graphc.runtime.cluster.carrier import Carrier
 
 MOST_WORKERS = 64
-_ROOT = str(Path(graphc.__file__).parents[1])
+_ROOT = str(Path(__file__).parents[3])
 MODULE = "graphc.runtime.cluster.worker"
 _CODE = f"""\
 import sys

@@ -18,8 +18,8 @@ from collections.abc import Sequence
 from enum import IntEnum
 from typing import Any, TypeVar
 
-import graphc
 from graphc.base.record import record
+from graphc.base.version import __version__
 from graphc.errors import GraphError
 from graphc.runtime.files.gcx_reader import FORMAT
 
@@ -70,13 +70,13 @@ class Message:
 
 def hello(**fields: Any) -> dict[str, Any]:
     """What a worker says when it joins."""
-    return {"version": graphc.__version__, "format": FORMAT, "pid": os.getpid(), **fields}
+    return {"version": __version__, "format": FORMAT, "pid": os.getpid(), **fields}
 
 
 def check_version(said: Message, worker: object) -> None:
     """Raise GraphError for a worker whose programs are not those of this process."""
     theirs = said.get("version", str), said.get("format", int)
-    if theirs != (ours := (graphc.__version__, FORMAT)):
+    if theirs != (ours := (__version__, FORMAT)):
         raise GraphError(
             f"{worker} has graphc {theirs[0]} with programs of format {theirs[1]}",
             hint=f"this process has {ours[0]} and {ours[1]}: install the same version there",

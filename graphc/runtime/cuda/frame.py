@@ -36,14 +36,14 @@ from graphc.runtime.cuda.row_runners import (
     Unplanned,
 )
 from graphc.runtime.cuda.stacks import StackEmpty, Stacks
-from graphc.runtime.cuda.transfer import Transfer
+from graphc.runtime.cuda.transfer import Operands, Transfer
 from graphc.runtime.load.layouts import FrameWords
 from graphc.runtime.load.program import Image
 from graphc.runtime.load.table import BRANCH, FIRST_PARAM, TableBuilder, rows
 from graphc.runtime.tuning import tuned
 
 if TYPE_CHECKING:
-    from graphc.runtime.cuda.part import DevicePart, Operands
+    from graphc.runtime.cuda.part import DevicePart
 
 
 def _one_call() -> np.ndarray[Any, Any]:

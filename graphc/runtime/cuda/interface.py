@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from graphc.base.record import record
-from graphc.errors import GraphError, RunError
-from graphc.forks import fork_safe_lock
+from graphc.errors import RunError
 
 if TYPE_CHECKING:
     from graphc.runtime.cuda.product import Product
@@ -190,33 +189,3 @@ def check_process(started: int) -> None:
             "a forked process cannot use the GPU of its parent",
             hint='start processes with multiprocessing.get_context("spawn")',
         )
-
-
-_opened: dict[tuple[str, int], Driver] = {}
-_lock = fork_safe_lock()
-
-
-def open_driver(cpu: str, device: str) -> Driver:
-    """The GPU that `device` ("gpu:1") names, or the simulator where code is for that.
-
-    Raises GraphError where there is no such GPU.
-    """
-    kind = "simulator" if cpu == "simulator" else "cuda"
-    number = device.rpartition(":")[2]
-    if not number.isdecimal():
-        raise GraphError(f"{device!r} names no GPU", hint="GPUs are called gpu:0, gpu:1, ...")
-    with _lock:
-        found = _opened.get((kind, int(number)))
-        if found is None:
-            found = _opened[kind, int(number)] = _make(kind, int(number))
-        return found
-
-
-def _make(kind: str, number: int) -> Driver:
-    if kind == "simulator":
-        from graphc.runtime.cuda.simulator import Simulator
-
-        return Simulator(number)
-    from graphc.runtime.cuda.driver import Cuda
-
-    return Cuda(number)

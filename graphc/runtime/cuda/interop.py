@@ -11,7 +11,8 @@ import numpy as np
 
 from graphc.errors import FeedError
 from graphc.runtime.call.array import Array
-from graphc.runtime.cuda.interface import ALIGNMENT, Driver, open_driver
+from graphc.runtime.cuda.drivers import open_driver
+from graphc.runtime.cuda.interface import ALIGNMENT, Driver
 from graphc.runtime.cuda.result_memory import Lying
 from graphc.runtime.load.program import Slot, dtype_name, numpy_dtype
 

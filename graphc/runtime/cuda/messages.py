@@ -22,7 +22,8 @@ from graphc.base.record import record
 from graphc.runtime.call.failure import explain, keep
 from graphc.runtime.call.frame import Frame
 from graphc.runtime.call.memory import address_of
-from graphc.runtime.cuda.interface import COMPUTE, COPY, open_driver
+from graphc.runtime.cuda.drivers import open_driver
+from graphc.runtime.cuda.interface import COMPUTE, COPY
 from graphc.runtime.cuda.native import callback
 from graphc.runtime.cuda.row_runners import Stopped
 from graphc.runtime.load.layouts import FrameWords

@@ -14,37 +14,20 @@ from typing import Any
 import numpy as np
 
 from graphc.runtime.call import native_support
-from graphc.runtime.call.array import Array, Run
+from graphc.runtime.call.array import Array
 from graphc.runtime.call.frame import Frame, Part
 from graphc.runtime.call.memory import address_of
 from graphc.runtime.cuda.device_variables import Mirrors
+from graphc.runtime.cuda.drivers import open_driver
 from graphc.runtime.cuda.frame import DeviceFrame
 from graphc.runtime.cuda.gemm_choice import Products
-from graphc.runtime.cuda.interface import COMPUTE, Driver, Streamed, open_driver
+from graphc.runtime.cuda.interface import COMPUTE, Driver, Streamed
 from graphc.runtime.cuda.memory import Memory
 from graphc.runtime.cuda.result_memory import DeviceBlock, pool_of
+from graphc.runtime.cuda.transfer import Operands
 from graphc.runtime.load.program import Image, Slot, numpy_dtype
 from graphc.runtime.load.table import BRANCH, JUMP, SEND, WAIT, rows, stack_slots
 from graphc.runtime.tuning import tuned
-
-
-class Operands:
-    """Where the arguments of a run lie, 0 for those that are `sent` by the host, by their numbers,
-    and the runs that have yet to make them."""
-
-    __slots__ = ("addresses", "after", "sent")
-
-    def __init__(self) -> None:
-        self.addresses: list[int] = []
-        self.sent: list[int] = []
-        self.after: list[Run] = []
-
-    def follow(self, array: Array, run: Run) -> None:
-        """Come after the run that makes an array. Raises what that has failed with."""
-        if run.is_over:
-            array.wait()
-        else:
-            self.after.append(run)
 
 
 class DevicePart(Part):

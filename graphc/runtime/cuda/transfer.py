@@ -17,10 +17,11 @@ import weakref
 from collections.abc import Sequence
 from ctypes import memmove
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from graphc.runtime.call.array import Array, Run
 from graphc.runtime.call.memory import address_of
 from graphc.runtime.cuda.interface import COMPUTE, Driver
 from graphc.runtime.cuda.memory import Memory
@@ -29,10 +30,26 @@ from graphc.runtime.cuda.result_memory import DeviceBlock
 from graphc.runtime.load.program import Image, numpy_dtype
 from graphc.runtime.tuning import tuned
 
-if TYPE_CHECKING:
-    from graphc.runtime.cuda.part import Operands
-
 _GRANULE = 256
+
+
+class Operands:
+    """Where the arguments of a run lie, 0 for those that are `sent` by the host, by their numbers,
+    and the runs that have yet to make them."""
+
+    __slots__ = ("addresses", "after", "sent")
+
+    def __init__(self) -> None:
+        self.addresses: list[int] = []
+        self.sent: list[int] = []
+        self.after: list[Run] = []
+
+    def follow(self, array: Array, run: Run) -> None:
+        """Come after the run that makes an array. Raises what that has failed with."""
+        if run.is_over:
+            array.wait()
+        else:
+            self.after.append(run)
 
 
 class Transfer:

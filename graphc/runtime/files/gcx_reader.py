@@ -22,6 +22,7 @@ from graphc.base.record import replace
 from graphc.errors import GraphError
 from graphc.runtime.call.variable import container
 from graphc.runtime.files.stable_file import OpenFile
+from graphc.runtime.load.filled_image import check_holes, check_sources
 from graphc.runtime.load.program import (
     UNLIMITED,
     Channel,
@@ -32,7 +33,7 @@ from graphc.runtime.load.program import (
     StateSlot,
     numpy_dtype,
 )
-from graphc.runtime.load.size_formulas import Reader, check_holes, check_sources, holes_of
+from graphc.runtime.load.size_formulas import Reader, holes_of
 
 if TYPE_CHECKING:
     from graphc.runtime.cuda.product import Product
@@ -379,9 +380,9 @@ class _Call:
         self.resource, self.method = _text(resource), _text(method)
 
     def __call__(self, *arrays: np.ndarray) -> tuple[Any, ...]:
-        from graphc.runtime.input import resources
+        from graphc.runtime.input import resource_table
 
-        made = resources.call(self.resource, self.method, arrays[:-1])
+        made = resource_table.call(self.resource, self.method, arrays[:-1])
         return (*made, np.zeros((), np.uint8))
 
 

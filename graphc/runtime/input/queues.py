@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from graphc.errors import RunError
-from graphc.runtime.input.resources import Array, Arrays, columns_of, ended, makers, wait_for
+from graphc.runtime.input.resources import Array, Arrays, columns_of, ended, wait_for
 
 Item = tuple[Array, ...]
 _NUMBERS_OF_A_COUNTER = 4  # of Philox
@@ -255,6 +255,3 @@ class Queue:
             self.is_closed = True
             self.is_cancelled |= cancel
             self.changed.notify_all()
-
-
-makers["queue"] = Queue

@@ -21,7 +21,7 @@ import numpy as np
 from graphc.errors import EndOfData, GraphError, RunError
 from graphc.runtime.input.formats import DAMAGES, FORMATS, image_file
 from graphc.runtime.input.queues import Queue
-from graphc.runtime.input.resources import Array, Arrays, Column, columns_of, ended, holding, makers
+from graphc.runtime.input.resources import Array, Arrays, Column, columns_of, ended, holding
 
 Place = tuple[int, int, int]  # epoch, file, row: each in the order of that epoch
 
@@ -183,6 +183,3 @@ def _found(patterns: Sequence[str]) -> tuple[str, ...]:
             raise RunError(f"no file is named {each}")
         found += matches
     return tuple(found)
-
-
-makers["reader"] = Reader

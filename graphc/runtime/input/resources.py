@@ -7,7 +7,6 @@ that is cancelled, or fails elsewhere, leaves nobody behind.
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -75,46 +74,6 @@ def suits(given: np.dtype[Any], wanted: np.dtype[Any]) -> bool:
 def columns_of(listed: Sequence[Sequence[Any]]) -> tuple[Column, ...]:
     """The columns that a text lists as [name, dtype, shape]."""
     return tuple(Column(name, np.dtype(kind), tuple(shape)) for name, kind, shape in listed)
-
-
-_table: dict[str, Resource] = {}
-makers: dict[str, Callable[..., Resource]] = {}
-
-
-def find(text: str) -> Resource:
-    """The resource of a text, made when it is asked for first. Raises RunError for no such kind."""
-    from graphc.runtime.input import queues, readers  # noqa: F401  they add their makers
-
-    found = _table.get(text)
-    if found is None:
-        made = _made(text)
-        found = _table.setdefault(text, made)
-        if found is not made:  # another thread was first
-            made.close()
-    return found
-
-
-def _made(text: str) -> Resource:
-    """A new resource. No lock is held meanwhile: whatever is made may have the collector drop
-    another one, in this thread."""
-    settings = json.loads(text)
-    settings.pop("name")
-    maker = makers.get(settings.pop("is"))
-    if maker is None:
-        raise RunError("a program calls a resource of a kind that there is not")
-    return maker(**settings)
-
-
-def drop(text: str) -> None:
-    """Close a resource and forget it."""
-    found = _table.pop(text, None)
-    if found is not None:
-        found.close()
-
-
-def call(text: str, method: str, arrays: Arrays) -> Arrays:
-    """Call a resource. Raises EndOfData, and RunError for what went wrong there."""
-    return find(text).call(method, arrays)
 
 
 # ------------------------------------------------------------------------------------------ waiting

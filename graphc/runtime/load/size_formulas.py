@@ -1,22 +1,17 @@
 """The sizes of a program that serves arrays of many sizes: formulas over what arrives.
 
 A program is compiled once; where a number depends on the arrays, the image has the number for some
-sizes and a `Hole` names the formula.  `bind` fills the holes for the shapes of a call.
+sizes and a `Hole` names the formula.  `filled_image` fills the holes for a call.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-import numpy as np
-
-from graphc.base.record import record, replace
+from graphc.base.record import record
 from graphc.base.size_arithmetic import KINDS
-from graphc.errors import FeedError, GraphError
-
-if TYPE_CHECKING:
-    from graphc.runtime.load.program import Channel, Image, Slot
+from graphc.errors import FeedError
 
 Polynomial = tuple[tuple[int, tuple[int, ...]], ...]  # coefficients, and the unknowns they multiply
 Hole = tuple[int, int]  # where, and the number of the formula
@@ -136,7 +131,7 @@ class Formulas:
             if param < len(shapes)
         )
 
-    def explain(self, params: Sequence[Slot], shapes: Sequence[tuple[int, ...]]) -> FeedError:
+    def explain(self, names: Sequence[str], shapes: Sequence[tuple[int, ...]]) -> FeedError:
         """Why arrays of these shapes do not fit."""
         symbols = self.symbols_of(shapes)
         if symbols is not None:
@@ -146,7 +141,7 @@ class Formulas:
                 wanted = value_of(polynomial, values)
                 if wanted != shapes[param][axis]:
                     return FeedError(
-                        f"{params[param].name}: axis {axis} is {wanted} where {given},"
+                        f"{names[param]}: axis {axis} is {wanted} where {given},"
                         f" got {shapes[param][axis]}"
                     )
             guard = self.broken(values)
@@ -223,30 +218,6 @@ def holes_of(rows: Any) -> Holes | None:
     return Holes(tuple(first), tuple(second), *slots, _number(arena), tuple(third))
 
 
-def check_holes(image: Image, formulas: Formulas) -> None:
-    """Raise ValueError for a hole that is none, and for an extent that no parameter has."""
-    holes, most = image.holes or Holes(), len(formulas.formulas)
-    spans = [(where, which, image.table.size) for where, which in holes.table]
-    spans += [(where, which, image.words.size) for where, which in holes.words]
-    spans += [(where, which, len(image.channels)) for where, which in holes.channels]
-    for slots, found in ((image.params, holes.params), (image.results, holes.results)):
-        for slot, axis, which in found:
-            spans.append((axis, which, len(slots[slot].shape) if 0 <= slot < len(slots) else 0))
-    if not all(0 <= where < size and 0 <= which < most for where, which, size in spans):
-        raise ValueError("a hole lies outside of what it is in")
-    if not -1 <= holes.arena < most:
-        raise ValueError(holes.arena)
-
-
-def check_sources(image: Image, formulas: Formulas) -> None:
-    """Raise ValueError for a symbol or an extent that is read where no parameter has an axis."""
-    places = [(source.param, source.axis) for source in formulas.sources]
-    places += [(param, axis) for param, axis, _ in formulas.extents]
-    for param, axis in places:
-        if not (0 <= param < len(image.params) and 0 <= axis < len(image.params[param].shape)):
-            raise ValueError((param, axis))
-
-
 def _text(value: object) -> str:
     if not isinstance(value, str):
         raise TypeError(value)
@@ -267,55 +238,3 @@ def value_of(polynomial: Polynomial, values: Sequence[int]) -> int:
             product *= values[k]
         total += product
     return total
-
-
-def filled(image: Image, values: Sequence[int]) -> Image:
-    """The image for these unknowns."""
-    formulas = image.formulas
-    assert formulas is not None
-    numbers = [value_of(polynomial, values) for polynomial in formulas.formulas]
-    if any(not -(1 << 62) < number < 1 << 62 for number in numbers):
-        raise GraphError("the sizes are beyond what a machine can count")
-    others = tuple(_filled(other, numbers) for other in image.others)
-    return replace(_filled(image, numbers), formulas=None, others=others)
-
-
-def _filled(image: Image, numbers: Sequence[int]) -> Image:
-    holes = image.holes
-    if holes is None:
-        return image
-    table, words = image.table.copy(), image.words.copy()
-    for array, places in ((table, holes.table), (words, holes.words)):
-        if places:
-            where, which = np.array(places, np.int64).T
-            array[where] = np.array(numbers, np.int64)[which]
-    return replace(
-        image,
-        table=table,
-        words=words,
-        params=_extended(image.params, holes.params, numbers),
-        results=_extended(image.results, holes.results, numbers),
-        arena_bytes=numbers[holes.arena] if holes.arena >= 0 else image.arena_bytes,
-        channels=_carrying(image.channels, holes.channels, numbers),
-        holes=None,
-    )
-
-
-def _carrying(
-    channels: Sequence[Channel], holes: Iterable[Hole], numbers: Sequence[int]
-) -> tuple[Channel, ...]:
-    made = list(channels)
-    for channel, which in holes:
-        made[channel] = replace(made[channel], nbytes=numbers[which])
-    return tuple(made)
-
-
-def _extended(
-    slots: Sequence[Slot], holes: Iterable[tuple[int, int, int]], numbers: Sequence[int]
-) -> tuple[Slot, ...]:
-    made = list(slots)
-    for slot, axis, which in holes:
-        shape = list(made[slot].shape)
-        shape[axis] = numbers[which]
-        made[slot] = replace(made[slot], shape=tuple(shape))
-    return tuple(made)

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 import graphc as gc
-from graphc.codegen.kernels import Spec, spec_of
+from graphc.codegen.kernels import spec_of
+from graphc.codegen.spec import Spec
 from graphc.config import Config
 from graphc.ir.graph import Graph
 

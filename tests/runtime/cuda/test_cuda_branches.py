@@ -13,7 +13,7 @@ from graphc.codegen.gpu import toolkit
 from graphc.codegen.gpu.arch import chip_of
 from graphc.errors import RunError
 from graphc.runtime.call.execute import Executable
-from graphc.runtime.cuda import device_code, interface
+from graphc.runtime.cuda import device_code, drivers
 from graphc.runtime.load.program import Origin
 from graphc.runtime.load.table import ABSENT, ARENA, TableBuilder
 
@@ -169,7 +169,7 @@ def test_what_needs_the_host_is_left_to_it(fake: FakeCuda, monkeypatch: pytest.M
         lambda: monkeypatch.setenv("CUDA_LAUNCH_BLOCKING", "1"),
     ):
         change()
-        monkeypatch.setattr(interface, "_opened", {})
+        monkeypatch.setattr(drivers, "_opened", {})
         table = start()
         doubled(table)
         np.testing.assert_array_equal(made(table, [100])(X), 128 * X)

@@ -14,7 +14,8 @@ from hypothesis import strategies as some
 
 import graphc as gc
 from graphc.errors import EndOfData, GraphError, RunError
-from graphc.runtime.input import resources
+from graphc.runtime.input import resource_table
+from graphc.runtime.input.queues import Queue
 from graphc.runtime.input.queues import Queue as Kept
 
 NUMBER = gc.spec((), "i64")
@@ -435,13 +436,13 @@ def test_a_queue_may_be_collected_while_another_one_is_made(
     """The collector runs wherever Python allocates, in the same thread."""
     old = gc.Queue(gc.spec((), "f64"))
     old.enqueue(1.0)
-    maker, text = resources.makers["queue"], old.text
+    text = old.text
 
-    def collecting(**settings: Any) -> Any:
-        resources.drop(text)
-        return maker(**settings)
+    def collecting(**settings: Any) -> Queue:
+        resource_table.drop(text)
+        return Queue(**settings)
 
-    monkeypatch.setitem(resources.makers, "queue", collecting)
+    monkeypatch.setattr(resource_table, "_maker", lambda kind: collecting)
     new = gc.Queue(gc.spec((), "f64"))
     made = threading.Thread(target=new.enqueue, args=(2.0,), daemon=True)
     made.start()

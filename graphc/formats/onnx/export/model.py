@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from graphc.base.record import record
+from graphc.base.version import __version__
 from graphc.config import Config
 from graphc.errors import GraphError
 from graphc.formats.onnx.export.writer import Writer
@@ -69,7 +70,6 @@ def save(graph: Graph, path: Path, feeds: Mapping[str, Any] | None = None) -> Ch
 def model_of(graph: Graph) -> Any:
     """The ModelProto of a graph. Raises GraphError that lists every op that cannot be written."""
     import graphc.formats.onnx.export.rules  # noqa: F401  (fills the tables)
-    from graphc import __version__
 
     onnx = package()
     values = {key: item.array for key, item in values_of(graph).items()}

@@ -1,0 +1,88 @@
+"""An image whose holes are filled: the numbers of one call where sizes are left open."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from graphc.base.record import replace
+from graphc.errors import GraphError
+from graphc.runtime.load.program import Channel, Image, Slot
+from graphc.runtime.load.size_formulas import Formulas, Hole, Holes, value_of
+
+
+def check_holes(image: Image, formulas: Formulas) -> None:
+    """Raise ValueError for a hole that is none, and for an extent that no parameter has."""
+    holes, most = image.holes or Holes(), len(formulas.formulas)
+    spans = [(where, which, image.table.size) for where, which in holes.table]
+    spans += [(where, which, image.words.size) for where, which in holes.words]
+    spans += [(where, which, len(image.channels)) for where, which in holes.channels]
+    for slots, found in ((image.params, holes.params), (image.results, holes.results)):
+        for slot, axis, which in found:
+            spans.append((axis, which, len(slots[slot].shape) if 0 <= slot < len(slots) else 0))
+    if not all(0 <= where < size and 0 <= which < most for where, which, size in spans):
+        raise ValueError("a hole lies outside of what it is in")
+    if not -1 <= holes.arena < most:
+        raise ValueError(holes.arena)
+
+
+def check_sources(image: Image, formulas: Formulas) -> None:
+    """Raise ValueError for a symbol or an extent that is read where no parameter has an axis."""
+    places = [(source.param, source.axis) for source in formulas.sources]
+    places += [(param, axis) for param, axis, _ in formulas.extents]
+    for param, axis in places:
+        if not (0 <= param < len(image.params) and 0 <= axis < len(image.params[param].shape)):
+            raise ValueError((param, axis))
+
+
+def filled(image: Image, values: Sequence[int]) -> Image:
+    """The image for these unknowns."""
+    formulas = image.formulas
+    assert formulas is not None
+    numbers = [value_of(polynomial, values) for polynomial in formulas.formulas]
+    if any(not -(1 << 62) < number < 1 << 62 for number in numbers):
+        raise GraphError("the sizes are beyond what a machine can count")
+    others = tuple(_filled(other, numbers) for other in image.others)
+    return replace(_filled(image, numbers), formulas=None, others=others)
+
+
+def _filled(image: Image, numbers: Sequence[int]) -> Image:
+    holes = image.holes
+    if holes is None:
+        return image
+    table, words = image.table.copy(), image.words.copy()
+    for array, places in ((table, holes.table), (words, holes.words)):
+        if places:
+            where, which = np.array(places, np.int64).T
+            array[where] = np.array(numbers, np.int64)[which]
+    return replace(
+        image,
+        table=table,
+        words=words,
+        params=_extended(image.params, holes.params, numbers),
+        results=_extended(image.results, holes.results, numbers),
+        arena_bytes=numbers[holes.arena] if holes.arena >= 0 else image.arena_bytes,
+        channels=_carrying(image.channels, holes.channels, numbers),
+        holes=None,
+    )
+
+
+def _carrying(
+    channels: Sequence[Channel], holes: Iterable[Hole], numbers: Sequence[int]
+) -> tuple[Channel, ...]:
+    made = list(channels)
+    for channel, which in holes:
+        made[channel] = replace(made[channel], nbytes=numbers[which])
+    return tuple(made)
+
+
+def _extended(
+    slots: Sequence[Slot], holes: Iterable[tuple[int, int, int]], numbers: Sequence[int]
+) -> tuple[Slot, ...]:
+    made = list(slots)
+    for slot, axis, which in holes:
+        shape = list(made[slot].shape)
+        shape[axis] = numbers[which]
+        made[slot] = replace(made[slot], shape=tuple(shape))
+    return tuple(made)
