@@ -25,10 +25,11 @@ from graphc.runtime.call import native_support
 from graphc.runtime.call.memory import address_of
 from graphc.runtime.call.variable import Cell, Shared
 from graphc.runtime.cluster import wire
+from graphc.runtime.cluster.heartbeats import BEAT_SECONDS, Heartbeats
 from graphc.runtime.cluster.link_table import BELL_BYTES, links_of
 from graphc.runtime.cluster.memory import Block, above_standard, contents, file_of, new_block
 from graphc.runtime.cluster.wire import Kind, Message
-from graphc.runtime.cluster.worker import BEAT_SECONDS, CANCEL, READ_SOCKET, TOKEN
+from graphc.runtime.cluster.worker import CANCEL, READ_SOCKET, TOKEN
 from graphc.runtime.devices.device import default_threads
 from graphc.runtime.devices.jobs import clusters
 from graphc.runtime.load.layouts import BellWords
@@ -81,7 +82,7 @@ class LocalWorker:
         self.asked = 0
         self.has_joined = False
         self.is_armed = False  # it waits for the bell, not for the socket
-        self.beat, self.silent = -1, 0.0
+        self.beat = -1
         self.connection, theirs = (
             socket.socket(fileno=above_standard(end.detach())) for end in socket.socketpair()
         )
@@ -317,6 +318,7 @@ class LocalCluster:
         return LocalWorker(self.job, task, self.threads, self.token, self.encrypts)
 
     def _look_after(self) -> None:
+        self.heartbeats = Heartbeats(BEAT_SECONDS)
         watch = threading.Thread(target=_watch, args=(weakref.ref(self),), daemon=True)
         watch.name = "graphc-cluster"
         watch.start()
@@ -427,6 +429,7 @@ class LocalCluster:
 
     def check(self) -> None:
         """Find out who has ended, or stands still."""
+        self.heartbeats.look()
         for worker in [*self.workers]:
             if not worker.lost and (reason := self._missing(worker)):
                 self.note_lost(worker, reason)
@@ -443,10 +446,10 @@ class LocalCluster:
         if worker.process.poll() is not None:
             return worker.ended()
         beat = int(worker.words[BellWords.beat])
-        is_heard = beat != worker.beat or not worker.has_joined
-        worker.silent = 0.0 if is_heard else worker.silent + BEAT_SECONDS
+        if beat != worker.beat or not worker.has_joined:
+            self.heartbeats.hear(worker.task)
         worker.beat = beat
-        return f"it stood still for {worker.silent:g} s" if worker.silent > self.patience else ""
+        return self.heartbeats.missing(worker.task, self.patience)
 
     def stop_step(self) -> None:
         """Give up the step that is in flight."""

@@ -16,7 +16,6 @@ import time
 import weakref
 from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
-from math import inf
 from typing import Any
 
 import numpy as np
@@ -25,6 +24,7 @@ from graphc.errors import GraphError
 from graphc.runtime.call import native_support
 from graphc.runtime.call.variable import Cell
 from graphc.runtime.cluster.carrier import MOST_FRAME, CurveSockets
+from graphc.runtime.cluster.heartbeats import Heartbeats
 from graphc.runtime.cluster.local import LocalCluster, LostWorker, local, note
 from graphc.runtime.cluster.memory import Block
 from graphc.runtime.cluster.wire import (
@@ -41,8 +41,6 @@ from graphc.runtime.cluster.wire import (
 from graphc.runtime.devices.device import default_threads
 
 _LOOK = 20  # milliseconds
-_BEATS_SECONDS = 0.9  # from the end of a connection on, in which those of others are heard
-_AWAY_SECONDS = 0.2  # without a look, at most, in which others count as silent
 _LISTEN_SECONDS = 0.1  # between looks while no step runs
 _LAST_WORD_MILLISECONDS = 1000  # for what was sent before the end
 MOST_DIGITS = 9  # of the number of a task
@@ -64,13 +62,10 @@ class MessageRouter:
         self.address = self.connection.last_endpoint.decode()  # of any port, if it was 0
         self.lock = threading.RLock()  # of the socket
         self.names: dict[int, bytes] = {}  # of the process that has joined last, by task
-        self.heard: dict[int, float] = {}
         self.came: dict[int, deque[Message]] = defaultdict(deque)
         self.alarm = np.zeros(1, np.int64)  # set when a step has failed somewhere
-        self.listened = time.monotonic()
-        self.clock = 0.0  # seconds in which somebody listened; all times here are by it
+        self.heartbeats = Heartbeats(_LISTEN_SECONDS)
         self.monitor = self.connection.get_monitor_socket(self.sockets.zmq.EVENT_DISCONNECTED)
-        self.cut = -inf  # when a connection has ended; whose is not told
 
     def post(self, name: bytes, kind: Kind, fields: dict[str, Any], payload: Any = ()) -> None:
         """Send to a process that has joined; what it is too late for is dropped. Raises GraphError
@@ -93,17 +88,14 @@ class MessageRouter:
                     self.sort(self.connection.recv_multipart())
 
     def listen(self) -> None:
-        """Sort what has come. While nobody listened, what others said may not have been read yet:
-        that time is not theirs."""
-        now = time.monotonic()
+        """Sort what has come."""
         with self.lock:
-            self.clock += min(now - self.listened, _AWAY_SECONDS)
-            self.listened = now
+            self.heartbeats.look()
             while self.connection.poll(0):
                 self.sort(self.connection.recv_multipart())
             while self.monitor.poll(0):  # behind what a connection had still brought
                 self.monitor.recv_multipart()
-                self.cut = self.clock
+                self.heartbeats.hear_end()
 
     def sort(self, parts: list[bytes]) -> None:
         """Note what has come; what is no message, or an earlier process of a task says, is
@@ -119,7 +111,7 @@ class MessageRouter:
             self.came[task].clear()
         elif name.removesuffix(PULSE) != self.names.get(task):
             return
-        self.heard[task] = self.clock
+        self.heartbeats.hear(task)
         if message.kind != Kind.BEAT:
             self.came[task].append(message)
         if message.kind == Kind.DONE and message.fields.get("status"):
@@ -378,14 +370,11 @@ class RemoteCluster(LocalCluster):
             self.lock.release()
 
     def miss_silent(self) -> None:
-        """Lose who has said nothing for too long: who is asked may wait for what comes from there.
-        When a connection has ended since, that is sooner."""
-        now, cut = self.router.clock, self.router.cut
+        """Lose who has said nothing for too long: somebody may wait for what comes from there."""
         for worker in self.workers:
-            heard = self.router.heard.get(worker.task, now)
-            is_cut = heard <= cut < now - _BEATS_SECONDS
-            if worker.joined and (now - heard > self.patience or is_cut):
-                worker.lose(f"nothing was heard of it for {now - heard:.2f} s")
+            reason = self.router.heartbeats.missing(worker.task, self.patience)
+            if worker.joined and reason:
+                worker.lose(reason)
 
     def restart(self) -> None:
         """Wait for workers that were lost to join again; who has started them does so again.

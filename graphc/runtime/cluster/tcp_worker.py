@@ -14,6 +14,7 @@ import numpy as np
 from graphc.errors import GraphError
 from graphc.runtime.call import native_support
 from graphc.runtime.cluster.carrier import Carrier, CurveSockets, PlainSockets
+from graphc.runtime.cluster.heartbeats import BEAT_SECONDS
 from graphc.runtime.cluster.link_table import BELL_BYTES
 from graphc.runtime.cluster.memory import Block, file_of, new_block
 from graphc.runtime.cluster.program_part import carried
@@ -27,14 +28,7 @@ from graphc.runtime.cluster.wire import (
     message_of,
     unframed,
 )
-from graphc.runtime.cluster.worker import (
-    BEAT_SECONDS,
-    LOST_STATUS,
-    REFUSED,
-    Worker,
-    bells_told,
-    told,
-)
+from graphc.runtime.cluster.worker import LOST_STATUS, REFUSED, Worker, bells_told, told
 from graphc.runtime.load.layouts import BellWords
 
 SILENCE = 60.0  # seconds without a connection to the client, after which a worker ends

@@ -28,6 +28,7 @@ from graphc.runtime.call import native_support
 from graphc.runtime.call.failure import in_words
 from graphc.runtime.call.memory import address_of
 from graphc.runtime.cluster import wire
+from graphc.runtime.cluster.heartbeats import BEAT_SECONDS
 from graphc.runtime.cluster.link_table import BELL_BYTES, Row, write_links
 from graphc.runtime.cluster.memory import Block, file_of
 from graphc.runtime.cluster.program_part import ProgramPart, carried
@@ -40,7 +41,6 @@ from graphc.runtime.load.program import FAR, Image
 if TYPE_CHECKING:
     from graphc.runtime.cluster.carrier import Carrier
 
-BEAT_SECONDS = 0.25
 TOKEN = "GRAPHC_TOKEN"  # where links go over TCP
 READ_SOCKET = -1  # instead of the number of a program
 CANCEL = struct.Struct("<q")  # the step that is given up

@@ -612,7 +612,7 @@ def lose(found: gc.cluster.LocalCluster, task: int, how: signal.Signals) -> None
     worker = found.workers[task]
     kill(worker.pid, how)
     while not worker.lost:
-        worker.silent = found.patience
+        found.heartbeats.heard[task] = -found.patience
         time.sleep(1e-3)
 
 

@@ -246,7 +246,7 @@ def lose_first(found: RemoteCluster, processes: list[Any], how: signal.Signals) 
     on a busy machine any worker may be silent for a second, so no test waits for that."""
     processes[0].send_signal(how)
     while not found.workers[0].lost:
-        found.router.heard[0] = -found.patience
+        found.router.heartbeats.heard[0] = -found.patience
         time.sleep(1e-3)
 
 
