@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 
-from graphc.ir.sizes import bounds_of, hint_of
+from graphc.ir.sizes import Size, bounds_of, hint_of
 from graphc.ir.types import F32, F64, MAX_ELEMENTS
 from graphc.loops.nest import (
     Assign,
@@ -122,6 +122,14 @@ def trip_count(loop: For) -> int | None:
     if loop.start.op != "const" or loop.stop.op != "const":
         return None
     return max(0, int(loop.stop.data) - int(loop.start.data))
+
+
+def extent_of(loop: For) -> int | Size | None:
+    """Iterations of a loop whose bounds are literals or open sizes."""
+    if not {loop.start.op, loop.stop.op} <= {"const", "size"}:
+        return None
+    extent: int | Size = loop.stop.data - loop.start.data
+    return extent if isinstance(extent, Size) else max(0, int(extent))
 
 
 def dissolves(loop: For, in_vector: bool) -> bool:

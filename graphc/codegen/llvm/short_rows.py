@@ -18,7 +18,7 @@ from graphc.codegen.llvm.target import Target
 from graphc.codegen.llvm.vector_facts import VectorFacts, any_facts_of, has_masks, shape_of
 from graphc.codegen.tuning import tuned
 from graphc.ir.sizes import Size
-from graphc.loops.facts import Changes, SumPlan, dissolves
+from graphc.loops.facts import Changes, SumPlan, dissolves, extent_of
 from graphc.loops.nest import For, Kernel, walk
 
 
@@ -52,16 +52,17 @@ class ShortRows:
 
 def length_of(loop: For) -> Size | None:
     """The iterations of a loop that are open and the same in all others around it."""
-    if loop.start.op != "const" or loop.stop.op != "size":
-        return None
-    length = loop.stop.data - int(loop.start.data)
+    length = extent_of(loop)
     return length if isinstance(length, Size) else None
 
 
 def short_rows(
     statement: For, kernel: Kernel, target: Target, facts_of: Callable[[For], VectorFacts | None]
 ) -> ShortRows | None:
-    """The rows of a loop, if all of its vector loops are as long and versions of it are few."""
+    """The rows of a loop, if all of its vector loops are as long and versions of it are few.
+
+    Where they stand in it side by side, others may be longer: those are loops in each version.
+    """
     rows = [
         s
         for s in walk(statement.body)
@@ -69,14 +70,22 @@ def short_rows(
     ]
     if statement.kind == "vector" or not rows:
         return None
-    lengths = {length_of(row) for row in rows if row.stop.op != "const"}
-    length = lengths.pop() if len(lengths) == 1 else None
-    if length is None:
+    open_rows = [row for row in rows if not isinstance(extent_of(row), int)]
+    lengths = dict.fromkeys(map(length_of, open_rows))
+    if not lengths or None in lengths or (len(lengths) > 1 and has_loops(statement, rows)):
         return None
-    row = next(r for r in rows if length_of(r) is length)
+    length = length_of(open_rows[0])
+    assert length is not None
+    row = open_rows[0]
     granule, most = by_vectors(rows, length, target, facts_of)
     in_lanes = lane_versions(statement, kernel, length, target)
     return ShortRows(row, length, granule, most, 0, in_lanes) if most or in_lanes else None
+
+
+def has_loops(statement: For, rows: list[For]) -> bool:
+    """Whether there are loops in it but for its rows and for what dissolves."""
+    inside = [s for s in walk(statement.body) if isinstance(s, For) and s not in rows]
+    return not all(dissolves(s, in_vector=False) for s in inside)
 
 
 def by_vectors(
@@ -85,13 +94,14 @@ def by_vectors(
     """Elements of a vector, and of how many vectors there are versions, 0 if there are none."""
     lanes, light, heavy = [], 0, 0
     for row in rows:
-        facts = facts_of(row) if length_of(row) is length else None
+        facts = facts_of(row)
         shape = shape_of(facts, target, None) if facts is not None else None
         if facts is None or shape is None or not shape.masked:
             return 1, 0
-        lanes.append(shape.lanes)
-        light += facts.weight if shape.apart else 0
-        heavy += 0 if shape.apart else facts.weight
+        is_short = length_of(row) is length
+        lanes += [shape.lanes] if is_short else []
+        light += facts.weight if is_short and shape.apart else 0
+        heavy += 0 if is_short and shape.apart else facts.weight
     most = tuned.short_rows
     while most and light * most * (most + 1) // 2 + heavy * most > tuned.row_versions:
         most -= 1

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from graphc.base.record import record
+from graphc.base.record import record, replace
 from graphc.codegen.llvm.interleave import Strided
 from graphc.codegen.llvm.target import Target
 from graphc.codegen.tuning import tuned
+from graphc.ir.sizes import Size
 from graphc.ir.unknowns import Monomial
-from graphc.loops.facts import Changes, Range, dissolves
+from graphc.loops.facts import Changes, Range, dissolves, extent_of
 from graphc.loops.nest import (
     Assign,
     Declare,
@@ -365,7 +366,7 @@ def any_facts_of(loop: For, kernel: Kernel, changes: Changes, masks: bool) -> Ve
 
 
 def count_of(loop: For, bounds: Callable[[Expr], Range | None]) -> int | None:
-    """Iterations of a loop that runs over literals, or from an index to a literal more.
+    """Iterations of a loop between literals, sizes or indices that are a literal apart.
 
     `bounds` says where an index certainly lies: blocks that are always full end at a minimum.
     """
@@ -377,9 +378,8 @@ def count_of(loop: For, bounds: Callable[[Expr], Range | None]) -> int | None:
     if stop.op == "add" and any(arg is loop.start for arg in stop.args):
         more = stop.args[stop.args[0] is loop.start]
         return max(0, int(more.data)) if more.op == "const" else None
-    if stop.op == "const" and loop.start.op == "const":
-        return max(0, int(stop.data) - int(loop.start.data))
-    return None
+    extent = extent_of(replace(loop, stop=stop))
+    return None if isinstance(extent, Size) else extent
 
 
 def shape_of(facts: VectorFacts, target: Target, count: int | None) -> Shape | None:
