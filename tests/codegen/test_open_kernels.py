@@ -175,6 +175,23 @@ def test_short_rows_of_every_length_are_read_and_written_whole(kind: str) -> Non
         assert got is not None and not wrong(got, rows(x)), m
 
 
+@pytest.mark.parametrize("kind", ["float32", "float64", "int8"])
+def test_rows_beside_longer_ones_and_rows_of_elements_apart(kind: str) -> None:
+    """Of a pad the rows of the image, of the border and of what is beside it have lengths of their
+    own; what lies apart is taken in whole vectors, the last ones of which are cut."""
+
+    def padded(x: Any) -> Any:
+        return np.pad(x, ((0, 0), (1, 2), (1, 3)), constant_values=1), x[..., ::2] * 2
+
+    spec = gc.spec(("b", "h", "2*w"), kind)
+    made = template(padded, [spec], {"b": 5, "h": 20, "w": 33}, threads=1)
+    rng = np.random.default_rng(0)
+    for w, side in itertools.product(LENGTHS[1:], ("before", "behind")):
+        x = (rng.standard_normal((2, 3, 2 * w)) * 9).astype(kind)
+        got = made.run([guarded(x, side)])
+        assert got is not None and not wrong(got, padded(x)), w
+
+
 @pytest.mark.parametrize("target", ["cpu", "cpu:haswell"])
 @pytest.mark.parametrize("kind", ["float32", "float64", "float16", "int16", "bool"])
 def test_rows_of_few_elements_lie_one_in_each_lane(kind: str, target: str) -> None:

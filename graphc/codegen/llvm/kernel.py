@@ -20,6 +20,7 @@ chunks:
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 from graphc.base.record import replace
 from graphc.codegen.llvm import scalar as llvm_scalar
@@ -105,7 +106,7 @@ class KernelWriter(Statements[str], LoopWriter):
         self.flag = ""  # the address of the cancel flag, where a loop looks at it
         self.sizes = {size: number for number, size in enumerate(kernel.sizes)}
         self.short: ShortRows | None = None  # the version that is being written
-        self.row_bits: dict[tuple[str, int, int, int], str] = {}  # masks of vectors of short rows
+        self.row_bits: dict[tuple[Any, ...], tuple[str, ...]] = {}  # by what they depend on
         self.known_facts: dict[int, VectorFacts | None] = {}
 
     def text(self) -> str:
@@ -318,19 +319,37 @@ class KernelWriter(Statements[str], LoopWriter):
         return self.short.vectors_of(loop) if self.short is not None else 0
 
     def row_mask(self, loop: For, at: int, lanes: int) -> str:
-        """The mask of a vector of a short row: its bits are made once, at entry."""
-        stop = self.value(loop.stop)
-        bits = self.row_bits.get((stop, loop.start.data, at, lanes))
-        if bits is None:
-            left = self.at_entry(f"sub nsw i64 {stop}, {loop.start.data + at}")
-            left = self.at_entry(f"call i64 @llvm.smin.i64(i64 {left}, i64 {lanes})")
-            left = self.at_entry(f"sub nsw i64 64, {left}")
-            bits = self.row_bits[stop, loop.start.data, at, lanes] = self.at_entry(
-                f"lshr i64 -1, {left}"
-            )
+        """The mask of a vector of a short row."""
+        (bits,) = self.short_row_bits(loop, at, lanes)
         if lanes < 64:
             bits = self.emit(f"trunc i64 {bits} to i{lanes}")
         return self.emit(f"bitcast i{lanes} {bits} to <{lanes} x i1>")
+
+    def short_row_bits(
+        self, loop: For, at: int, lanes: int, step: int = 1, reach: int = 1
+    ) -> tuple[str, ...]:
+        """Bits of the vectors that the iterations of a short row from `at` take, made once, at
+        entry: each takes up to `reach` elements, and is `step` from the one before."""
+        stop = self.value(loop.stop)
+        key = stop, loop.start.data, at, lanes, step, reach
+        if key not in self.row_bits:
+            left = self.at_entry(f"sub nsw i64 {stop}, {loop.start.data + at}")
+            if step > 1:
+                left = self.at_entry(f"mul nsw i64 {left}, {step}")
+            if reach != step:
+                left = self.at_entry(f"add nsw i64 {left}, {reach - step}")
+            most = (lanes - 1) * step + reach
+            left = self.at_entry(f"call i64 @llvm.smin.i64(i64 {left}, i64 {most})")
+            left = self.at_entry(f"sub nsw i64 64, {left}")
+            bits = self.at_entry(f"lshr i64 -1, {left}")
+            parts = [
+                bits,
+                *(self.at_entry(f"lshr i64 {bits}, {n * lanes}") for n in range(1, step)),
+            ]
+            if step > 1:
+                parts = [self.at_entry(f"and i64 {part}, {(1 << lanes) - 1}") for part in parts]
+            self.row_bits[key] = tuple(parts)
+        return self.row_bits[key]
 
     def facts(self, loop: For) -> VectorFacts | None:
         if id(loop) not in self.known_facts:

@@ -331,6 +331,12 @@ class VectorWriter(FunctionWriter):
         iteration."""
         k, lanes = self.kernel, self.lanes
         most, known = (lanes - 1) * step + reach, self.at.isdigit() and self.total.isdigit()
+        if self.mask and not known and self.at.isdigit() and k.granules(self.facts.loop):
+            at = int(self.at) + self.copy * lanes
+            return [
+                mask_of(k, part, lanes)
+                for part in k.short_row_bits(self.facts.loop, at, lanes, step, reach)
+            ]
         if self.mask and not known:
             done = int(self.at) + self.copy * lanes if self.at.isdigit() else self.at
             left = k.emit(f"sub nsw i64 {self.total}, {done}")
