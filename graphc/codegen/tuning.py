@@ -125,6 +125,8 @@ class CodegenTuning(Tuning):
         "the same: the operand that every tile reads must stay near")
     concat_sections = number(12, 0, 64, "sections", "concat",
         "a loop for each section against code to compile")
+    loop_versions = number(8, 1, 64, "versions", "concat",
+        "a loop for each answer to what does not change in it against code to compile")
     concat_pieces = number(32, 2, 128, "pieces", "concat",
         "a concat as copies against code to compile")
     row_block = number(4096, 64, 1 << 30, "elements", "pointwise",

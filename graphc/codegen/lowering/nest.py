@@ -9,6 +9,7 @@ from collections.abc import Iterable
 
 from graphc.codegen.lowering.evaluate import Elements, flat_index, store_element, tensor_type
 from graphc.codegen.lowering.space import Space
+from graphc.codegen.lowering.unswitch import unswitched
 from graphc.ir.graph import Graph, Node
 from graphc.ir.op import Alias, Compute, Reduction, Scalar
 from graphc.ir.types import DType, Type, leaves
@@ -74,7 +75,7 @@ class Nest:
             self.name,
             tuple(self.buffers),
             self.params,
-            body,
+            unswitched(body),
             units=units,
             strict=self.strict,
             exact=any(map(selects_computed, self.region.nodes)),
