@@ -110,7 +110,7 @@ def _reference(x: Array, words: Array, scales: Array, bits: int, columns: int) -
 # -------------------------------------------------------------------------------------------- loops
 
 
-class Product:
+class FewBitsProduct:
     """The loops: blocks of columns, a few rows of x for each, groups of rows of the matrix."""
 
     def __init__(
@@ -188,7 +188,7 @@ class Product:
 
 
 def _nest(*given: Any) -> None:
-    Product(*given).nest()
+    FewBitsProduct(*given).nest()
 
 
 def _workspace(node: Applied) -> tuple[Any, ...]:
