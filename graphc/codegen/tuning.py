@@ -102,7 +102,7 @@ class CodegenTuning(Tuning):
         "C fetched while a tile runs: it must last long enough")
     rows_ahead = number(32, 0, 1024, "rows of B", "mlp-128",
         "rows fetched in advance by a tile that makes a panel of them")
-    row_group = number(8, 1, 16, "rows of B", "matvec", "rows added up together against registers")
+    row_group = number(6, 1, 16, "rows of B", "matvec", "rows added up together against registers")
     packed_ahead_rows = number(2, 1, 1 << 20, "rows", "mlp-1",
         "constants packed ahead: a single row reads them once")
     packed_ahead_share = number(4.0, 0.0, 1e9, "second-level caches", "mlp-1",

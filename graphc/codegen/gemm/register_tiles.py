@@ -170,49 +170,42 @@ DOT_ARGUMENTS = [
     ("ptr", "column_b"),
     ("i64", "first"),
     ("i64", "stop"),
+    ("i64", "apart"),
     ("i64", "count"),
     ("ptr", "y"),
 ]
 
 
 def emit_dots(core: Core, columns: int, unroll: int) -> str:
-    """`y[c] = sum_k x[k] * B[k, c]` for c in first..stop, `columns` at a time, contiguous in k.
+    """`y[c] = sum_k x[k] * B[k, c]` for c in first..stop and the columns `apart`, 2 `apart` ...
+    behind each of them, contiguous in k.
 
+    Each column goes on where the one before it ended: few streams, which the prefetcher likes.
     Sums in `unroll` vector accumulators per column and a final tree: short error chains.
     """
     body = Body(f"dots_{columns}", DOT_ARGUMENTS)
     lanes, element = core.kind.lanes, core.kind.element
     main = body.mul(body.div("%count", lanes * unroll), lanes * unroll)
-    with body.loop("%first", "%stop", columns) as first:
-        starts = [
-            body.at("%b", body.word("%column_b", body.add(first, column)))
-            for column in range(columns)
-        ]
-        # Columns are short streams, each of which would be waited for anew: those of the next call
-        # are fetched meanwhile, as far as they go on as these do.
-        ahead = []
-        if columns > 1:
-            step = body.sub(*(body.word("%column_b", body.add(first, c)) for c in (1, 0)))
-            ahead = [body.at(start, body.mul(step, columns)) for start in starts]
-        results = _dot_products(core, body, starts, main, unroll, ahead)
-        place = body.at("%y", first, element)
-        body.store(core.vector(columns), core.totals(body, results), place, core.size)
+    with body.loop("%first", "%stop") as first:
+        places = [body.add(first, body.mul("%apart", column)) for column in range(columns)]
+        starts = [body.at("%b", body.word("%column_b", place)) for place in places]
+        results = _dot_products(core, body, starts, main, unroll)
+        totals = core.totals(body, results)
+        for lane, place in enumerate(places):
+            total = body.new(f"extractelement {core.vector(columns)} {totals}, i64 {lane}")
+            body.store(element, total, body.at("%y", place, element), core.size)
     body.do("ret void")
     return core.finish(body)
 
 
-def _dot_products(
-    core: Core, body: Body, starts: list[str], main: str, unroll: int, ahead: list[str]
-) -> list[str]:
-    """One vector of partial sums per column; the same places behind `ahead` are fetched."""
+def _dot_products(core: Core, body: Body, starts: list[str], main: str, unroll: int) -> list[str]:
+    """One vector of partial sums per column."""
     lanes, element, memory = core.kind.lanes, core.kind.element, core.kind.memory
     vector = core.vector(lanes)
     sums = [[body.local(vector, "zeroinitializer") for _ in range(unroll)] for _ in starts]
     with body.loop(0, main, lanes * unroll) as k:
         for part in range(unroll):
             here = body.add(k, part * lanes)
-            for start in ahead if part * lanes * core.kind.memory_bytes % 64 == 0 else ():
-                core.prefetch(body, body.at(start, here, memory), False)
             x = body.load(vector, body.at("%x", here, element), core.size)
             for start, totals in zip(starts, sums):
                 place = body.at(start, here, memory)
@@ -286,6 +279,7 @@ ROWS_ARGUMENTS = [
     ("ptr", "x"),
     ("ptr", "b"),
     ("i64", "step"),
+    ("i64", "apart"),
     ("ptr", "y"),
     ("i64", "columns"),
     ("i64", "add"),
@@ -293,7 +287,7 @@ ROWS_ARGUMENTS = [
 
 
 def emit_rows(core: Core, rows: int) -> str:
-    """`y[j] (+)= sum_r x[r] * B[r, j]` over `rows` rows of B that are contiguous in j.
+    """`y[j] (+)= sum_r x[r apart] * B[r apart, j]` over `rows` rows of B that are contiguous in j.
 
     Each row is one forward stream, which is what the prefetcher likes.
     """
@@ -302,9 +296,10 @@ def emit_rows(core: Core, rows: int) -> str:
     body = Body(f"rows_{rows}", ROWS_ARGUMENTS)
     factors, starts = [], []
     for row in range(rows):
-        scalar = body.load(element, body.at("%x", row, element), size)
+        place = body.mul("%apart", row)
+        scalar = body.load(element, body.at("%x", place, element), size)
         factors.append(core.splat(body, lanes, scalar))
-        starts.append(body.at("%b", body.mul("%step", row)))
+        starts.append(body.at("%b", body.mul("%step", place)))
     main = body.mul(body.div("%columns", lanes), lanes)
     fresh = body.test("eq", "%add", 0)
     with body.loop(0, main, lanes) as j:

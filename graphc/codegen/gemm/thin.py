@@ -50,7 +50,11 @@ def _all_dots(
     table = frame.work(Word.COLUMN_B)
     with body.when(body.negate(alone)):
         _dot_tiles(core, body, frame, rows, main, pointers)
-    for slot, start, stop in ((Slot.DOTS, "0", main), (Slot.DOT, main, columns)):
+    spread = body.div(columns, group)
+    for slot, start, stop, apart in (
+        (Slot.DOTS, "0", spread, spread),
+        (Slot.DOT, main, columns, 0),
+    ):
         # One row runs through all columns; of several rows only the last few columns are left.
         least = body.choose(alone, "i64", 0, start if slot == Slot.DOT else columns)
         first = body.new(f"call i64 @llvm.smax.i64(i64 {start}, i64 {least})")
@@ -59,7 +63,7 @@ def _all_dots(
             target = body.at(y, body.word(frame.work(Word.ROW_C), row))
             body.do(
                 f"call void {frame.function(slot)}(ptr {source}, ptr %b, ptr {table}, i64 {first},"
-                f" i64 {stop}, i64 {frame.get(Word.K)}, ptr {target})"
+                f" i64 {stop}, i64 {apart}, i64 {frame.get(Word.K)}, ptr {target})"
             )
 
 
@@ -88,6 +92,7 @@ def _all_rows(
 ) -> None:
     """Sums of scaled rows of B, columns j0..j1: a group of its rows at a time for all rows of C.
 
+    Rows of a group lie far apart: the prefetcher fetches twice as much of these as of neighbours.
     The first group overwrites C; where k is 0 there is none.
     """
     x, row_a, y = pointers
@@ -99,14 +104,15 @@ def _all_rows(
         body.do(f"call void @llvm.memset.p0.i64(ptr {target}, i8 0, i64 {nbytes}, i1 false)")
     step = frame.get(Word.STEP_B)
     origin = body.at("%b", body.mul("%j0", core.kind.memory_bytes))
-    main = body.mul(body.div(depth, tuned.row_group), tuned.row_group)
-    groups = (Slot.ROWS, tuned.row_group, "0", main), (Slot.ROW, 1, main, depth)
-    for slot, group, start, stop in groups:
-        with body.loop(start, stop, group) as k, body.loop(0, rows) as row:
+    spread = body.div(depth, tuned.row_group)
+    main = body.mul(spread, tuned.row_group)
+    groups = (Slot.ROWS, spread, "0", spread), (Slot.ROW, "0", main, depth)
+    for slot, apart, start, stop in groups:
+        with body.loop(start, stop) as k, body.loop(0, rows) as row:
             factors = body.at(body.at(x, body.word(row_a, row)), k, core.kind.element)
             source = body.at(origin, body.mul(k, step))
             target = body.at(y, body.word(frame.work(Word.ROW_C), row))
             body.do(
                 f"call void {frame.function(slot)}(ptr {factors}, ptr {source}, i64 {step},"
-                f" ptr {target}, i64 {columns}, i64 {k})"
+                f" i64 {apart}, ptr {target}, i64 {columns}, i64 {k})"
             )
