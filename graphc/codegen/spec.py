@@ -21,7 +21,7 @@ from graphc.ir.types import DType
 from graphc.loops.nest import Kernel
 
 if TYPE_CHECKING:
-    from graphc.runtime.cuda.gemm import Gemm
+    from graphc.runtime.cuda.product import Product
 
 
 @record(frozen=True)
@@ -54,7 +54,7 @@ class Spec:
     patch: tuple[int, Spec] | None = None
     launches: tuple[Launch, ...] = ()
     poll: int = 0
-    product: Gemm | None = None
+    product: Product | None = None
     then: Spec | None = None
     native: str = ""
 

@@ -33,6 +33,7 @@ Expression ops, (operands) -> result:
                              c holds in no lane: x is made of instructions that vectors have. With
                              {always} x may be taken everywhere
     popcount clz (x)         integers
+    quads (x, y, z) i32      z + the four u8 of x times the four i8 of y, place by place; wraps
     call {name} (x...)       a function of `vecmath`, same float type in and out
 
 Casts: float to integer truncates and saturates (NaN gives 0); integer to integer wraps; anything

@@ -88,6 +88,11 @@ def fma(x: Expr, y: Expr | float, z: Expr | float) -> Expr:
     return x.scalars.op("fma", x, x.like(y), x.like(z))
 
 
+def quads(x: Expr, y: Expr, z: Expr) -> Expr:
+    """z + the four u8 of x times the four i8 of y, place by place: all are i32."""
+    return x.scalars.op("quads", x, y, z)
+
+
 def sqrt(x: Expr) -> Expr:
     return x.scalars.op("sqrt", x)
 

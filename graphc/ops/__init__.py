@@ -33,6 +33,7 @@ from graphc.ops.index import (
 )
 from graphc.ops.linalg import (
     decompositions,  # noqa: F401
+    digits,  # noqa: F401
     einsum,  # noqa: F401
     factor,  # noqa: F401
     few_bits,  # noqa: F401

@@ -55,6 +55,7 @@ from graphc.passes.memory.remat import remat
 from graphc.passes.normalise.bind_sizes import bind_sizes
 from graphc.passes.normalise.choose_attention import choose_attention
 from graphc.passes.normalise.choose_convolution import choose_convolution
+from graphc.passes.normalise.choose_digits import choose_digits
 from graphc.passes.normalise.choose_integers import choose_integers
 from graphc.passes.normalise.choose_pooling import choose_pooling
 from graphc.passes.normalise.cse import cse
@@ -183,6 +184,7 @@ STAGES = (
     Stage(cut_phases, Over.WHOLE, keeps=Keeps.BITS, renews=True, breaks=(state_is_threaded,)),
     Stage(bind_sizes, keeps=Keeps.BITS, binds=True, renews=True, name="bind_counts"),
     Stage(choose_integers, Over.REGIONS, about=has("matrix_product", "convolution"), optional=True),
+    Stage(choose_digits, Over.REGIONS, optional=True),
     Stage(fold, Over.REGIONS, keeps=Keeps.BITS, optional=True),
     Stage(trim, Over.REGIONS, about=has("convolution"), optional=True),
     Stage(fold_batch_norm, Over.REGIONS, about=has("convolution"), optional=True),
@@ -333,7 +335,7 @@ class Note(str):
 NO_CHANGE = Note("no change")
 
 
-class StageResult(NamedTuple):
+class Record(NamedTuple):
     """The output of one stage, how long it took and what it did."""
 
     name: str
@@ -347,10 +349,10 @@ def run(
     config: Config,
     after: str | None = None,
     traced_seconds: float = 0.0,
-    runner: Callable[[StageResult, Iterable[Stage], Config], Run] | None = None,
+    runner: Callable[[Record, Iterable[Stage], Config], Run] | None = None,
     until: str = "plan",
     sizes: Mapping[str, int] | None = None,
-) -> list[StageResult]:
+) -> list[Record]:
     """Every stage's output, the graph itself first and the planned program last.
 
     `after` names the stage whose output the graph is: only later stages run, its cycle anew, and
@@ -362,7 +364,7 @@ def run(
     start = start_after(first)
     with collector_paused():
         graph = admit_dump(graph)
-        given = StageResult(STAGES[first].name, graph, traced_seconds, Note(f"{len(graph)} nodes"))
+        given = Record(STAGES[first].name, graph, traced_seconds, Note(f"{len(graph)} nodes"))
         made = (runner or Run)(given, STAGES[:start], config)
         for stages in turns(STAGES[start : stage_named(until) + 1], config.opt > 0):
             made.settle([bound(s, sizes) for s in stages] if sizes else stages)
@@ -393,7 +395,7 @@ def start_after(first: int) -> int:
 class Run:
     """Running stages: the records so far, and the promises that must hold from now on."""
 
-    def __init__(self, given: StageResult, done: Iterable[Stage], config: Config) -> None:
+    def __init__(self, given: Record, done: Iterable[Stage], config: Config) -> None:
         self.config = config
         self.records = [given]
         self.value = given.value
@@ -509,10 +511,10 @@ def skipped(stage: Stage, config: Config) -> bool:
     return stage.optional and config.opt == 0
 
 
-def step(stage: Stage, before: Stages, config: Config) -> StageResult:
+def step(stage: Stage, before: Stages, config: Config) -> Record:
     """Run one stage and write down what it did."""
     if not stage.concerns(before, config):
-        return StageResult(stage.name, before, 0.0, NO_CHANGE)
+        return Record(stage.name, before, 0.0, NO_CHANGE)
     started = time.perf_counter()
     with collecting() as reasons:
         try:
@@ -524,7 +526,7 @@ def step(stage: Stage, before: Stages, config: Config) -> StageResult:
         counts = f"{len(before)} -> {len(value)} nodes" if value is not before else "no change"
         note = Note(f"{counts}; {reasons.summary}" if reasons.summary else counts)
         note.reasons = tuple(reasons.lines)
-    return StageResult(stage.name, value, time.perf_counter() - started, note)
+    return Record(stage.name, value, time.perf_counter() - started, note)
 
 
 def apply(stage: Stage, value: Stages, config: Config) -> Stages:

@@ -64,6 +64,7 @@ def test_words() -> None:
     b = Scalars()
     x, y = leaves(b, "div")
     assert fma(x, 2, y) is b.fma(x, b.const(2, F32), y)
+    assert words.quads(x, y, x) is b.op("quads", x, y, x)
     assert where(x < y, x, 0) is b.select(b.compare("lt", x, y), x, b.const(0, F32))
     assert where(x < y, 0, x) is b.select(b.compare("lt", x, y), b.const(0, F32), x)
     assert where(x < y, x, x) is x

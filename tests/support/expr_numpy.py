@@ -90,6 +90,13 @@ def _fma(x: np.ndarray, y: np.ndarray, z: np.ndarray) -> np.ndarray:
     return np.asarray(np.frompyfunc(_fma_one, 3, 1)(x, y, z), np.float64)
 
 
+def _quads(x: np.ndarray, y: np.ndarray, z: np.ndarray) -> np.ndarray:
+    places = np.array([0, 8, 16, 24], np.int32)
+    unsigned, signed = ((v[..., None] >> places) & 255 for v in (x, y))
+    made = (unsigned.astype(np.int64) * ((signed ^ 128) - 128)).sum(axis=-1) + z
+    return np.asarray(made, np.int64).astype(np.int32)
+
+
 BINARY: dict[str, Callable[..., Any]] = {
     "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide, "fma": _fma,
     "idiv": lambda x, y: _truncating(x, y)[0], "irem": lambda x, y: _truncating(x, y)[1],
@@ -99,7 +106,7 @@ BINARY: dict[str, Callable[..., Any]] = {
     "ge": np.greater_equal, "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor,
     "not": np.invert, "shl": lambda x, y: _shift("shl", x, y),
     "shr": lambda x, y: _shift("shr", x, y),
-    "select": np.where, "rare": np.where,
+    "select": np.where, "rare": np.where, "quads": _quads,
 }  # fmt: skip
 
 

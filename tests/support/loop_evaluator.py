@@ -155,6 +155,11 @@ UNARY: dict[str, Callable[[Any], Any]] = {
 }
 
 
+def _byte(x: int) -> int:
+    """The last bits as an i8."""
+    return (x & 255 ^ 128) - 128
+
+
 class Failed(Exception):
     """Carries the status code of a Fail statement."""
 
@@ -243,6 +248,9 @@ class Evaluator:
                 return found if dtype.kind == "f" else int(found)
             case "select" | "rare":
                 return a[1] if a[0] else a[2]
+            case "quads":
+                made = sum((a[0] >> n & 255) * _byte(a[1] >> n) for n in (0, 8, 16, 24))
+                return wrap(made + a[2], dtype)
             case "fma":
                 return fma(a[0], a[1], a[2], dtype)
             case "call":

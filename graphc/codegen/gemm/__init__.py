@@ -7,7 +7,7 @@ the operand does not have it. Addresses are separable (row offset + column offse
 that the core asks: a convolution is m = (image, row, column), k = (channel, kernel row, kernel
 column) over a padded image, and nothing is unfolded in memory.
 
-`plan` turns a `NormalForm` into the `params` of the core (`core_of`), which is compiled once per
+`plan` turns a `Contraction` into the `params` of the core (`core_of`), which is compiled once per
 data type and serves every shape.
 """
 
@@ -37,7 +37,7 @@ from graphc.codegen.gemm.blocking import (
     turning_rows,
 )
 from graphc.codegen.gemm.core import Module, core_modules, core_name
-from graphc.codegen.gemm.form import Axis, Dim, Groups, NormalForm, axes_of, normalise, total
+from graphc.codegen.gemm.form import Axis, Contraction, Dim, Groups, axes_of, normalise, total
 from graphc.codegen.gemm.hardware import Hardware, hardware_of, host_target
 from graphc.codegen.gemm.layout import DIMS, MAX_EXTRAS, Flag, Part, Word
 from graphc.codegen.gemm.parts import parts_of
@@ -49,10 +49,10 @@ from graphc.seams import llvmlite as unlocked
 from graphc.tuning import forgotten
 
 __all__ = [
+    "Contraction",
     "Dim",
     "Hardware",
     "Module",
-    "NormalForm",
     "Part",
     "Plan",
     "compile_core",
@@ -170,7 +170,7 @@ def emit_fused(
 # -- planning ----------------------------------------------------------------------------------
 
 
-def panels(contraction: NormalForm, hardware: Hardware) -> Panels | None:
+def panels(contraction: Contraction, hardware: Hardware) -> Panels | None:
     """The operand that `plan(packed_b=True)` expects as panels; None if it changes format."""
     kind = kind_of(contraction.dtype, hardware)
     if kind.converts and not kind.bundles:
@@ -192,7 +192,7 @@ def panels(contraction: NormalForm, hardware: Hardware) -> Panels | None:
 @forgotten
 @functools.lru_cache(maxsize=4096)
 def plan(
-    contraction: NormalForm,
+    contraction: Contraction,
     hardware: Hardware,
     *,
     threads: int = 1,
@@ -240,7 +240,7 @@ def plan(
     return _either(lanes, made_for(many, lanes=True), copied) if isinstance(lanes, Size) else copied
 
 
-def core_in(contraction: NormalForm, groups: Groups) -> str:
+def core_in(contraction: Contraction, groups: Groups) -> str:
     """The data type whose core runs a contraction, by the places that its operands got."""
     dtype = contraction.dtype
     return TURNED.get(dtype, dtype) if groups.swapped else dtype
@@ -277,7 +277,7 @@ def _either(condition: int, first: Plan, second: Plan) -> Plan:
 
 
 def _planned(
-    contraction: NormalForm,
+    contraction: Contraction,
     hardware: Hardware,
     groups: Groups,
     threads: int,

@@ -276,6 +276,9 @@ class Instructions:
     def whole_number(self, x: str) -> None:
         return None
 
+    def quads(self, x: str, y: str, z: str) -> None:
+        return None
+
 
 def short(element: str) -> str:
     """The suffix by which LLVM names an element type in intrinsic names."""

@@ -160,6 +160,16 @@ class FunctionWriter(Values[str]):
             return None
         return self.emit_one(f"call <{self.lanes} x i32> @llvm.x86.{name}({wide}{more})")
 
+    def quads(self, x: str, y: str, z: str) -> str | None:
+        target, bits = self.module.target, 32 * self.lanes
+        if not target.quads or target.vector_bits != bits:
+            return None
+        x, y, total = (widened(f"i32 {value}", self.lanes) for value in (x, y, z))
+        four = f"<{4 * self.lanes} x i8>"
+        x, y = (self.emit_one(f"bitcast {value} to {four}") for value in (x, y))
+        call = f"call <{self.lanes} x i32> @llvm.x86.avx512.vpdpbusd.{bits}"
+        return self.emit_one(f"{call}({total}, {four} {x}, {four} {y})")
+
     def range(self, expr: Expr) -> Range | None:
         return index_range(expr, self.ranges)
 

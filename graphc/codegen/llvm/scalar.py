@@ -41,6 +41,10 @@ class Writer(Protocol):
         instruction."""
         ...
 
+    def quads(self, x: str, y: str, z: str) -> str | None:
+        """The expression `quads`; None where there is no such instruction."""
+        ...
+
 
 TYPES = {"bool": "i1", "f16": "i16", "bf16": "i16", "f32": "float", "f64": "double"}
 TYPES |= {f"{kind}{bits}": f"i{bits}" for kind in "iu" for bits in (8, 16, 32, 64)}
@@ -224,6 +228,18 @@ def _popcount(w: Writer, expr: Expr, a: list[str]) -> str:
 def _clz(w: Writer, expr: Expr, a: list[str]) -> str:
     kind = TYPES[expr.dtype.name]
     return w.emit(f"call {kind} @llvm.ctlz.{kind}({kind} {a[0]}, i1 false)")
+
+
+def _quads(w: Writer, expr: Expr, a: list[str]) -> str:
+    made = w.quads(*a)
+    if made is not None:
+        return made
+    x, y, made = a
+    for ahead in (24, 16, 8, 0):
+        unsigned = w.emit(f"lshr i32 {w.emit(f'shl i32 {x}, {ahead}')}, 24")
+        signed = w.emit(f"ashr i32 {w.emit(f'shl i32 {y}, {ahead}')}, 24")
+        made = w.emit(f"add i32 {made}, {w.emit(f'mul i32 {unsigned}, {signed}')}")
+    return made
 
 
 def _select(w: Writer, expr: Expr, a: list[str]) -> str:
@@ -430,6 +446,7 @@ INSTRUCTIONS: dict[str, Instruction] = {
     "not": _not,
     "popcount": _popcount,
     "clz": _clz,
+    "quads": _quads,
     "select": _select,
     "bitcast": _bitcast,
     "cast": _cast,

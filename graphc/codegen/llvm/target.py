@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from graphc.base.record import record
 from graphc.codegen.cache import digest
-from graphc.codegen.llvm.microarchitectures import KNOWN, microarchitecture
 from graphc.codegen.llvm.probe import probe
 from graphc.codegen.tuning import tuned
 from graphc.config import Config
@@ -24,7 +23,31 @@ from graphc.seams import llvmlite as unlocked
 if TYPE_CHECKING:
     import llvmlite.binding as llvm
 
+# (name prefix, triple, vector bits, has F16C or native half conversions); first match wins.
+_X86 = "x86_64-unknown-linux-gnu"
+_ARM = "aarch64-unknown-linux-gnu"
+_KNOWN: tuple[tuple[str, str, int, bool], ...] = (
+    ("x86-64-v4", _X86, 512, True),
+    ("x86-64-v3", _X86, 256, True),
+    ("x86-64", _X86, 128, False),
+    ("znver4", _X86, 512, True),
+    ("znver5", _X86, 512, True),
+    ("znver", _X86, 256, True),
+    ("skylake-avx512", _X86, 512, True),
+    ("icelake", _X86, 512, True),
+    ("sapphirerapids", _X86, 512, True),
+    ("alderlake", _X86, 256, True),
+    ("haswell", _X86, 256, True),
+    ("skylake", _X86, 256, True),
+    ("neoverse", _ARM, 128, True),
+    ("cortex-a", _ARM, 128, True),
+    ("apple-m", "arm64-apple-darwin", 128, True),
+)
+
+
 LEFT = "!llvm.loop"  # marks a loop that LLVM's vectoriser is to look at
+_BRAIN = ("znver4", "znver5", "sapphirerapids")
+_QUADS = (*_BRAIN, "icelake", "alderlake")
 
 
 @record(frozen=True)
@@ -40,25 +63,25 @@ class Target:
     @property
     def brain(self) -> bool:
         """It multiplies pairs of bf16 and adds them to f32 in one instruction, 512 bits wide."""
-        known = "+avx512bf16" in self.features.split(",") or microarchitecture(self.cpu).brain
+        known = "+avx512bf16" in self.features.split(",") or self.cpu.startswith(_BRAIN)
         return known and self.vector_bits == 512
 
     @property
     def quads(self) -> bool:
         """It multiplies four u8 with four i8 and adds them to i32 in one instruction (VNNI)."""
         feature = {512: "+avx512vnni", 256: "+avxvnni"}.get(self.vector_bits)
-        known = feature in self.features.split(",") or microarchitecture(self.cpu).quads
+        known = feature in self.features.split(",") or self.cpu.startswith(_QUADS)
         return known and feature is not None
 
     @property
-    def double_pumped(self) -> bool:
-        """It takes vectors of 512 bits in two halves: two instructions wait less."""
-        return microarchitecture(self.cpu).double_pumped and self.vector_bits == 512
+    def halves(self) -> bool:
+        """It moves vectors of 512 bits in two halves: less waits when each is an instruction."""
+        return self.cpu.startswith("znver4") and self.vector_bits == 512
 
     @property
-    def slow_gathers(self) -> bool:
+    def gathers_late(self) -> bool:
         """Its gathers are slower than single loads, unless these miss the caches."""
-        return microarchitecture(self.cpu).slow_gathers and self.vector_bits == 512
+        return self.halves
 
     @property
     def vector_bytes(self) -> int:
@@ -105,11 +128,12 @@ def named(cpu: str) -> Target:
     """
     if cpu == "host":
         return host()
-    known = microarchitecture(cpu)
-    if known not in KNOWN:
-        listed = ", ".join(each.prefix for each in KNOWN)
-        raise GraphError(f"unknown CPU target {cpu!r}", hint=f"use host, or {listed}")
-    return Target(cpu, "", known.triple, known.vector_bits, known.half)
+    for prefix, triple, bits, half in _KNOWN:
+        if cpu.startswith(prefix):
+            return Target(cpu, "", triple, bits, half)
+    raise GraphError(
+        f"unknown CPU target {cpu!r}", hint="use host, or " + ", ".join(k[0] for k in _KNOWN)
+    )
 
 
 def target_of(config: Config) -> Target:

@@ -62,6 +62,15 @@ POPCOUNT_OF = """
 def popcount_{t}(x):
     return {np}(popcount_u64(np.uint64(x){mask}))
 """
+QUADS = """
+def quads_i32(x, y, z):
+    # Products of u8 with i8 at the same places, and a sum that wraps.
+    made = np.int64(z)
+    for place in (24, 16, 8, 0):
+        unsigned = (np.int64(x) >> place) & 255
+        made += unsigned * (((np.int64(y) >> place) & 255 ^ 128) - 128)
+    return np.int32(((made + 2147483648) & 4294967295) - 2147483648)
+"""
 CLZ = """
 def clz_{t}(x):
     # Smear the highest set bit to the right; the zeros that are left are the leading ones.
@@ -231,6 +240,8 @@ def helper_text(name: str) -> Helper:
             return SHIFT.format(**fields, sign=sign, last=first.bits - 1, rest=rest), ()
         case "popcount":
             return POPCOUNT_OF.format(**fields), ("popcount_u64",)
+        case "quads":
+            return QUADS, ()
         case "clz":
             return CLZ.format(**fields), ("popcount_u64",)
     raise GraphError(f"no helper function named {name}")

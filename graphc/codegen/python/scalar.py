@@ -117,6 +117,10 @@ def _bits(w: Speller, expr: Expr) -> Text:
     return _helper(w, expr.op, expr)
 
 
+def _quads(w: Speller, expr: Expr) -> Text:
+    return _call(w, w.library.helper("quads_i32"), *expr.args)
+
+
 def _select(w: Speller, expr: Expr) -> Text:
     condition, x, y = expr.args
     # Brackets at all three places: a condition may itself be a choice or a `not`.
@@ -159,6 +163,7 @@ _SPELLINGS: dict[str, Callable[[Speller, Expr], Text]] = {
     **dict.fromkeys(("sqrt", "floor", "ceil", "trunc", "rint"), _numpy),
     **dict.fromkeys(("shl", "shr"), _shift),
     **dict.fromkeys(("popcount", "clz"), _bits),
+    "quads": _quads,
     "neg": _neg,
     "abs": _abs,
     "fma": _fma,

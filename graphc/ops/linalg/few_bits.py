@@ -44,7 +44,7 @@ def _sizes(name: str, kind: AnyType, *names: str) -> tuple[int, ...]:
     return sizes
 
 
-def _check(name: str, words: AnyType, scales: AnyType, bits: int, columns: int) -> int:
+def check(name: str, words: AnyType, scales: AnyType, bits: int, columns: int) -> int:
     """The rows of the matrix, those that fill it up included. Raises TypeRuleError."""
     require(bits in BITS, f"{name}: integers have 2, 4 or 8 bits, got {bits}")
     blocks, count, _ = _sizes(name, words, "i32")
@@ -59,7 +59,7 @@ def _check(name: str, words: AnyType, scales: AnyType, bits: int, columns: int) 
 
 def _infer(x: AnyType, words: AnyType, scales: AnyType, *, bits: int, columns: int) -> Type:
     name = "packed_matmul"
-    depth, given = _check(name, words, scales, bits, columns), tensor_type(name, x)
+    depth, given = check(name, words, scales, bits, columns), tensor_type(name, x)
     require(given.dtype is tensor_type(name, scales).dtype, f"{name}: {x} and {scales}")
     require(given.rank == 2, f"{name} takes a matrix, got {given}")
     require(
@@ -110,7 +110,7 @@ def _reference(x: Array, words: Array, scales: Array, bits: int, columns: int) -
 # -------------------------------------------------------------------------------------------- loops
 
 
-class FewBitsProduct:
+class Product:
     """The loops: blocks of columns, a few rows of x for each, groups of rows of the matrix."""
 
     def __init__(
@@ -188,7 +188,7 @@ class FewBitsProduct:
 
 
 def _nest(*given: Any) -> None:
-    FewBitsProduct(*given).nest()
+    Product(*given).nest()
 
 
 def _workspace(node: Applied) -> tuple[Any, ...]:

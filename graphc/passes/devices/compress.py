@@ -68,7 +68,7 @@ def compress(value: Graph | Program, config: Config) -> Graph | Program:
         return value
     plan = compressed(value, config)
     for edge in plan.edges:
-        reasons.explain(edge.send.inputs[0].id, explanation(edge, plan))
+        reasons.record(edge.send.inputs[0].id, explanation(edge, plan))
     saved, whole = sum(e.saved for e in plan.taken), sum(e.nbytes for e in plan.edges)
     count = f"{len(plan.taken)} of {len(plan.edges)} f32 transfers shortened"
     reasons.summarise(f"{count}, {saved:,} of {whole:,} bytes saved")

@@ -12,7 +12,7 @@ from graphc.config import Config
 from graphc.ir.graph import Graph, Node, Rewriter, rebuild
 from graphc.ir.op import Effect
 from graphc.ir.verify import merge_key
-from graphc.passes.reasons import explain
+from graphc.passes.reasons import record
 
 
 def cse(graph: Graph, config: Config) -> Graph:
@@ -25,7 +25,7 @@ def cse(graph: Graph, config: Config) -> Graph:
         first = table.setdefault(merge_key(node), node)
         if first is node:
             return None
-        explain(node.id, f"same as %{first.id}")
+        record(node.id, f"same as %{first.id}")
         return first
 
     return rebuild(graph, rewrite)

@@ -13,7 +13,7 @@ from graphc.limits import exceeded, limit
 from graphc.ops.autodiff.vjp import expand_grad
 from graphc.ops.batching.regions import has_open_loop
 from graphc.ops.record.value import Trace, tracing
-from graphc.passes.reasons import explain
+from graphc.passes.reasons import record
 
 FEW = 200  # nodes that any graph counts as
 
@@ -72,10 +72,10 @@ def holds_lanes(region: Graph) -> bool:
 def expanded(node: Node, r: Rewriter) -> Node:
     trace = Trace(r)
     with tracing(trace):
-        made = expand_grad(trace, node, [trace.wrap(n) for n in node.inputs], explain_rule)
+        made = expand_grad(trace, node, [trace.wrap(n) for n in node.inputs], explain)
     return r.emit(OPS["tuple"], [value.node for value in made])
 
 
-def explain_rule(made: Node, forward: Node) -> None:
+def explain(made: Node, forward: Node) -> None:
     """Note which forward node and rule a gradient node comes from."""
-    explain(made.id, f"gradient of %{forward.id} by the rule of {forward.op.name}")
+    record(made.id, f"gradient of %{forward.id} by the rule of {forward.op.name}")

@@ -32,7 +32,9 @@ INEXPRESSIBLE = {
     *("all_reduce", "all_gather", "all_to_all", "reduce_scatter", "reduce_to", "to_all"),
     *("sparse_matmul", "sparse_adjoint", "sparse_sampled", "spread"),
 }
-MADE_BY_PASSES = re.compile("fused_|tile_|winograd|conv_windows|pack$|unpack$|blocked|workspace")
+MADE_BY_PASSES = re.compile(
+    "fused_|tile_|winograd|conv_windows|pack$|unpack$|blocked|workspace|digits"
+)
 
 
 def of_one_op(op: Op, sample: Any) -> tuple[Graph, list[Any]]:

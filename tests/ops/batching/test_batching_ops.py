@@ -32,6 +32,8 @@ LANES = 3
 CONFIG = Config.create(threads=1)
 # Ops for which there is no rule: they run lane by lane.
 LOOPED = {
+    "byte_digits",
+    "digits_matmul",
     "nonzero",
     "sparse_sampled",
     "conv_windows",

@@ -1,0 +1,52 @@
+"""choose_digits: rows times a matrix of few bits are products of bytes where the machine has them.
+
+    packed_matmul(%0, %1, %2)   ->   digits_matmul(byte_digits(%0), %1, %2)
+
+Rows are written with three digits of base 256 (`graphc/ops/linalg/digits.py`), which hold as many
+bits of the largest number of a row as f32 does, or with `precision="bf16"` with two.  The integers
+of the matrix are multiplied as they are, four in an instruction, where products of f32 first widen
+them one by one.
+"""
+
+from __future__ import annotations
+
+from graphc.codegen.gemm.packed import hardware_for
+from graphc.config import Config
+from graphc.ir.graph import Graph, Node, Rewriter
+from graphc.ir.op import OPS
+from graphc.ir.sizes import is_open
+from graphc.ir.types import F32, Type
+from graphc.ops.linalg.digits import LONGEST
+from graphc.passes.normalise.narrow_products import is_exact
+from graphc.passes.normalise.rules import by_op, on_gpus_alone
+from graphc.passes.reasons import record
+
+
+def choose_digits(graph: Graph, config: Config) -> Graph:
+    """The graph with products of bytes, on machines that multiply u8 by i8 four at a time."""
+    if config.backend != "llvm" or on_gpus_alone(config) or config.strict or config.parity:
+        return graph
+    if not hardware_for(config).quads:
+        return graph
+    count = 2 if config.precision == "bf16" and config.error_budget is None else 3
+    return by_op(graph, {"packed_matmul": (lambda node, r: digits(node, r, count),)})
+
+
+def digits(node: Node, r: Rewriter, count: int) -> Node | None:
+    """A product of f32 by so many digits, if sums of a group have room in 32 bits."""
+    x, words, scales = node.inputs
+    kind, held, counts = x.type, words.type, scales.type
+    assert isinstance(kind, Type)
+    assert isinstance(held, Type)
+    assert isinstance(counts, Type)
+    bits, groups = node.attrs["bits"], counts.dims[1]
+    depth = held.dims[1] * (32 // bits)
+    if kind.dtype is not F32 or node.after or depth // groups > LONGEST:
+        return None
+    if is_open(kind.dims[1:]) or kind.dims[1] != depth:
+        return None
+    count = 3 if is_exact(x) else count
+    given = {"bits": bits, "groups": groups, "digits": count}
+    record(node.id, "rows are multiplied as digits of 8 bits")
+    written = r.emit(OPS["byte_digits"], (x,), given)
+    return r.emit(OPS["digits_matmul"], (written, words, scales), {**node.attrs, "digits": count})
