@@ -54,7 +54,7 @@ def _slotted(cls: type, frozen: bool, eq: bool) -> type:
         compared = tuple(name for name in names if _is(defaults, name, "compare"))
         body = _comparison(compared, frozen) | body
     made = type(cls)(cls.__name__, cls.__bases__, body)
-    made.__init__ = _initialiser(made, names, defaults)  # type: ignore[misc]
+    made.__init__ = _Initialiser(made, names, defaults)  # type: ignore[misc]
     return made
 
 
@@ -70,8 +70,21 @@ def replace(value: T, /, **changes: Any) -> T:
     return type(value)(**{name: getattr(value, name) for name in names} | changes)
 
 
-def _initialiser(made: Any, names: tuple[str, ...], defaults: dict[str, Any]) -> Any:
-    """`__init__`, written out because it is called very often."""
+class _Initialiser:
+    """`__init__` of a kind of record until somebody asks for it: of most kinds nobody ever does."""
+
+    def __init__(self, made: Any, names: tuple[str, ...], defaults: dict[str, Any]) -> None:
+        self.of = made, names, defaults
+
+    def __get__(self, instance: Any, owner: Any) -> Any:
+        made = self.of[0]
+        if made.__dict__["__init__"] is self:  # still, for all threads that came here
+            made.__init__ = _written(*self.of)
+        return made.__init__.__get__(instance, owner)
+
+
+def _written(made: Any, names: tuple[str, ...], defaults: dict[str, Any]) -> Any:
+    """`__init__` over slots, as code of its own because it is called very often."""
     space: dict[str, Any] = {f"_set_{name}": getattr(made, name).__set__ for name in names}
     formal, lines = [], []
     for name in names:

@@ -54,7 +54,7 @@ def refuse_all(names: list[str], namespace: MutableMapping[str, Any]) -> None:
         if inspect.isfunction(found):
             made = namespace[name] = refusing(found, name)
             made.__module__, made.__qualname__ = namespace["__name__"], name
-        elif inspect.isclass(found) and inspect.isfunction(vars(found).get("__init__")):
+        elif inspect.isclass(found) and "__init__" in vars(found):
             found.__init__ = refusing(found.__init__, name)  # type: ignore[method-assign]
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from dataclasses import FrozenInstanceError, field
+from types import FunctionType
 
 import pytest
 from project import ROOT
@@ -89,6 +91,33 @@ class Checked:
     def __post_init__(self) -> None:
         if self.size < 0:
             raise ValueError("a size below 0")
+
+
+def test_init_is_written_once_it_is_asked_for() -> None:
+    @record
+    class Pair:
+        first: int
+        second: int = 2
+
+    class Third(Pair):
+        pass
+
+    assert not isinstance(vars(Pair)["__init__"], FunctionType)
+    assert str(inspect.signature(Pair)) == "(first, second=2)"
+    written = vars(Pair)["__init__"]
+    assert isinstance(written, FunctionType)
+    assert Third(1).second == 2
+    assert vars(Pair)["__init__"] is written
+
+
+def test_an_init_that_is_wrapped_before_it_was_written_stays_wrapped() -> None:
+    @record
+    class Pair:
+        first: int
+
+    made = Pair.__init__
+    Pair.__init__ = lambda self, first: made(self, first + 1)  # type: ignore[method-assign]
+    assert (Pair(1).first, Pair(2).first) == (2, 3)
 
 
 def test_a_copy_with_changes_is_made_by_init() -> None:
