@@ -9,13 +9,14 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from tools.contents import contents
 from tools.picture import pictures
 from tools.reference import reference
 from tools.stubs import stubs
 
 
 def main() -> int:
-    made = {**stubs(), **pictures(), **reference()}
+    made = {**contents(), **stubs(), **pictures(), **reference()}
     stale = [path for path, text in made.items() if not path.exists() or path.read_text() != text]
     for path in stale:
         print(path.relative_to(Path(__file__).parents[1]))

@@ -1,4 +1,4 @@
-"""What a fused node needs to run: a `Spec`.
+"""What a fused node needs to run: a `Spec`; and how often what runs looks whether to stop.
 
 loop      a loop kernel of its own
 contract  the contraction core, with an epilogue or without
@@ -16,9 +16,15 @@ from typing import TYPE_CHECKING, Any
 
 from graphc.base.record import record
 from graphc.codegen.gpu.launch import Launch, Operand
+from graphc.codegen.tuning import tuned
 from graphc.config import Config
-from graphc.ir.types import DType
+from graphc.ir.graph import Graph
+from graphc.ir.op import Contraction, Library
+from graphc.ir.sizes import Size, hint_of
+from graphc.ir.types import DType, Type, leaves
+from graphc.loops.facts import unit_work, work_stride
 from graphc.loops.nest import Kernel
+from graphc.loops.tuning import tuned as loops_tuned
 
 if TYPE_CHECKING:
     from graphc.runtime.cuda.product import Product
@@ -59,6 +65,44 @@ class Spec:
     native: str = ""
 
 
+def poll_of(region: Graph, units: int) -> int:
+    """The units of a long kernel between two looks at the cancel flag."""
+    busy = sum(
+        n.op.estimate(n)[0]
+        / (tuned.slow_flops if isinstance(n.op.lower, Contraction) else tuned.slow_steps)
+        for n in region.nodes
+    )
+    kinds = [leaf for n in (*region.params, *region.results) for leaf in leaves(n.type)]
+    nbytes = sum(kind.nbytes for kind in kinds if isinstance(kind, Type) and kind.is_static)
+    is_told = all(
+        n.op.cost is not None or not isinstance(n.op.lower, Library) for n in region.nodes
+    )
+    passes = 1 if is_told else tuned.untold_passes
+    seconds = max(busy, hint_of(nbytes) * passes / tuned.slow_bytes)
+    if isinstance(nbytes, Size):
+        seconds *= loops_tuned.later_growth
+    return (
+        max(1, int(hint_of(units) * tuned.poll_seconds / seconds))
+        if seconds > tuned.long_kernel
+        else 0
+    )
+
+
+def loops_poll(kernel: Kernel) -> int:
+    """The same by what the loops of a kernel do."""
+    work = unit_work(kernel)
+    total = work * kernel.units
+    growth = loops_tuned.later_growth if isinstance(total, Size) else 1
+    if hint_of(total) * growth <= tuned.long_looks * loops_tuned.look_work:
+        return 0
+    each: int = hint_of(work)
+    return max(1, loops_tuned.look_work // each)
+
+
+def least_poll(*polls: int) -> int:
+    return min((poll for poll in polls if poll), default=0)
+
+
 def rules(config: Config) -> dict[str, bool]:
     """How strictly kernels compute."""
     return {"strict": config.strict, "check_finite": config.check_finite}
@@ -70,3 +114,31 @@ def copy_spec(pieces: tuple[tuple[int, int], ...]) -> Spec:
     starts = (0, *accumulate(sizes[:-1]))
     operands = [("in", number, 0) for number, _ in pieces] + [("out", 0, at) for at in starts]
     return Spec("copy", tuple(operands), 1, 0, sizes)
+
+
+def loop_spec(
+    kernel: Kernel, grain: int, region: Graph, config: Config, patch: tuple[int, Spec] | None = None
+) -> Spec:
+    operands: list[Operand] = [("in", k, 0) for k in range(len(region.params))]
+    results = sum(len(leaves(result.type)) for result in region.results)
+    operands += [("out", k, 0) for k in range(results)]
+    workspace = 0
+    for buffer in kernel.buffers[len(operands) :]:
+        operands.append(("work", workspace, 0))
+        workspace += work_stride(buffer) * (config.thread_count if buffer.mode == "work" else 1)
+    units, then = kernel.units, None
+    if kernel.then is not None:  # it folds what little each unit has made
+        many = kernel.then.units
+        then = Spec("loop", tuple(operands), many, many, kernel.then.sizes, workspace, kernel.then)
+    return Spec(
+        "loop",
+        tuple(operands),
+        units,
+        grain,
+        kernel.sizes,
+        workspace,
+        kernel,
+        patch=patch,
+        poll=least_poll(poll_of(region, units), loops_poll(kernel)),
+        then=then,
+    )

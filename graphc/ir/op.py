@@ -1,7 +1,7 @@
 """The record that holds everything about one op, and the table of all ops.
 
-`ops/` fills the table; the frontend, the reader, the verifier, every pass and every emitter read
-it. No second list of op names exists.
+`ops/` fills the table, a family at a time when an op of it is asked for; the frontend, the reader,
+the verifier, every pass and every emitter read it. No second list of op names is written by hand.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
+from graphc.base.late_table import LateTable
 from graphc.base.record import record
 from graphc.errors import TypeRuleError
 from graphc.ir.literal import Literal
@@ -571,7 +572,7 @@ def traits_of(op: Op) -> frozenset[str]:
     return frozenset([name for name in Traits.__match_args__ if getattr(op.traits, name)])
 
 
-OPS: dict[str, Op] = {}
+OPS = LateTable[str, Op]()
 
 
 def register(op: Op) -> Op:

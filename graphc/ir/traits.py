@@ -64,6 +64,7 @@ class Traits:
     casts            the same numbers in another dtype
     matrix_product   products of elements summed over shared axes, of whole operands
     convolution      such products of windows with a filter
+    few_bits         rows times a matrix of few bits, as its words lie
     pools            what is taken of each window, or what goes back to windows
     checks           its operands, which may stop the run
     makes_last       with the attribute `alone` the last of its results, and nothing else
@@ -110,6 +111,7 @@ class Traits:
     casts: bool = False
     matrix_product: bool = False
     convolution: bool = False
+    few_bits: bool = False
     pools: bool = False
     checks: bool = False
     makes_last: bool = False

@@ -1,102 +1,97 @@
-"""The ops: importing this package fills the op table. Every family is named here, once."""
+"""The ops, by families: a module is imported when one of the names that it brings is asked for.
+
+Every family is named here, once; which names it brings stands in `contents`, which is made from it.
+"""
 
 from __future__ import annotations
 
-from graphc.ops.autodiff import (
-    gradient_ops,  # noqa: F401
-    loop_gradients,  # noqa: F401
-    region_gradients,  # noqa: F401
+from typing import Any
+
+from graphc.base.late_table import LateTable
+from graphc.ir.op import OPS
+from graphc.ops import contents
+from graphc.ops.record import pickling  # noqa: F401  (says how ops are copied)
+from graphc.ops.record.value import METHODS, NUMPY, PUBLIC
+
+FAMILIES = (
+    "autodiff.gradient_ops",
+    "batching.vmap",
+    "control.collectives",
+    "control.comm",
+    "control.compression",
+    "control.control",
+    "control.host_calls",
+    "control.pipelined",
+    "control.resource",
+    "control.stacks",
+    "control.state",
+    "index.dynamic",
+    "index.gather",
+    "index.indexing",
+    "index.scatter",
+    "index.update",
+    "linalg.decompositions",
+    "linalg.digits",
+    "linalg.einsum",
+    "linalg.factor",
+    "linalg.few_bits",
+    "linalg.fourier",
+    "linalg.matrix_exponential",
+    "linalg.packing",
+    "linalg.polynomials",
+    "linalg.products",
+    "linalg.sparse",
+    "linalg.spectral",
+    "linalg.matmul",
+    "math.activations",
+    "math.bessel",
+    "math.casts",
+    "math.comparison",
+    "math.elementwise",
+    "math.logic",
+    "math.polygamma",
+    "math.powers",
+    "math.rounding",
+    "math.transcendental",
+    "math.composed",
+    "nn.attention",
+    "nn.conv",
+    "nn.conv_adjoint",
+    "nn.fused_attention",
+    "nn.images",
+    "nn.pooling",
+    "nn.pooling_adjoint",
+    "nn.pooling_tiles",
+    "nn.softmax",
+    "nn.spectra",
+    "nn.winograd_ops",
+    "nn.conv_windows",
+    "nn.normalisation",
+    "random.random",
+    "record.structural",
+    "reduce.counting",
+    "reduce.cumulative",
+    "reduce.quantiles",
+    "reduce.recurrence",
+    "reduce.reduce",
+    "reduce.statistics",
+    "shape.concat",
+    "shape.creation",
+    "shape.editing",
+    "shape.padding",
+    "shape.shape",
+    "shape.slicing",
+    "shape.manipulation",
+    "sort.search",
+    "sort.sorting",
 )
-from graphc.ops.batching import (
-    device_regions,  # noqa: F401
-    regions,  # noqa: F401
-    vmap,  # noqa: F401
-)
-from graphc.ops.control import (
-    collectives,  # noqa: F401
-    comm,  # noqa: F401
-    compression,  # noqa: F401
-    control,  # noqa: F401
-    custom,  # noqa: F401
-    host_calls,  # noqa: F401
-    pipelined,  # noqa: F401
-    resource,  # noqa: F401
-    stacks,  # noqa: F401
-    state,  # noqa: F401
-)
-from graphc.ops.index import (
-    dynamic,  # noqa: F401
-    gather,  # noqa: F401
-    indexing,  # noqa: F401
-    scatter,  # noqa: F401
-    update,  # noqa: F401
-)
-from graphc.ops.linalg import (
-    decompositions,  # noqa: F401
-    digits,  # noqa: F401
-    einsum,  # noqa: F401
-    factor,  # noqa: F401
-    few_bits,  # noqa: F401
-    fourier,  # noqa: F401
-    matrix_exponential,  # noqa: F401
-    packing,  # noqa: F401
-    polynomials,  # noqa: F401
-    products,  # noqa: F401
-    sparse,  # noqa: F401
-    spectral,  # noqa: F401
-)
-from graphc.ops.linalg import matmul as linalg  # noqa: F401
-from graphc.ops.math import (
-    activations,  # noqa: F401
-    bessel,  # noqa: F401
-    casts,  # noqa: F401
-    comparison,  # noqa: F401
-    elementwise,  # noqa: F401
-    logic,  # noqa: F401
-    polygamma,  # noqa: F401
-    powers,  # noqa: F401
-    rounding,  # noqa: F401
-    transcendental,  # noqa: F401
-)
-from graphc.ops.math import composed as derived  # noqa: F401
-from graphc.ops.nn import (
-    attention,  # noqa: F401
-    conv,  # noqa: F401
-    conv_adjoint,  # noqa: F401
-    fused_attention,  # noqa: F401
-    images,  # noqa: F401
-    pooling,  # noqa: F401
-    pooling_adjoint,  # noqa: F401
-    pooling_tiles,  # noqa: F401
-    softmax,  # noqa: F401
-    spectra,  # noqa: F401
-    winograd_ops,  # noqa: F401
-)
-from graphc.ops.nn import conv_windows as windows  # noqa: F401
-from graphc.ops.nn import normalisation as nn  # noqa: F401
-from graphc.ops.random import random  # noqa: F401
-from graphc.ops.record import (
-    pickling,  # noqa: F401
-    structural,  # noqa: F401
-)
-from graphc.ops.reduce import (
-    counting,  # noqa: F401
-    cumulative,  # noqa: F401
-    quantiles,  # noqa: F401
-    recurrence,  # noqa: F401
-    reduce,  # noqa: F401
-    statistics,  # noqa: F401
-)
-from graphc.ops.shape import (
-    concat,  # noqa: F401
-    creation,  # noqa: F401
-    editing,  # noqa: F401
-    padding,  # noqa: F401
-    shape,  # noqa: F401
-    slicing,  # noqa: F401
-)
-from graphc.ops.shape import manipulation as arrange  # noqa: F401
-from graphc.ops.sort import (
-    search,  # noqa: F401
-    sorting,  # noqa: F401
-)
+TABLES: dict[str, LateTable[Any, Any]] = {
+    "ops": OPS,
+    "public": PUBLIC,
+    "methods": METHODS,
+    "numpy": NUMPY,
+}
+
+for title, table in TABLES.items():
+    for family, names in getattr(contents, title.upper()).items():
+        table.expect(dict.fromkeys(names.split(), f"graphc.ops.{family}"))

@@ -14,6 +14,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from functools import cache, partial
+from importlib import import_module
 from itertools import groupby
 from typing import NamedTuple
 
@@ -30,61 +31,9 @@ from graphc.ir.regions import map_inside
 from graphc.ir.size_answers import by_example, in_numbers
 from graphc.ir.traits import Traits
 from graphc.passes.admit_dump import admit_dump
-from graphc.passes.devices.compress import compress
-from graphc.passes.devices.merge_collectives import merge_collectives
-from graphc.passes.devices.partition import partition
-from graphc.passes.devices.route_collectives import route_collectives
-from graphc.passes.devices.schedule import schedule
-from graphc.passes.fusion.advance_updates import advance_updates
-from graphc.passes.fusion.decompose_gemv import decompose_gemv
-from graphc.passes.fusion.fuse import fuse
-from graphc.passes.fusion.mark_prologues import mark_prologues
-from graphc.passes.fusion.propose_groups import propose_groups
-from graphc.passes.fusion.recompute import recompute
-from graphc.passes.fusion.share_kernels import share_kernels
-from graphc.passes.fusion.split_casts import split_casts
-from graphc.passes.loops.accumulate_after_loop import accumulate_after_loop
-from graphc.passes.loops.batch_scan_dots import batch_scan_dots
-from graphc.passes.loops.hoist import hoist
-from graphc.passes.loops.hoist_transposes import hoist_transposes
-from graphc.passes.loops.merge_dots import merge_dots
-from graphc.passes.memory.add_workspace import add_workspace
-from graphc.passes.memory.pack_constants import pack_constants
-from graphc.passes.memory.plan import plan
-from graphc.passes.memory.remat import remat
-from graphc.passes.normalise.bind_sizes import bind_sizes
-from graphc.passes.normalise.choose_attention import choose_attention
-from graphc.passes.normalise.choose_convolution import choose_convolution
-from graphc.passes.normalise.choose_digits import choose_digits
-from graphc.passes.normalise.choose_integers import choose_integers
-from graphc.passes.normalise.choose_pooling import choose_pooling
-from graphc.passes.normalise.cse import cse
-from graphc.passes.normalise.cut_phases import cut_phases
-from graphc.passes.normalise.dce import dce
-from graphc.passes.normalise.expand import expand
-from graphc.passes.normalise.flatten import flatten
-from graphc.passes.normalise.fold import fold
-from graphc.passes.normalise.fold_batch_norm import fold_batch_norm
-from graphc.passes.normalise.gradient import gradient
-from graphc.passes.normalise.narrow_products import narrow_products
-from graphc.passes.normalise.prune import prune
-from graphc.passes.normalise.recognise_attention import recognise_attention
 from graphc.passes.normalise.rules import on_gpus_alone
-from graphc.passes.normalise.simplify import simplify
-from graphc.passes.normalise.sink import sink
-from graphc.passes.normalise.state import state, state_is_threaded
-from graphc.passes.normalise.trace import trace
-from graphc.passes.normalise.trim import trim
-from graphc.passes.normalise.vmap import vmap
-from graphc.passes.normalise.write_through import write_through
-from graphc.passes.pipelining.expand_pipelines import expand_pipelines
-from graphc.passes.placement.constrain import constrain
-from graphc.passes.placement.place import place
+from graphc.passes.normalise.state import state_is_threaded
 from graphc.passes.reasons import collecting
-from graphc.passes.tiling.block import block
-from graphc.passes.tiling.block_images import block_images
-from graphc.passes.tiling.stage_sums import stage_sums
-from graphc.passes.tiling.transpose_outputs import transpose_outputs
 from graphc.passes.validation import Sample, check_contract, check_expressions, contract_of
 from graphc.passes.value_numbers import ValueNumbers
 
@@ -98,7 +47,7 @@ class Over(Enum):
     GRAPH = "every device's graph"
     REGIONS = "every device's graph, and first the regions of control flow in it"
     WHOLE = "the one graph of all devices; left as it is once `partition` has cut that"
-    PROGRAM = "all devices at once"
+    PROGRAM = "all devices at once, where there are several"
 
 
 class Keeps(Enum):
@@ -114,6 +63,7 @@ class Keeps(Enum):
 class Stage:
     """One rewrite: a function of its own name, or of another if that stands twice in the table.
 
+    rewrite   "folder.name" of a function in a file of its name, or a function
     over      what it is called with: each device's graph, or all devices at once
     about     a graph none of whose ops has such a trait is left as it is
     asked     whether a configuration asks for it; others leave all as it is
@@ -129,7 +79,7 @@ class Stage:
               made, not with the graph before it
     """
 
-    run: Callable[..., Stages]
+    rewrite: Callable[..., Stages] | str
     over: Over = Over.GRAPH
     about: frozenset[str] | None = None
     asked: Callable[[Config], bool] = lambda config: True
@@ -144,10 +94,19 @@ class Stage:
     renews: bool = False
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "name", self.name or self.run.__name__)
+        if not self.name:
+            named = self.rewrite if isinstance(self.rewrite, str) else self.rewrite.__name__
+            object.__setattr__(self, "name", named.rpartition(".")[2])
+
+    @property
+    def run(self) -> Callable[..., Stages]:
+        """The function, imported when it is first asked for: few graphs need every stage."""
+        return pass_at(self.rewrite) if isinstance(self.rewrite, str) else self.rewrite
 
     def concerns(self, value: Stages, config: Config) -> bool:
-        """Has the value an op that the stage is about, and is it asked for?"""
+        """Has the value what the stage is a function of and about, and is it asked for?"""
+        if self.over is Over.PROGRAM and (isinstance(value, Graph) or len(value.graphs) < 2):
+            return False
         about = self.about
         return (about is None or not about.isdisjoint(value.traits)) and self.asked(config)
 
@@ -155,6 +114,12 @@ class Stage:
     def folder(self) -> str:
         """The folder of `graphc/passes` that it lies in."""
         return self.run.__module__.split(".")[2]
+
+
+@cache
+def pass_at(place: str) -> Callable[..., Stages]:
+    """The pass in a folder and file of `graphc/passes`."""
+    return getattr(import_module(f"graphc.passes.{place}"), place.rpartition(".")[2])  # type: ignore[no-any-return]
 
 
 def cycle(*stages: Stage) -> Iterator[Stage]:
@@ -169,95 +134,130 @@ def has(*traits: str) -> frozenset[str]:
 
 
 STAGES = (
-    Stage(trace),
-    Stage(bind_sizes, keeps=Keeps.BITS, binds=True, renews=True),
-    Stage(expand_pipelines, Over.REGIONS, about=has("in_stages"), ensures=(verify.no_pipelines,)),
-    Stage(state, keeps=Keeps.BITS, ensures=(state_is_threaded,)),
+    Stage("normalise.trace"),
+    Stage("normalise.bind_sizes", keeps=Keeps.BITS, binds=True, renews=True),
+    Stage(
+        "pipelining.expand_pipelines",
+        Over.REGIONS,
+        about=has("in_stages"),
+        ensures=(verify.no_pipelines,),
+    ),
+    Stage("normalise.state", keeps=Keeps.BITS, ensures=(state_is_threaded,)),
     *cycle(
         Stage(
-            gradient, about=has("asks_gradient"), keeps=Keeps.BITS, ensures=(verify.no_gradients,)
+            "normalise.gradient",
+            about=has("asks_gradient"),
+            keeps=Keeps.BITS,
+            ensures=(verify.no_gradients,),
         ),
-        Stage(vmap, about=has("lanes"), ensures=(verify.no_lanes,)),
-        Stage(flatten, about=has("once", "makes_tuple"), keeps=Keeps.BITS),
+        Stage("normalise.vmap", about=has("lanes"), ensures=(verify.no_lanes,)),
+        Stage("normalise.flatten", about=has("once", "makes_tuple"), keeps=Keeps.BITS),
     ),
     # Nothing follows in a graph that this cuts: each of its phases goes on from here.
-    Stage(cut_phases, Over.WHOLE, keeps=Keeps.BITS, renews=True, breaks=(state_is_threaded,)),
-    Stage(bind_sizes, keeps=Keeps.BITS, binds=True, renews=True, name="bind_counts"),
-    Stage(choose_integers, Over.REGIONS, about=has("matrix_product", "convolution"), optional=True),
-    Stage(choose_digits, Over.REGIONS, optional=True),
-    Stage(fold, Over.REGIONS, keeps=Keeps.BITS, optional=True),
-    Stage(trim, Over.REGIONS, about=has("convolution"), optional=True),
-    Stage(fold_batch_norm, Over.REGIONS, about=has("convolution"), optional=True),
-    Stage(choose_attention, Over.WHOLE, asked=on_gpus_alone, optional=True),
+    Stage(
+        "normalise.cut_phases",
+        Over.WHOLE,
+        keeps=Keeps.BITS,
+        renews=True,
+        breaks=(state_is_threaded,),
+    ),
+    Stage("normalise.bind_sizes", keeps=Keeps.BITS, binds=True, renews=True, name="bind_counts"),
+    Stage(
+        "normalise.choose_integers",
+        Over.REGIONS,
+        about=has("matrix_product", "convolution"),
+        optional=True,
+    ),
+    Stage("normalise.choose_digits", Over.REGIONS, about=has("few_bits"), optional=True),
+    Stage("normalise.fold", Over.REGIONS, keeps=Keeps.BITS, optional=True),
+    Stage("normalise.trim", Over.REGIONS, about=has("convolution"), optional=True),
+    Stage("normalise.fold_batch_norm", Over.REGIONS, about=has("convolution"), optional=True),
+    Stage("normalise.choose_attention", Over.WHOLE, asked=on_gpus_alone, optional=True),
     *cycle(
-        Stage(expand, ensures=(verify.no_composites,)),
-        Stage(simplify, Over.REGIONS, optional=True),
+        Stage("normalise.expand", ensures=(verify.no_composites,)),
+        Stage("normalise.simplify", Over.REGIONS, optional=True),
         Stage(
-            write_through, Over.REGIONS, about=has("writes_slice"), keeps=Keeps.BITS, optional=True
+            "normalise.write_through",
+            Over.REGIONS,
+            about=has("writes_slice"),
+            keeps=Keeps.BITS,
+            optional=True,
         ),
-        Stage(sink, about=has("branch", "loop"), keeps=Keeps.BITS, optional=True),
-        Stage(accumulate_after_loop, Over.REGIONS, about=has("counted"), optional=True),
-        Stage(choose_convolution, Over.REGIONS, about=has("convolution"), optional=True),
-        Stage(choose_pooling, Over.REGIONS, about=has("pools"), optional=True),
+        Stage("normalise.sink", about=has("branch", "loop"), keeps=Keeps.BITS, optional=True),
+        Stage("loops.accumulate_after_loop", Over.REGIONS, about=has("counted"), optional=True),
+        Stage(
+            "normalise.choose_convolution", Over.REGIONS, about=has("convolution"), optional=True
+        ),
+        Stage("normalise.choose_pooling", Over.REGIONS, about=has("pools"), optional=True),
     ),
     *cycle(
-        Stage(dce, Over.REGIONS, keeps=Keeps.EXPRESSIONS),
-        Stage(prune, Over.REGIONS, about=has("branch", "loop", "makes_last"), keeps=Keeps.BITS),
+        Stage("normalise.dce", Over.REGIONS, keeps=Keeps.EXPRESSIONS),
         Stage(
-            cse,
+            "normalise.prune",
+            Over.REGIONS,
+            about=has("branch", "loop", "makes_last"),
+            keeps=Keeps.BITS,
+        ),
+        Stage(
+            "normalise.cse",
             Over.REGIONS,
             keeps=Keeps.EXPRESSIONS,
             ensures=(verify.no_duplicates,),
             optional=True,
         ),
-        Stage(merge_dots, Over.REGIONS, about=has("matrix_product"), optional=True),
-        Stage(batch_scan_dots, Over.REGIONS, about=has("counted"), optional=True),
-        Stage(hoist_transposes, Over.REGIONS, about=has("loop"), optional=True),
-        Stage(hoist, Over.REGIONS, about=has("loop"), keeps=Keeps.BITS, optional=True),
+        Stage("loops.merge_dots", Over.REGIONS, about=has("matrix_product"), optional=True),
+        Stage("loops.batch_scan_dots", Over.REGIONS, about=has("counted"), optional=True),
+        Stage("loops.hoist_transposes", Over.REGIONS, about=has("loop"), optional=True),
+        Stage("loops.hoist", Over.REGIONS, about=has("loop"), keeps=Keeps.BITS, optional=True),
     ),
-    Stage(recognise_attention, Over.WHOLE, asked=on_gpus_alone, optional=True),
+    Stage("normalise.recognise_attention", Over.WHOLE, asked=on_gpus_alone, optional=True),
     Stage(
-        narrow_products,
+        "normalise.narrow_products",
         Over.WHOLE,
         asked=lambda config: config.precision != "f32",
         keeps=Keeps.PRECISION,
     ),
     # It decides in which order numbers are added; a part of a bucket may be what there is already.
-    Stage(merge_collectives, Over.REGIONS, about=has("collective"), breaks=(verify.no_duplicates,)),
     Stage(
-        route_collectives,
+        "devices.merge_collectives",
+        Over.REGIONS,
+        about=has("collective"),
+        breaks=(verify.no_duplicates,),
+    ),
+    Stage(
+        "devices.route_collectives",
         Over.REGIONS,
         about=has("collective"),
         ensures=(verify.no_collectives,),
         breaks=(verify.no_duplicates,),  # what is cut may have been cut before
     ),
     Stage(
-        remat,
+        "memory.remat",
         asked=lambda config: config.memory_limit is not None,
         keeps=Keeps.EXPRESSIONS,
         searches=True,
     ),
     Stage(
-        propose_groups,
+        "fusion.propose_groups",
         asked=lambda config: len(config.devices) > 1,
         keeps=Keeps.EXPRESSIONS,
         optional=True,
     ),
     Stage(
-        constrain,
+        "placement.constrain",
         Over.WHOLE,
         asked=lambda config: bool(config.constraints),
         keeps=Keeps.EXPRESSIONS,
     ),
     Stage(
-        place,
+        "placement.place",
         Over.WHOLE,
         keeps=Keeps.EXPRESSIONS,
         ensures=(verify.every_node_placed,),
         breaks=(verify.no_duplicates,),  # what had different constraints meets on one device
     ),
     Stage(
-        cse,
+        "normalise.cse",
         Over.REGIONS,
         keeps=Keeps.EXPRESSIONS,
         ensures=(verify.no_duplicates,),
@@ -265,17 +265,22 @@ STAGES = (
         name="cse_placed",
     ),
     Stage(
-        partition,
+        "devices.partition",
         Over.WHOLE,
         keeps=Keeps.EXPRESSIONS,
         ensures=(verify.one_device_per_graph, channels_paired, no_deadlock),
     ),
-    Stage(compress, Over.PROGRAM, asked=lambda config: config.shortens, keeps=Keeps.PRECISION),
-    Stage(schedule, Over.PROGRAM, keeps=Keeps.EXPRESSIONS),
-    Stage(dce, Over.REGIONS, keeps=Keeps.EXPRESSIONS, name="dce_scheduled"),
-    Stage(advance_updates, Over.REGIONS, keeps=Keeps.EXPRESSIONS, optional=True),
     Stage(
-        split_casts,
+        "devices.compress",
+        Over.PROGRAM,
+        asked=lambda config: config.shortens,
+        keeps=Keeps.PRECISION,
+    ),
+    Stage("devices.schedule", Over.PROGRAM, keeps=Keeps.EXPRESSIONS),
+    Stage("normalise.dce", Over.REGIONS, keeps=Keeps.EXPRESSIONS, name="dce_scheduled"),
+    Stage("fusion.advance_updates", Over.REGIONS, keeps=Keeps.EXPRESSIONS, optional=True),
+    Stage(
+        "fusion.split_casts",
         Over.REGIONS,
         about=has("casts"),
         keeps=Keeps.EXPRESSIONS,
@@ -283,30 +288,32 @@ STAGES = (
         breaks=(verify.no_duplicates,),
     ),
     Stage(
-        decompose_gemv,
+        "fusion.decompose_gemv",
         Over.REGIONS,
         about=has("matrix_product"),
         optional=True,
         breaks=(verify.no_duplicates,),
     ),
     Stage(
-        recompute,
+        "fusion.recompute",
         Over.REGIONS,
         keeps=Keeps.EXPRESSIONS,
         optional=True,
         breaks=(verify.no_duplicates,),
     ),
-    Stage(mark_prologues, Over.REGIONS, keeps=Keeps.EXPRESSIONS),
-    Stage(fuse, Over.REGIONS, keeps=Keeps.EXPRESSIONS, ensures=(verify.only_kernels,)),
-    Stage(share_kernels, keeps=Keeps.EXPRESSIONS, optional=True),
-    Stage(block, Over.REGIONS),
-    Stage(block_images, Over.REGIONS),
-    Stage(transpose_outputs, Over.REGIONS, about=has("permutes")),
-    Stage(stage_sums, Over.REGIONS, keeps=Keeps.EXPRESSIONS),
-    Stage(pack_constants, Over.REGIONS, optional=True, breaks=(verify.no_duplicates,)),
-    Stage(add_workspace, Over.REGIONS, keeps=Keeps.EXPRESSIONS),
+    Stage("fusion.mark_prologues", Over.REGIONS, keeps=Keeps.EXPRESSIONS),
+    Stage("fusion.fuse", Over.REGIONS, keeps=Keeps.EXPRESSIONS, ensures=(verify.only_kernels,)),
+    Stage("fusion.share_kernels", keeps=Keeps.EXPRESSIONS, optional=True),
+    Stage("tiling.block", Over.REGIONS),
+    Stage("tiling.block_images", Over.REGIONS),
+    Stage("tiling.transpose_outputs", Over.REGIONS, about=has("permutes")),
+    Stage("tiling.stage_sums", Over.REGIONS, keeps=Keeps.EXPRESSIONS),
+    Stage("memory.pack_constants", Over.REGIONS, optional=True, breaks=(verify.no_duplicates,)),
+    Stage("memory.add_workspace", Over.REGIONS, keeps=Keeps.EXPRESSIONS),
     Stage(
-        plan, keeps=Keeps.EXPRESSIONS, ensures=(verify.every_buffer_assigned, every_value_is_found)
+        "memory.plan",
+        keeps=Keeps.EXPRESSIONS,
+        ensures=(verify.every_buffer_assigned, every_value_is_found),
     ),
 )
 # What a graph says about memory is not believed: it is made anew from here.
@@ -380,14 +387,14 @@ def turns(stages: tuple[Stage, ...], optional: bool) -> tuple[tuple[Stage, ...],
 
 def bound(stage: Stage, sizes: Mapping[str, int]) -> Stage:
     """The stage for these sizes, if it binds."""
-    return replace(stage, run=partial(stage.run, sizes=sizes)) if stage.binds else stage
+    return replace(stage, rewrite=partial(stage.run, sizes=sizes)) if stage.binds else stage
 
 
 def start_after(first: int) -> int:
     """The position of the stage to begin with for the output of a stage."""
     if STAGES[first].cycle:
         return next(k for k, stage in enumerate(STAGES) if stage.cycle == STAGES[first].cycle)
-    if STAGES[first].run is mark_prologues:
+    if STAGES[first].name == "mark_prologues":
         return first  # what it has marked is not believed, either
     return min(first + 1, stage_named(FIRST_OF_MEMORY))
 
@@ -470,7 +477,7 @@ class Run:
         if stage.renews:
             self.begin()
         elif self.config.verify >= 2:
-            contract = self.contract if stage.run is not state else self.contract.ports_alone()
+            contract = self.contract if stage.name != "state" else self.contract.ports_alone()
             self.contract = check_contract(contract, self.value)
             self.prove(stage, before)
             if self.sample is not None:

@@ -207,10 +207,10 @@ def test_the_pipeline_names_the_pass_that_broke_a_promise(monkeypatch: pytest.Mo
         twin = last.replace(id=g.next_id)
         return g.replace(nodes=[*g.nodes, twin], next_id=g.next_id + 1)
 
-    def schedule(program: Program, config: Config) -> Program:
-        return program.map(twice)
+    def schedule(graph: Graph, config: Config) -> Graph:
+        return twice(graph)
 
-    broken = pipeline.Stage(schedule, pipeline.Over.PROGRAM)
+    broken = pipeline.Stage(schedule)
     stages = tuple(broken if s.name == "schedule" else s for s in pipeline.STAGES)
     monkeypatch.setattr(pipeline, "STAGES", stages)
     with pytest.raises(VerifyError, match=r"after schedule: .* duplicates"):

@@ -180,7 +180,7 @@ def test_ports_are_kept(monkeypatch):
     at = pipeline.stage_named("fold")
     from graphc.base.record import replace
 
-    stages[at] = replace(stages[at], run=results, name="fold")
+    stages[at] = replace(stages[at], rewrite=results, name="fold")
     monkeypatch.setattr(pipeline, "STAGES", tuple(stages))
     with pytest.raises(gc.VerifyError, match=r"after fold: .*other names or types"):
         pipeline.run(given_graph, Config(threads=1))

@@ -12,13 +12,14 @@ from cases import case
 from project import ROOT
 
 import graphc as gc
+from tools.contents import contents
 from tools.picture import pictures
 from tools.reference import reference
 from tools.stubs import stubs
 
 
 def test_files_made_from_the_code_are_current() -> None:
-    for path, text in {**stubs(), **pictures(), **reference()}.items():
+    for path, text in {**contents(), **stubs(), **pictures(), **reference()}.items():
         with case(path.relative_to(ROOT)):
             assert path.read_text() == text, "write them again: python -m tools"
 

@@ -214,7 +214,7 @@ class Problem:
         self, spans: Callable[[Plan], list[tuple[int, int, int]]] | None = None, **options: Any
     ) -> Plan:
         """Plan, run the core, check the result and that nothing around it was written."""
-        panels = contract.panels(self.contraction(), contract.host_target())
+        panels = contract.panels_of(self.contraction(), contract.host_target())
         if panels is None:
             options["packed_b"] = False
         plan = contract.plan(self.contraction(), contract.host_target(), **options)

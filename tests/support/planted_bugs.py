@@ -107,7 +107,7 @@ def after_stage(patch: Any, name: str, change: Callable[[Node, Rewriter], Node |
         return made.map(lambda part: rebuild(part, change))
 
     broken.__module__ = original.run.__module__
-    stages[at] = replace(original, run=broken, name=original.name, about=None)
+    stages[at] = replace(original, rewrite=broken, name=original.name, about=None)
     patch.setattr(pipeline, "STAGES", tuple(stages))
 
 

@@ -36,11 +36,10 @@ from graphc.codegen.gemm.blocking import (
     together,
     turning_rows,
 )
-from graphc.codegen.gemm.core import Module, core_modules, core_name
 from graphc.codegen.gemm.form import Axis, Contraction, Dim, Groups, axes_of, normalise, total
 from graphc.codegen.gemm.hardware import Hardware, hardware_of, host_target
 from graphc.codegen.gemm.layout import DIMS, MAX_EXTRAS, Flag, Part, Word
-from graphc.codegen.gemm.parts import parts_of
+from graphc.codegen.gemm.parts import Module, core_name, parts_of
 from graphc.codegen.gemm.tile_choice import TURNED, core_dtype, kind_of
 from graphc.codegen.llvm.target import Target, machine, parse
 from graphc.codegen.tuning import tuned
@@ -110,6 +109,8 @@ def core_of(dtype: str, hardware: Hardware, parts: int = Part.ALL) -> tuple[Modu
     It exports `contract_symbol(dtype, entry, parts)`: the plain entry and the fused one (three more
     arguments: the epilogue and the prologues). Raises KeyError for a complex type.
     """
+    from graphc.codegen.gemm.core import core_modules  # programs without products need none of it
+
     return core_modules(core_dtype(dtype), hardware, parts)
 
 
@@ -170,7 +171,7 @@ def emit_fused(
 # -- planning ----------------------------------------------------------------------------------
 
 
-def panels(contraction: Contraction, hardware: Hardware) -> Panels | None:
+def panels_of(contraction: Contraction, hardware: Hardware) -> Panels | None:
     """The operand that `plan(packed_b=True)` expects as panels; None if it changes format."""
     kind = kind_of(contraction.dtype, hardware)
     if kind.converts and not kind.bundles:

@@ -19,7 +19,6 @@ import functools
 import hashlib
 import re
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
 
 from graphc.codegen.gemm.bundles import (
     emit_pack_a_bundles,
@@ -52,6 +51,7 @@ from graphc.codegen.gemm.packing import (
     emit_transpose,
 )
 from graphc.codegen.gemm.panels import emit_block, emit_finish, emit_strip, emit_sweep
+from graphc.codegen.gemm.parts import Module, core_name
 from graphc.codegen.gemm.register_tiles import (
     TILE_ARGUMENTS,
     emit_dot_tile,
@@ -70,28 +70,9 @@ from graphc.tuning import forgotten
 HOOKS = [("ptr", "epilogue"), ("ptr", "prologue_a"), ("ptr", "prologue_b")]
 ABI = [("ptr", "bufs"), ("ptr", "params"), ("i64", "lo"), ("i64", "hi"), ("i64", "thread")]
 TABLE = ("ptr", "core")
-_ENTRY = "graphc_contract_"
 FEW_HEIGHTS = (2, 4, 8)
 
 Emitter = Callable[[Core], str]
-
-
-class Module(NamedTuple):
-    """LLVM IR of one part of a core and the symbol it defines. `inner`: its speed matters."""
-
-    symbol: str
-    text: str
-    inner: bool
-
-    @property
-    def is_entry(self) -> bool:
-        """Whether it also defines the symbol with "_fused" behind it."""
-        return self.symbol.startswith(_ENTRY)
-
-
-def core_name(dtype: str, parts: int = Part.ALL) -> str:
-    """Exported name of the core of a data type (already mapped by `core_dtype`)."""
-    return f"{_ENTRY}{dtype}" + ("" if parts == Part.ALL else f"_{parts}")
 
 
 @forgotten

@@ -37,7 +37,7 @@ def packable(node: Node, config: Config) -> tuple[int, contract.Panels] | None:
     form = form_of(region)
     first, second = constants = _constant(node, form, 0), _constant(node, form, 1)
     contraction = form.normal()._replace(ahead=(first is not None, second is not None))
-    panels = contract.panels(contraction, hardware_for(config))
+    panels = contract.panels_of(contraction, hardware_for(config))
     if panels is None:
         return None
     source, position = form.reads[panels.operand].source, constants[panels.operand]
@@ -94,7 +94,7 @@ def check_packed(form: Form, config: Config) -> bool:
     unpacked = [k for k, read in enumerate(form.reads) if read.source.op.traits.unpacks]
     if not unpacked:
         return False
-    panels = contract.panels(form.normal(), hardware_for(config))
+    panels = contract.panels_of(form.normal(), hardware_for(config))
     attrs = form.reads[unpacked[0]].source.attrs
     if panels is None or [panels.operand] != unpacked:
         raise GraphError("a contraction cannot read these panels")

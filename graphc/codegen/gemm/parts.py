@@ -1,13 +1,35 @@
-"""Which functions a core needs for a plan.
+"""Which functions a core needs for a plan, and what it is called.
 
 A program has one core per data type with what all its plans need.
 """
+
+from typing import NamedTuple
 
 from graphc.codegen.gemm.form import Groups, total
 from graphc.codegen.gemm.layout import Flag, Part, Word, copy_bit, height_bit
 from graphc.codegen.gemm.tile_choice import Kind
 from graphc.codegen.tuning import tuned
 from graphc.ir.sizes import Size, hint_of, is_open, least
+
+_ENTRY = "graphc_contract_"
+
+
+class Module(NamedTuple):
+    """LLVM IR of one part of a core and the symbol it defines. `inner`: its speed matters."""
+
+    symbol: str
+    text: str
+    inner: bool
+
+    @property
+    def is_entry(self) -> bool:
+        """Whether it also defines the symbol with "_fused" behind it."""
+        return self.symbol.startswith(_ENTRY)
+
+
+def core_name(dtype: str, parts: int = Part.ALL) -> str:
+    """Exported name of the core of a data type (already mapped by `core_dtype`)."""
+    return f"{_ENTRY}{dtype}" + ("" if parts == Part.ALL else f"_{parts}")
 
 
 def parts_of(words: list[int], kind: Kind, groups: Groups, ordered: bool) -> int:

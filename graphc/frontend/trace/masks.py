@@ -18,8 +18,7 @@ from graphc.errors import TraceError
 from graphc.frontend.trace.operands import is_basic, mapped, plain
 from graphc.ir.graph import is_same
 from graphc.ir.types import BOOL, DType, Type
-from graphc.ops.index.indexing import MASK_HINT
-from graphc.ops.index.traced_slices import is_whole
+from graphc.ops.index.traced_slices import MASK_HINT, is_whole
 from graphc.ops.record.families import require_real
 from graphc.ops.record.value import (
     NUMPY,

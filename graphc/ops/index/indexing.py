@@ -22,19 +22,13 @@ from graphc.errors import TraceError
 from graphc.ir.sizes import Size, greatest, is_open, least
 from graphc.ir.types import BOOL, Dim, Dimension
 from graphc.ops.index.gather import emit_gather
-from graphc.ops.index.traced_slices import HINT, first_traced, is_traced, taken
+from graphc.ops.index.traced_slices import HINT, MASK_HINT, first_traced, is_traced, taken
 from graphc.ops.record.arguments import ArrayLike, Tensor
 from graphc.ops.record.dims import shape_of
 from graphc.ops.record.families import broadcast_dims
 from graphc.ops.record.value import PUBLIC, Value, counting, is_python_number, public
 from graphc.ops.shape.shape import reshape
 from graphc.ops.shape.slicing import emit_slice, slice_extent
-
-MASK_HINT = (
-    "where shapes are fixed use np.where(mask, x, y), "
-    "or x[gc.nonzero(mask, size=n)] with a fixed number of elements; sums, means and extremes "
-    "of x[mask] need none"
-)
 
 
 @record

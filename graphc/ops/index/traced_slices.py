@@ -18,6 +18,11 @@ from graphc.ops.record.dims import mode_of_known, shape_of
 from graphc.ops.record.value import Value, as_value, counting, functions
 
 HINT = "use gc.dynamic_slice(x, starts, sizes) with a fixed size"
+MASK_HINT = (
+    "where shapes are fixed use np.where(mask, x, y), "
+    "or x[gc.nonzero(mask, size=n)] with a fixed number of elements; sums, means and extremes "
+    "of x[mask] need none"
+)
 
 
 def is_traced(part: Any) -> bool:

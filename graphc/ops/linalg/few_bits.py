@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from graphc.ir.op import POSITIVE, Attr, Loops, Op, Range, Sample
+from graphc.ir.traits import Traits
 from graphc.ir.types import AnyType, Type, definitely_different, tensor
 from graphc.loops.nest import Buffer, Expr, Scalars
 from graphc.loops.scalars import minimum
@@ -273,5 +274,6 @@ packed_matmul = define(
     attrs=(Attr("bits", "int", within=Range(2, 8)), Attr("columns", "int", within=POSITIVE)),
     dtypes=DTYPES,
     samples=_samples,
+    traits=Traits(few_bits=True),
     doc="Rows times a matrix whose columns are integers of few bits in words, and scales.",
 )

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from graphc.base.late_table import LateTable, LateTableOfNumpy
 from graphc.errors import GraphError, LimitError, TraceError, TypeRuleError, also
 from graphc.forks import fork_safe_lock
 from graphc.ir.graph import Builder, Location, Node
@@ -39,9 +40,9 @@ from graphc.ir.types import (
 from graphc.ops.record.effects import Order, accesses
 
 NO_SIZE = -1  # a count that runs refuse
-PUBLIC: dict[str, Callable[..., Any]] = {}
-METHODS: dict[str, Callable[..., Any]] = {}
-NUMPY: dict[Any, Callable[..., Any]] = {}
+PUBLIC = LateTable[str, Callable[..., Any]]()
+METHODS = LateTable[str, Callable[..., Any]]()
+NUMPY = LateTableOfNumpy[Callable[..., Any]]()
 
 
 def public(

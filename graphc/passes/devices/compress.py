@@ -62,11 +62,9 @@ class Plan:
         return [e for e in self.edges if e.channel in self.choices and self.choices[e.channel].take]
 
 
-def compress(value: Graph | Program, config: Config) -> Graph | Program:
-    """The program with shortened transfers, if the configuration asks for them."""
-    if not isinstance(value, Program) or len(value.graphs) < 2 or not config.shortens:
-        return value
-    plan = compressed(value, config)
+def compress(program: Program, config: Config) -> Program:
+    """The program of several devices with shortened transfers."""
+    plan = compressed(program, config)
     for edge in plan.edges:
         reasons.record(edge.send.inputs[0].id, explanation(edge, plan))
     saved, whole = sum(e.saved for e in plan.taken), sum(e.nbytes for e in plan.edges)

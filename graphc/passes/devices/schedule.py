@@ -34,13 +34,11 @@ Found = TypeVar("Found")
 NEARLY = 1 + 1e-9  # sums of the same times in another order differ in their last bits
 
 
-def schedule(value: Graph | Program, config: Config) -> Graph | Program:
-    """The program in issue order, with recvs held back."""
-    if not isinstance(value, Program) or len(value.graphs) < 2:
-        return value
-    devices = [d for g in value.graphs if (d := device_of(g.device)) is not None]
+def schedule(program: Program, config: Config) -> Program:
+    """The program of several devices in issue order, with recvs held back."""
+    devices = [d for g in program.graphs if (d := device_of(g.device)) is not None]
     cost = cost_model(devices, config)
-    plan = scheduled(value, Shares(value, cost) if config.merges else cost)
+    plan = scheduled(program, Shares(program, cost) if config.merges else cost)
     explain(plan)
     reasons.summarise(plan.summary())
     return plan.program

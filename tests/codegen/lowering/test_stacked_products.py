@@ -9,7 +9,7 @@ import pytest
 from effort import rounds
 
 import graphc as gc
-from graphc.codegen.kernels import stacked
+from graphc.codegen.contract_specs import stacked
 from graphc.codegen.llvm.target import host
 from graphc.config import Config
 

@@ -198,7 +198,7 @@ def long_kernels(patch):
             return rebuild(made, change)
 
     broken.__module__ = stages[at].run.__module__
-    wrong = replace(stages[at], run=broken, name="fuse")
+    wrong = replace(stages[at], rewrite=broken, name="fuse")
     patch.setattr(pipeline, "STAGES", (*stages[:at], wrong, *stages[at + 1 :]))
 
 

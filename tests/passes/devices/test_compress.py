@@ -17,7 +17,7 @@ from graphc.ops.control.control import param_node
 from graphc.ops.record.value import literal_type
 from graphc.ops.reference.interpreter import interpret
 from graphc.passes import pipeline
-from graphc.passes.devices.compress import compress, compressed, explanation
+from graphc.passes.devices.compress import compressed, explanation
 from graphc.passes.devices.conditioning import factors, weights
 from graphc.passes.measured_error import result_error
 
@@ -171,7 +171,7 @@ def test_feeds_and_results_are_never_shortened() -> None:
     x = np.float32(3.14159)
     only = traced(lambda v: np.sin(np.tanh(v)), x)
     moved = parted(spread(only, lambda n: CPUS[1]))
-    assert compress(moved, config(compress=True)) is moved
+    assert applied(moved, config(compress=True)) is moved
 
 
 def test_other_types_and_variables_stay_exact(home) -> None:
@@ -227,13 +227,19 @@ def test_exact_reaches_through_views() -> None:
             assert {e.refused for e in plan.edges} == {"it is a feed", "it is marked exact"}
 
 
+def applied(value: Graph | Program, options: Config) -> Graph | Program:
+    """What the stage makes of it."""
+    stage = pipeline.STAGES[pipeline.stage_named("compress")]
+    return pipeline.apply(stage, value, options)
+
+
 def test_inside_a_device_nothing_changes() -> None:
     graph = traced(model, X, W)
     alone = Program("g", (graph,))
-    assert compress(alone, config(1, compress=True)) is alone
-    assert compress(graph, config(2, compress=True)) is graph
+    assert applied(alone, config(1, compress=True)) is alone
+    assert applied(graph, config(2, compress=True)) is graph
     many = program()
-    assert compress(many, config(3)) is many
+    assert applied(many, config(3)) is many
     got = gc.compile(model, compress=True)(X, W)
     for a, b in zip(got, gc.compile(model)(X, W), strict=True):
         np.testing.assert_array_equal(a, b)

@@ -22,7 +22,7 @@ from graphc.ir.parse import parse
 from graphc.ir.rewrites import counting
 from graphc.ir.text import show
 from graphc.passes import pipeline
-from graphc.passes.devices.schedule import explanation, schedule, scheduled
+from graphc.passes.devices.schedule import explanation, scheduled
 from graphc.passes.devices.slack import holds, windows
 from graphc.passes.placement.cost import CostModel
 from graphc.passes.placement.simulate import simulate
@@ -250,8 +250,9 @@ def test_every_stage_prints_parses_runs_and_says_why() -> None:
 def test_one_device_is_left_alone() -> None:
     graph = traced(np.tanh, X)
     program = Program("g", (graph,))
-    assert schedule(program, config(1)) is program
-    assert schedule(graph, config(1)) is graph
+    stage = pipeline.STAGES[pipeline.stage_named("schedule")]
+    assert pipeline.apply(stage, program, config(1)) is program
+    assert pipeline.apply(stage, graph, config(1)) is graph
 
 
 def test_place_and_schedule_speak_of_one_makespan() -> None:

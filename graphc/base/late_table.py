@@ -1,0 +1,95 @@
+"""A table whose entries are written by modules that are imported when one of them is asked for.
+
+table.expect({"exp": "families.exponentials"})
+table["exp"]      imports that module, which writes it, and others
+list(table)       imports every module that is expected to write something
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+from typing import Any, TypeVar
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class LateTable(dict[K, V]):
+    """A dict that is as if all that is expected had been written; no entry is None."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._modules: dict[Any, str] = {}
+
+    def expect(self, modules: Mapping[Any, str]) -> None:
+        """Say which module writes an entry of a name."""
+        self._modules.update(modules)
+
+    def forget(self) -> None:
+        """Expect nothing more."""
+        self._modules.clear()
+
+    def bring(self, key: K) -> None:
+        """Import the module that writes the entry of a key."""
+        if key in self._modules:
+            import_module(self._modules[key])
+
+    def whole(self) -> None:
+        """Import every module that is expected to write an entry."""
+        for module in dict.fromkeys(self._modules.values()):
+            import_module(module)
+        self.forget()  # not before: other threads may come here meanwhile
+
+    def __missing__(self, key: K) -> V:
+        self.bring(key)
+        if dict.__contains__(self, key):
+            return self[key]
+        raise KeyError(key)
+
+    def get(self, key: K, default: Any = None) -> Any:
+        try:
+            return self[key]
+        except KeyError:
+            return default
+
+    def __contains__(self, key: Any) -> bool:
+        return self.get(key) is not None
+
+    def __len__(self) -> int:
+        self.whole()
+        return super().__len__()
+
+    def __iter__(self) -> Iterator[K]:
+        self.whole()
+        return super().__iter__()
+
+    def keys(self) -> Any:
+        self.whole()
+        return super().keys()
+
+    def values(self) -> Any:
+        self.whole()
+        return super().values()
+
+    def items(self) -> Any:
+        self.whole()
+        return super().items()
+
+
+class LateTableOfNumpy(LateTable[Any, V]):
+    """By functions of NumPy, expected under their full names."""
+
+    def bring(self, key: Any) -> None:
+        home: str = getattr(key, "__module__", None) or ""
+        if home.partition(".")[0] != "numpy" or isinstance(key, type):
+            return
+        if (name := name_in_numpy(key)) in self._modules:
+            super().bring(name)
+        else:  # no two versions of NumPy have the same names
+            self.whole()
+
+
+def name_in_numpy(function: Any) -> str:
+    """The full name of a function of NumPy."""
+    return f"{function.__module__}.{getattr(function, '__name__', '')}"
