@@ -229,12 +229,13 @@ class Program:
     signature is the program's; the others have no params and no results and talk through
     channels."""
 
-    __slots__ = ("graphs", "name")
+    __slots__ = ("_traits", "graphs", "name")
 
     @refusing
     def __init__(self, name: str, graphs: tuple[Graph, ...]) -> None:
         self.name = name
         self.graphs = graphs
+        self._traits: frozenset[str] | None = None
 
     @property
     def ops(self) -> frozenset[Op]:
@@ -244,7 +245,9 @@ class Program:
     @property
     def traits(self) -> frozenset[str]:
         """The names of the traits of its ops."""
-        return frozenset[str]().union(*(graph.traits for graph in self.graphs))
+        if self._traits is None:
+            self._traits = frozenset[str]().union(*(graph.traits for graph in self.graphs))
+        return self._traits
 
     @property
     def params(self) -> tuple[Node, ...]:

@@ -39,8 +39,7 @@ makes_stack = attrgetter("traits.makes_stack")
 
 def has_stacks(graph: Graph) -> bool:
     """Is any value of the graph a stack? It is given, or made here or in a region."""
-    made = any(map(makes_stack, graph.ops))
-    return made or any(has_stack(param.type) for param in graph.params)
+    return "makes_stack" in graph.traits or any(has_stack(param.type) for param in graph.params)
 
 
 def has_stack(kind: AnyType) -> bool:

@@ -123,6 +123,12 @@ def _check_results(graph: Graph, defined: list[Node | None]) -> None:
 # ------------------------------------------------------------------------------------ predicates
 
 
+def no_trait(value: Graph | Program, trait: str, message: str) -> None:
+    """Raise for the first node outside of regions whose op has the trait."""
+    if trait in value.traits:
+        no_op(graphs_of(value), message, attrgetter(f"traits.{trait}"))
+
+
 def no_op(graphs: Iterable[Graph], message: str, is_meant: Callable[[Op], bool]) -> None:
     """Raise for the first node of the graphs (regions excluded) whose op is meant."""
     for graph in graphs:
@@ -142,19 +148,19 @@ def _is_composite(op: Op) -> bool:
 
 
 def no_collectives(value: Graph | Program) -> None:
-    no_op(graphs_of(value), "is still an op of several devices", attrgetter("traits.collective"))
+    no_trait(value, "collective", "is still an op of several devices")
 
 
 def no_gradients(value: Graph | Program) -> None:
-    no_op(graphs_of(value), "still asks for gradients", attrgetter("traits.asks_gradient"))
+    no_trait(value, "asks_gradient", "still asks for gradients")
 
 
 def no_pipelines(value: Graph | Program) -> None:
-    no_op(graphs_of(value), "is still in stages", attrgetter("traits.in_stages"))
+    no_trait(value, "in_stages", "is still in stages")
 
 
 def no_lanes(value: Graph | Program) -> None:
-    no_op(graphs_of(value), "still runs lanes", attrgetter("traits.lanes"))
+    no_trait(value, "lanes", "still runs lanes")
 
 
 def no_duplicates(value: Graph | Program) -> None:
