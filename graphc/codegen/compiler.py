@@ -80,56 +80,69 @@ class Compiler:
         if spec.kind == "library":
             return self.library(spec)
         if spec.kind == "native":
-            return self.piece(spec.native)
+            return self.written(spec, lambda: spec.native)
         if spec.kind == "loop":
-            assert spec.kernel is not None
-            return self.kernel(spec.kernel)
+            return self.kernel(spec)
         assert spec.core is not None
-        symbol = self.core(spec.core)
+        symbol, element = self.core(spec.core), spec.core
         hooks = [(n, k) for n, k in zip(HOOKS, (spec.kernel, *spec.prologues)) if k is not None]
         if not hooks:
             return symbol
-        symbol = self.piece(self.with_hooks(spec.core, [renamed(k, n) for n, k in hooks]))
+        parts = self.parts[element]
+        symbol = self.written(spec, lambda: self.with_hooks(element, parts, hooks), parts)
         for name, kernel in hooks:
             shown = symbol if name == HOOKS[0] else f"{symbol}_{name}"
             self.result.kernels.setdefault(shown, kernel)
         return symbol
 
-    def with_hooks(self, core: str, kernels: list[Kernel]) -> str:
+    def with_hooks(self, element: str, parts: int, hooks: list[tuple[str, Kernel]]) -> str:
         """One text for an epilogue, prologues and the call of the core that runs them."""
-        first, *others = (name if any(k.name == name for k in kernels) else "" for name in HOOKS)
-        wrapper = contract.emit_fused(PLACEHOLDER, core, first, self.parts[core], *others)
+        given = [name for name, _ in hooks]
+        first, *others = (name if name in given else "" for name in HOOKS)
+        wrapper = contract.emit_fused(PLACEHOLDER, element, first, parts, *others)
+        kernels = [renamed(kernel, name) for name, kernel in hooks]
         return llvm.emit_module(kernels, self.target) + _DECLARED.sub("", wrapper)
 
-    def kernel(self, kernel: Kernel) -> str:
+    def kernel(self, spec: Spec) -> str:
+        kernel = spec.kernel
+        assert kernel is not None
         if self.config.backend == "numba" and not calls_routines(kernel):
             from graphc.codegen.numba import route as numba_route
             from graphc.codegen.python import source
 
             text = source.emit(kernel)
-            symbol = self.piece(
+            symbol = self.by_numba(
                 text, lambda name: numba_route.compile_kernel(renamed(kernel, name))
             )
             self.result.by_numba.add(symbol)
         else:
-            symbol = self.piece(llvm.emit(kernel, self.target))
+            symbol = self.written(spec, lambda: llvm.emit(kernel, self.target))
         self.result.kernels.setdefault(symbol, kernel)
         return symbol
 
-    def piece(self, text: str, make: Callable[[str], bytes] | None = None) -> str:
-        """Register a text under a symbol made of its digest."""
-        digest = hashlib.sha256(text.encode()).hexdigest()[:24]
-        symbol = f"k{digest}"
+    def written(self, spec: Spec, write: Callable[[], str], *made_of: object) -> str:
+        """The symbol of LLVM IR, which is written once for all programs that run the Spec."""
+        options = self.config.opt, tuned.machine_level
+        key = (self.target, *options, *made_of)
+        piece = spec.pieces.get(key)
+        if piece is None:
+            text = write()
+            symbol = symbol_of(text)
+            ir = _HOOKS.sub(rf"@{symbol}_\1", text.replace(f"@{PLACEHOLDER}(", f"@{symbol}("))
+            piece = Piece(symbol, key_of(text, self.target, *options), ir)
+            spec.pieces[key] = piece
+        self.pieces[piece.symbol] = piece
+        self.result.texts[piece.symbol] = piece.text
+        return piece.symbol
+
+    def by_numba(self, text: str, make: Callable[[str], bytes]) -> str:
+        """The symbol of a function for Numba, which compiles in one way only."""
+        symbol = symbol_of(text)
         if symbol not in self.pieces:
-            # Numba optimises in one way only.
-            options = () if make else (self.config.opt, tuned.machine_level)
-            key = key_of(text, self.target, *options)
-            ir = text.replace(f"@{PLACEHOLDER}(", f"@{symbol}(")
-            ir = "" if make else _HOOKS.sub(rf"@{symbol}_\1", ir)
-            thunk = (lambda: make(symbol)) if make else None
-            is_kept = make is None or ONE_OF_A_KIND not in text
-            self.pieces[symbol] = Piece(symbol, key, ir, thunk, is_kept=is_kept)
-            self.result.texts[symbol] = ir or text
+            key = key_of(text, self.target)
+            is_kept = ONE_OF_A_KIND not in text
+            self.pieces[symbol] = Piece(symbol, key, "", lambda: make(symbol), is_kept=is_kept)
+            self.result.texts[symbol] = text
         return symbol
 
     def core(self, element: str) -> str:
@@ -154,7 +167,7 @@ class Compiler:
         def make(name: str) -> bytes:
             return numba_route.compile_library(function, kinds, name, params=words, ranged=ranged)
 
-        return self.piece(text, make)
+        return self.by_numba(text, make)
 
     # -- object code
 
@@ -191,6 +204,11 @@ class Compiler:
 def core_key(module: contract.Module, target: Target) -> str:
     """The key of a part of a contraction core: 100 KB of text, the same for many programs."""
     return key_of(module.text, target, module.inner)
+
+
+def symbol_of(text: str) -> str:
+    """What a kernel of this text is called."""
+    return f"k{hashlib.sha256(text.encode()).hexdigest()[:24]}"
 
 
 def renamed(kernel: Kernel, name: str) -> Kernel:

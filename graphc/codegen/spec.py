@@ -11,6 +11,7 @@ cuda      kernels of a GPU
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import field
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +28,7 @@ from graphc.loops.nest import Kernel
 from graphc.loops.tuning import tuned as loops_tuned
 
 if TYPE_CHECKING:
+    from graphc.codegen.llvm.objects import Piece
     from graphc.runtime.cuda.product import Product
 
 
@@ -44,6 +46,7 @@ class Spec:
     On a GPU (kind cuda) `launches` run in order; `operands` are those of the first, the second ...;
     `product` is what they compute where that is a plain product of matrices.
     `then` runs afterwards, in the same workspace: what needs all that the first kernel made.
+    `pieces` are the texts in LLVM that were made of it: programs that share it share them.
     """
 
     kind: str
@@ -63,6 +66,7 @@ class Spec:
     product: Product | None = None
     then: Spec | None = None
     native: str = ""
+    pieces: dict[Any, Piece] = field(default_factory=dict, compare=False, repr=False)
 
 
 def poll_of(region: Graph, units: int) -> int:
