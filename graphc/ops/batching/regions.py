@@ -97,7 +97,7 @@ def batch_gradient(batcher: Batcher, node: Node, inputs: Lanes) -> Lanes:
     repeated for each of them.
     """
     region, wrt, count = node.regions[0], node.attrs["wrt"], len(node.regions[0].params)
-    if not has_open_loop(region):
+    if "tested" not in region.traits:  # each loop in it has a known number of steps
         kinds = [source.type for source in node.inputs]
         write = lambda trace, values: expand_grad(trace, node, values)  # noqa: E731
         return batcher.run(region_of(region.name, kinds, write), inputs)
@@ -106,13 +106,6 @@ def batch_gradient(batcher: Batcher, node: Node, inputs: Lanes) -> Lanes:
     wide, mapped = batcher.region(region, flags(given), [True] * len(seeds))
     made = apply(batcher.trace, "grad", values_of([*given, *seeds]), [wide], **node.attrs)
     return list(map(Lane, made, [*mapped, *(True,) * len(wrt)]))
-
-
-def has_open_loop(region: Graph) -> bool:
-    """Is there a loop in it whose number of steps only its test decides?"""
-    return any(
-        node.op.traits.tested or any(map(has_open_loop, node.regions)) for node in region.nodes
-    )
 
 
 # ------------------------------------------------------------------------------------ branches

@@ -11,7 +11,6 @@ from graphc.ir.graph import Graph, Node, Rewriter, map_regions, rebuild
 from graphc.ir.op import OPS
 from graphc.limits import exceeded, limit
 from graphc.ops.autodiff.vjp import expand_grad
-from graphc.ops.batching.regions import has_open_loop
 from graphc.ops.record.value import Trace, tracing
 from graphc.passes.reasons import record
 
@@ -61,12 +60,8 @@ def _expand(graph: Graph, most: int, in_lanes: bool) -> Graph:
 
 
 def _left(region: Graph, in_lanes: bool) -> bool:
-    return holds_lanes(region) or (in_lanes and has_open_loop(region))
-
-
-def holds_lanes(region: Graph) -> bool:
-    """Is there a `vmap` in it, however deep?"""
-    return any(node.op.traits.lanes or any(map(holds_lanes, node.regions)) for node in region.nodes)
+    """Does it wait for a `vmap` in it, or around it for a loop of unknown length in it?"""
+    return "lanes" in region.traits or (in_lanes and "tested" in region.traits)
 
 
 def expanded(node: Node, r: Rewriter) -> Node:

@@ -13,7 +13,6 @@ from graphc.errors import GraphError
 from graphc.ir.graph import Graph, Node, Rewriter, map_regions, rebuild
 from graphc.ir.op import OPS
 from graphc.ir.types import TupleType
-from graphc.ops.batching.regions import has_open_loop
 from graphc.ops.batching.vmap import batched
 from graphc.ops.record.value import Trace, tracing
 from graphc.passes.reasons import record
@@ -43,7 +42,7 @@ def waits(region: Graph) -> bool:
     """Is there a gradient in it that is to be expanded first?"""
     return any(
         any(map(waits, node.regions))
-        or (node.op.traits.asks_gradient and not has_open_loop(node.regions[0]))
+        or (node.op.traits.asks_gradient and "tested" not in node.regions[0].traits)
         for node in region.nodes
     )
 
