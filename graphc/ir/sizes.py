@@ -16,7 +16,7 @@ is the guard n = 20.  What follows for all sizes needs no guard.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from numbers import Integral, Number
 from typing import Any
 
@@ -36,7 +36,7 @@ from graphc.ir.size_answers import (
     whole_of,
 )
 from graphc.ir.size_bounds import bounds_by_rests, bounds_by_values, polynomial_bounds
-from graphc.ir.unknowns import Atom, Guard, Low, Monomial, Terms, number_of, order_of, text_of
+from graphc.ir.unknowns import Atom, Guard, Monomial, Terms, number_of, order_of, text_of
 from graphc.ir.user_lines import asking
 
 LONGEST = 60  # characters of a formula in a text; others are shown by a number
@@ -129,14 +129,12 @@ class Scope:
         if len(kept) == 1:
             return kept[0]
         args = tuple(sorted(kept, key=str))
-
-        def low() -> int | None:
-            lows = self._lows(args)
-            known = [low for low in lows if low is not None]
-            if kind == "max":
-                return max(known, default=None)
-            return min(known) if len(known) == len(lows) else None
-
+        lows = self._lows(args)
+        known = [low for low in lows if low is not None]
+        if kind == "max":
+            low = max(known, default=None)
+        else:
+            low = min(known) if len(known) == len(lows) else None
         return self._unknown(kind, args, low, f"{kind}({', '.join(map(str, args))})")
 
     @once
@@ -149,11 +147,8 @@ class Scope:
             return yes
         if high is not None and high <= 0:
             return no
-
-        def fewest() -> int | None:
-            lows = [low for low in self._lows((yes, no)) if low is not None]
-            return min(lows) if len(lows) == 2 else None
-
+        lows = [low for low in self._lows((yes, no)) if low is not None]
+        fewest = min(lows) if len(lows) == 2 else None
         name = f"({yes} if {condition} > 0 else {no})"
         return self._unknown("choice", (condition, yes, no), fewest, name)
 
@@ -183,12 +178,7 @@ class Scope:
         return low is not None and low >= 0
 
     def _unknown(
-        self,
-        kind: str,
-        args: tuple[Any, ...],
-        low: Low | Callable[[], Low],
-        name: str,
-        hint: int = 0,
+        self, kind: str, args: tuple[Any, ...], low: int | None, name: str, hint: int = 0
     ) -> Size:
         key = (kind, args or (name,))
         found = self._atoms.get(key)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -13,51 +13,27 @@ Monomial = tuple["Atom", ...]
 Terms = tuple[tuple[Monomial, int], ...]
 
 
-Low = int | None  # of what is never less, None where that is not known
-DEEPEST = 16  # unknowns within unknowns whose least values wait until one is asked for
-
-
 class Atom:
-    """An unknown of polynomials: a symbol, or one of KINDS of other sizes.
+    """An unknown of polynomials: a symbol, or one of KINDS of other sizes. It is never less than
+    `low`, which is None where that is not known."""
 
-    How small it can be is found when that is first asked for, as it seldom is.
-    """
-
-    __slots__ = ("_low", "args", "hint", "kind", "name", "number", "waiting")
+    __slots__ = ("args", "hint", "kind", "low", "name", "number")
 
     def __init__(
         self,
         kind: str,
         args: tuple[int | Size, ...],
         hint: int,
-        low: Low | Callable[[], Low],
+        low: int | None,
         name: str,
         number: int,
     ) -> None:
         self.kind = kind
         self.args = args
         self.hint = hint
+        self.low = low
         self.name = name
         self.number = number
-        self._low = low
-        self.waiting = 0  # how many wait for one another, from this one on
-        if callable(low):
-            inside = (a for size in args for m, _ in getattr(size, "terms", ()) for a in m)
-            self.waiting = 1 + max((atom.waiting for atom in inside), default=0)
-            if self.waiting > DEEPEST:
-                self.low  # noqa: B018
-
-    @property
-    def low(self) -> Low:
-        """It is never less; None where that is not known."""
-        low = self._low
-        if callable(low):
-            low = self.low = low()
-        return low
-
-    @low.setter
-    def low(self, low: Low) -> None:
-        self._low, self.waiting = low, 0
 
 
 class Guard:
