@@ -56,6 +56,7 @@ class Judge(NamedTuple):
     devices: tuple[str, ...] = ()
     precision: str = "f32"
     sizes: dict[str, tuple[str, ...]] | None = None
+    threads: int | None = None
 
 
 def normal(*dims: int) -> np.ndarray[Any, Any]:
@@ -66,6 +67,18 @@ def wide(side: int, channels: int, groups: int = 1, window: int = 3) -> Judge:
     x, w = normal(4, channels, side, side), normal(channels, channels // groups, window, window)
     pad = window // 2
     return Judge(lambda x, w: gc.conv(x, w, padding=pad, groups=groups), (x, w))
+
+
+def layers(*rows: tuple[int, int, int, int], finish: bool = True) -> Judge:
+    """Convolutions by constants, which are packed ahead: channels in and out, side, window; an
+    epilogue `finish`es each."""
+    weights = [normal(out, given, window, window) for given, out, _, window in rows]
+
+    def each(images: list[Any]) -> list[Any]:
+        made = [gc.conv(x, w, padding=w.shape[-1] // 2) for x, w in zip(images, weights)]
+        return [np.maximum(y, 0) for y in made] if finish else made
+
+    return Judge(each, ([normal(1, given, side, side) for given, _, side, _ in rows],))
 
 
 def spread(x: Any) -> Any:
@@ -96,9 +109,18 @@ SMALL: dict[str, Callable[[], Judge]] = {
     "open-rows": lambda: Judge(
         lambda x: x - x.mean(1, keepdims=True), (normal(200, 33),), sizes={"x": ("n", "m")}
     ),
+    "short-open-rows": lambda: Judge(
+        lambda x, y: (x - x.max(1, keepdims=True), y - y.mean(1, keepdims=True)),
+        (normal(4096, 6), normal(4096, 12)),
+        sizes={"x": ("n", "m"), "y": ("n", "k")},
+    ),
+    "short-open-softmax": lambda: Judge(
+        lambda x: gc.softmax(np.tanh(x), -1), (normal(4096, 7),), sizes={"x": ("n", "m")}
+    ),
     "short-rows": lambda: Judge(lambda x, v: x @ v, (normal(8192, 24), normal(24))),
     "matvec": lambda: Judge(lambda x, v: np.tanh(x) @ v, (normal(1024, 1024), normal(1024))),
     "thin": lambda: Judge(lambda x, w: x @ w.T, (normal(12, 1024), normal(1024, 1024))),
+    "wide": lambda: Judge(lambda x, w: x @ w, (normal(64, 512), normal(512, 1 << 16)), threads=1),
     "narrow": lambda: Judge(lambda x, w: x @ w, (normal(512, 512), normal(512, 12))),
     "bf16": lambda: Judge(gc.conv, (normal(1, 64, 56, 56), normal(64, 64, 1, 1)), precision="bf16"),
     "outer": lambda: Judge(lambda x, w: x @ w, (normal(1024, 24), normal(24, 1024))),
@@ -117,11 +139,25 @@ SMALL: dict[str, Callable[[], Judge]] = {
     "solve": lambda: Judge(
         np.linalg.solve, (normal(4, 128, 128) + 20 * np.eye(128, dtype=F4), normal(4, 128, 10))
     ),
+    "solve-large": lambda: Judge(
+        np.linalg.solve, (normal(4, 300, 300) + 40 * np.eye(300, dtype=F4), normal(4, 300, 10))
+    ),
+    "eigenvalues": lambda: Judge(np.linalg.eigvalsh, (normal(600, 600) + normal(600, 600).T,)),
     "fft": lambda: Judge(np.fft.fft, (normal(64, 120),)),
+    "long-fft": lambda: Judge(
+        lambda x, y: (np.fft.fft(x), np.fft.fft(y)), (normal(56, 4096), normal(96, 4096))
+    ),
     "images": lambda: Judge(lambda x: gc.resize(x, (64, 64, 64)), (normal(64, 16, 16),)),
     "pool": lambda: Judge(lambda x: gc.max_pool(x, 2), (normal(4, 16, 28, 28),)),
     "depthwise": lambda: wide(28, 32, groups=32),
     "winograd": lambda: wide(14, 32),
+    "small-images": lambda: layers(
+        (256, 64, 3, 1), (256, 64, 4, 1), (256, 32, 5, 1), (512, 32, 5, 1), finish=False
+    ),
+    "packed-rows": lambda: layers((128, 32, 9, 1), (128, 32, 10, 1), (128, 32, 11, 1)),
+    "packed-sums": lambda: layers((512, 64, 6, 1), (288, 32, 7, 1), (1152, 64, 5, 1), finish=False),
+    "packed-windows": lambda: layers((6, 32, 9, 5), (8, 32, 7, 5), (16, 64, 5, 5)),
+    "long-loop": lambda: Judge(np.tanh, (normal(1 << 22),)),
     "attention": lambda: Judge(attend, tuple(normal(4, 512, 32) for _ in "qkv")),
     "devices": lambda: Judge(spread, (normal(64, 64),), ("cpu:0", "cpu:1")),
 }
@@ -159,7 +195,8 @@ class Compiled(NamedTuple):
 
 
 def compiled(case: Judge) -> Compiled:
-    options = {"devices": list(case.devices)} if case.devices else {}
+    options: dict[str, Any] = {"devices": list(case.devices)} if case.devices else {}
+    options |= {"threads": case.threads} if case.threads else {}
     function = gc.compile(case.function, precision=case.precision, sizes=case.sizes, **options)
     run = lambda: function(*case.arguments)  # noqa: E731
     run()

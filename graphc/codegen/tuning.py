@@ -20,7 +20,7 @@ class CodegenTuning(Tuning):
         "work shared by threads against copies made by each")
     long_unit = number(1 << 32, 1, 1 << 50, "multiply-adds", "gemm-1024",
         "how soon a run is cancelled against units")
-    long_look = number(1 << 30, 1, 1 << 50, "multiply-adds", "gemm-1024",
+    long_look = number(1 << 30, 1, 1 << 50, "multiply-adds", "wide",
         "the same: a block of rows between two looks at the cancel flag")
     long_rows = number(512, 1, 1 << 20, "rows", "gemm-1024",
         "the same: units of more work have so many rows")
@@ -78,13 +78,13 @@ class CodegenTuning(Tuning):
         "two calls a thread, so that a late one leaves some, against padding")
     swap_ratio = number(4, 1, 1 << 20, "times", "thin",
         "A and B change places where few rows meet many columns")
-    swap_panels = number(2, 1, 1 << 20, "times", "conv",
+    swap_panels = number(2, 1, 1 << 20, "times", "small-images",
         "the same where rows far apart could be panels packed ahead")
-    across_steps = number(12, 0, 1 << 20, "steps of k", "conv",
+    across_steps = number(12, 0, 1 << 20, "steps of k", "packed-rows",
         "the same: empty lanes against an epilogue that stores across")
-    scattered_steps = number(144, 0, 1 << 20, "steps of k", "conv",
+    scattered_steps = number(144, 0, 1 << 20, "steps of k", "packed-sums",
         "the same: against sums that are stored across one by one")
-    window_gain = number(1.15, 1.0, 1e9, "times", "conv",
+    window_gain = number(1.15, 1.0, 1e9, "times", "packed-windows",
         "the same: empty lanes against windows as rows, which are copied")
     swap_sum = number(128, 1, 1 << 20, "steps of k", "thin", "the same: sums that are long enough")
     known_units = number(64, 1, 1 << 20, "units", "compile",
@@ -233,9 +233,9 @@ class CodegenTuning(Tuning):
         "rows of an open length written for each number of vectors against code")
     row_versions = number(1000, 0, 1 << 20, "instructions", "open-rows",
         "the same: instructions of all versions together")
-    lane_elements = number(8, 0, 16, "elements", "open-rows",
+    lane_elements = number(8, 0, 16, "elements", "short-open-rows",
         "rows of so few in lanes, each length for itself, against code")
-    lane_versions = number(2000, 0, 1 << 20, "instructions", "open-rows",
+    lane_versions = number(2000, 0, 1 << 20, "instructions", "short-open-softmax",
         "the same: instructions of all versions together")
     object_text = number(16_000, 1, 1 << 24, "characters", "compile",
         "objects compiled side by side against starting LLVM for each")
@@ -258,7 +258,7 @@ class CodegenTuning(Tuning):
     # Kernels and rows of the step table.
     slow_flops = number(4e10, 1e3, 1e30, "operations per second", "gemm-1024",
         "what a slow thread does: looks at the cancel flag come from it")
-    slow_steps = number(3e8, 1e3, 1e30, "operations per second", "gemm-1024",
+    slow_steps = number(3e8, 1e3, 1e30, "operations per second", "long-loop",
         "the same for what is no product")
     slow_bytes = number(3e8, 1e3, 1e30, "bytes per second", "gemm-1024", "the same for memory")
     untold_passes = number(64, 1, 1 << 20, "passes over its operands", "sort-long",
@@ -267,7 +267,7 @@ class CodegenTuning(Tuning):
         "how soon a run is cancelled against looks at the flag")
     poll_seconds = number(0.03, 1e-6, 1e9, "seconds", "gemm-1024",
         "the same: the time between two looks")
-    long_looks = number(5, 0, 1000, "looks", "gemm-1024",
+    long_looks = number(5, 0, 1000, "looks", "long-fft",
         "the same for kernels whose loops are counted")
     kept_specs = number(4096, 1, 1 << 20, "kernels", "compile",
         "memory against compiling known kernels again")

@@ -27,7 +27,7 @@ class RuntimeTuning(Tuning):
     kept_results = number(4, 0, 64, "blocks", "pointwise",
         "memory of results kept for the next call against mapping it again")
 
-    library_bytes = number(1 << 21, 0, 1 << 40, "bytes of scratch", "interrupt",
+    library_bytes = number(1 << 21, 0, 1 << 40, "bytes of scratch", "eigenvalues",
         "how soon Ctrl-C ends a routine of LAPACK against a thread for its run")
     listens = number(0.05, 1e-3, 1.0, "seconds", "interrupt",
         "the same: the time between two looks for an interrupt")
