@@ -28,6 +28,8 @@ _PLAIN_OPERANDS = (ast.Constant, ast.JoinedStr, ast.List, ast.Tuple, ast.Dict, a
 _IDENTITY = (ast.Is, ast.IsNot, ast.In, ast.NotIn)
 
 Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
+# The imports of its module's scope, a definition, and the name of the class around it.
+_Found = tuple[list[ast.stmt], Definition, str | None]
 
 
 # ---------------------------------------------------------------------------------------- hooks
@@ -115,6 +117,68 @@ def _parsed(filename: str, module_globals: dict[str, Any]) -> _Source | None:
     return made
 
 
+def _found_alone(code: CodeType, module_globals: dict[str, Any]) -> _Found | None:
+    """A definition as it stands in its own lines, for which a long file need not be parsed.
+
+    None where these cannot be told.
+    """
+    lines = linecache.getlines(code.co_filename, module_globals)
+    first = code.co_firstlineno
+    block = lines[first - 1 : _end(lines, first, max(_lines_of(code), default=0))]
+    if not block or code.co_name == "<lambda>":
+        return None
+    inside = block[0][:1].isspace()  # of a class or a function: it stays as far to the right
+    before = "\n" * (first - 2) + "if True:\n" if inside else "\n" * (first - 1)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            (node,) = ast.parse(before + "".join(block)).body
+            imports = ast.parse("".join(_import_lines(lines))).body
+    except (SyntaxError, ValueError):
+        return None
+    if isinstance(node, ast.If):
+        node = node.body[0]
+    if not isinstance(node, Definition):
+        return None
+    return imports, node, _class_of(code.co_qualname)
+
+
+def _import_lines(lines: list[str]) -> Iterator[str]:
+    """The lines of imports that stand at the left, which may go on within brackets."""
+    goes_on = False
+    for line in lines:
+        if goes_on or line.startswith(("import ", "from ")):
+            yield line
+            goes_on = ")" not in line and (goes_on or "(" in line)
+
+
+def _lines_of(code: CodeType) -> Iterator[int]:
+    """The lines of what a function runs, and of what is defined in it."""
+    yield from (line for _, _, line in code.co_lines() if line is not None)
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _lines_of(constant)
+
+
+def _end(lines: list[str], first: int, last: int) -> int:
+    """Where a definition ends whose last line of code is known: expressions may go on below."""
+    own = len(lines[first - 1]) - len(lines[first - 1].lstrip()) if first <= len(lines) else 0
+    while last < len(lines):
+        text = lines[last].lstrip()
+        if text and text[0] not in ")]}" and len(lines[last]) - len(text) <= own:
+            break
+        last += 1
+    return last
+
+
+def _class_of(title: str) -> str | None:
+    """The innermost class around what has this qualified name."""
+    *around, _ = title.split(".")
+    after = [*around[1:], ""]
+    names = [n for n, then in zip(around, after) if "<locals>" not in (n, then)]
+    return names[-1] if names else None
+
+
 def _imports(node: ast.AST) -> Iterator[ast.stmt]:
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.Import | ast.ImportFrom):
@@ -148,11 +212,10 @@ def _definitions(
 # ---------------------------------------------------------------------------------------- code
 
 
-def _compiled(
-    source: _Source, node: Definition, owner: str | None, code: CodeType, hooks: bool
-) -> CodeType:
+def _compiled(found: _Found, code: CodeType, hooks: bool) -> CodeType:
     """The code of a function that stands where `code` stood: the same cells, mangling and lines."""
-    module = ast.Module([*source.imports, _around(_bare(node, hooks), owner, code)], [])
+    imports, node, owner = found
+    module = ast.Module([*imports, _around(_bare(node, hooks), owner, code)], [])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         made: CodeType = compile(
@@ -259,17 +322,25 @@ def hooked_code(function: FunctionType) -> CodeType | None:
 
 
 def _find(function: FunctionType, code: CodeType) -> CodeType | None:
-    source = _parsed(code.co_filename, function.__globals__)
-    if source is None:
-        return None
-    for node, owner in _definitions(source.tree, code.co_firstlineno, code.co_name):
+    for found in _candidates(code, function.__globals__):
         try:
-            if _is_source(_compiled(source, node, owner, code, False), code):
-                made = _compiled(source, node, owner, code, True)
+            if _is_source(_compiled(found, code, False), code):
+                made = _compiled(found, code, True)
                 return _renamed(made, made.co_qualname, code.co_qualname)
         except (SyntaxError, ValueError, RecursionError):
             continue
     return None
+
+
+def _candidates(code: CodeType, module_globals: dict[str, Any]) -> Iterator[_Found]:
+    """What may be the source of a function."""
+    alone = _found_alone(code, module_globals)
+    if alone is not None:
+        yield alone
+    source = _parsed(code.co_filename, module_globals)
+    if source is not None:
+        for node, owner in _definitions(source.tree, code.co_firstlineno, code.co_name):
+            yield source.imports, node, owner
 
 
 def rebound(
