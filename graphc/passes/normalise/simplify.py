@@ -19,6 +19,7 @@ from graphc.ir.graph import Graph, Node, Rewriter
 from graphc.ir.op import OPS, Reduction, Scalar
 from graphc.ir.types import TupleType, Type
 from graphc.passes.normalise.rules import Rule, by_rules, on_gpus_alone
+from graphc.passes.normalise.trim import live_readers
 
 MOST_ROUNDS = 50
 
@@ -26,6 +27,14 @@ MOST_ROUNDS = 50
 def simplify(graph: Graph, config: Config) -> Graph:
     """The graph without needless nodes."""
     rules = RULES | GPU_RULES if on_gpus_alone(config) else RULES
+    readers: list[int] = []
+
+    def reshape_of_product(node: Node, r: Rewriter) -> Node | None:
+        """What follows is then computed with the product, which reads its operand by any shape."""
+        product = node.inputs[0]
+        if not product.op.traits.matrix_product or readers[product.id : product.id + 1] != [1]:
+            return None
+        return product_of_reshaped(node, r)
 
     def rules_of(node: Node) -> tuple[Rule, ...]:
         found = rules.get(node.op.name, ())
@@ -35,9 +44,12 @@ def simplify(graph: Graph, config: Config) -> Graph:
             return (*found, fold_over_nothing)
         if node.op.traits.matrix_product:
             return (*found, turned_after_casts)
+        if node.op.traits.reshapes:
+            return (*found, reshape_of_product)
         return found
 
     for _ in range(MOST_ROUNDS):
+        readers[:] = live_readers(graph)
         made = by_rules(graph, rules_of)
         if made is graph:
             return graph
@@ -78,6 +90,24 @@ def reshape_restores_reduced_axes(node: Node, r: Rewriter) -> Node | None:
     if node.type.shape != kept:
         return None
     return r.emit(source.op, source.inputs, attrs)
+
+
+def product_of_reshaped(node: Node, r: Rewriter) -> Node | None:
+    """reshape(x @ w) is reshape(x) @ w, if only the rows of a matrix get other axes."""
+    product, kind = node.inputs[0], node.type
+    if product.op is not OPS["matmul"] or product.after or node.after:
+        return None
+    x, w = product.inputs
+    assert isinstance(x.type, Type)
+    assert isinstance(w.type, Type)
+    assert isinstance(kind, Type)
+    if (x.type.rank, w.type.rank) != (2, 2) or x.type.dims[0] == 1 or kind.rank < 3:
+        return None
+    *rows, columns = kind.dims
+    if columns != w.type.dims[1]:
+        return None
+    turned = r.emit(node.op, (x,), {"dims": (*rows, x.type.dims[1])})
+    return r.emit(product.op, (turned, w), product.attrs)
 
 
 def transpose_of_transpose(node: Node, r: Rewriter) -> Node | None:
