@@ -8,7 +8,8 @@
                                                          rows that are left, finish, store
 
 What follows the parts is a kernel of its own, which runs when all of them are there.  How many
-there are depends on the shape alone, and so does the order of sums.  A fold of all elements is one
+there are depends on the shape alone, and so does the order of sums.  Rows that are folded together
+lie far apart in their part: of neighbours the processor fetches half as much.  A fold of all elements is one
 column, of which each part is read in a row and folded in registers: nothing is fetched as fast.
 """
 
@@ -213,13 +214,15 @@ class Tall(Columns):
         self.start_columns((b.integer(0), lanes), self.work)
         if shape.rows > 1:
             self.spread(values)
+        apart = bounds[1] - bounds[0]
         with b.loop(bounds[1], "serial", bounds[0]) as group:
-            first = group * self.count
             if shape.rows == 1:
-                rows = [{**values, shape.tall.place: first + k} for k in range(self.count)]
+                first = bounds[0] * self.count + (group - bounds[0])
+                places = [first + apart * k for k in range(self.count)]
+                rows = [{**values, shape.tall.place: place} for place in places]
                 self.fold_rows(rows, shape.line, (start, stop), self.work)
             else:
-                self.fold_lanes(values, first)
+                self.fold_lanes(values, group * self.count)
 
     def fold_in_a_row(self, start: Expr, stop: Expr) -> None:
         """Fold elements from one to another in registers, and keep what they come to."""
