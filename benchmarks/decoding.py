@@ -2,6 +2,7 @@
 
     python -m benchmarks.decoding                       one thread, batches of 1 and 8
     python -m benchmarks.decoding --bits 4 --batch 1 --quick
+    python -m benchmarks.decoding --bits 8,4 --precision bf16    graphc reads rows in 16 bits
 
 A step takes the token after 48 others and gives the likeliest next one.  All have the same 124
 million weights, drawn at random, in 8 and 4 bits the same integers: those of `gc.quantize`.  The
@@ -20,6 +21,7 @@ import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +39,9 @@ KINDS = {32: "f32", 16: "bf16", 8: "i8", 4: "i4"}
 Run = Callable[[], Any]  # the scores of the next token of each text
 
 
-def graphc(held: Any, bits: int, threads: int, tokens: Any, past: Any) -> Run:
+def graphc(
+    held: Any, bits: int, threads: int, tokens: Any, past: Any, precision: str = "f32"
+) -> Run:
     """Weights are constants, as they are to the runtimes: products by them are packed once."""
     heads = past.shape[3]
 
@@ -45,7 +49,7 @@ def graphc(held: Any, bits: int, threads: int, tokens: Any, past: Any) -> Run:
         made, cache = gpt.scores(held, cache, tokens, np.int32(PAST), heads)
         return made[:, -1], cache
 
-    precision = "bf16" if bits == 16 else "f32"
+    precision = "bf16" if bits == 16 else precision
     run = gc.compile(step, donate="cache", precision=precision, sizes="exact", threads=threads)
     spare = [(0, 0)] * 4 + [(0, LENGTH - PAST), (0, 0)]
     cache = [dict(zip(("keys", "values"), pair)) for pair in np.pad(past, spare)]
@@ -73,7 +77,7 @@ def limit(size: int, threads: int) -> Run:
 
 
 def rows(
-    shape: dict[str, int], bits: int, batch: int, threads: int, rounds: int
+    shape: dict[str, int], bits: int, batch: int, threads: int, rounds: int, precision: str
 ) -> dict[str, dict[str, Any] | str]:
     """For each that ran: seconds of a step, and how far its scores are from those in f32."""
     rng = np.random.default_rng(0)
@@ -82,7 +86,7 @@ def rows(
     half = (batch, shape["heads"], PAST, shape["width"] // shape["heads"])
     past = rng.standard_normal((shape["layers"], 2, *half), dtype=np.float32)
     held = gpt.in_bits(exact, bits)
-    peers = {"graphc": graphc, **decoding_peers.PEERS}
+    peers = {"graphc": partial(graphc, precision=precision), **decoding_peers.PEERS}
     runs: dict[str, Run] = {"limit": limit(gpt.bytes_of(held), threads)}
     found: dict[str, dict[str, Any] | str] = {}
     wanted = None
@@ -130,7 +134,7 @@ def cell(found: dict[str, Any] | str | None) -> str:
 
 
 def table(
-    shape: dict[str, int], bits: list[int], batch: int, threads: int, rounds: int
+    shape: dict[str, int], bits: list[int], batch: int, threads: int, rounds: int, precision: str
 ) -> list[str]:
     names = list(decoding_peers.PEERS)
     lines = [
@@ -140,7 +144,7 @@ def table(
         "|---" * (len(names) + 4) + "|",
     ]
     for each in bits:
-        found = rows(shape, each, batch, threads, rounds)
+        found = rows(shape, each, batch, threads, rounds, precision)
         print(KINDS[each], found, file=sys.stderr)
         own, most = found["graphc"], found["limit"]
         assert isinstance(own, dict)
@@ -158,6 +162,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--bits", default="32,16,8,4")
     parser.add_argument("--batch", default="1,8")
+    parser.add_argument("--precision", choices=["f32", "bf16"], default="f32")
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--quick", action="store_true", help="a small model")
     given = parser.parse_args()
@@ -165,7 +170,8 @@ def main() -> None:
     shape = gpt.QUICK if given.quick else gpt.FULL
     for batch in map(int, given.batch.split(",")):
         bits = [int(each) for each in given.bits.split(",")]
-        print(*table(shape, bits, batch, given.threads, given.rounds), sep="\n", flush=True)
+        made = table(shape, bits, batch, given.threads, given.rounds, given.precision)
+        print(*made, sep="\n", flush=True)
 
 
 if __name__ == "__main__":

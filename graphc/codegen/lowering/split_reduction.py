@@ -9,8 +9,9 @@
 
 What follows the parts is a kernel of its own, which runs when all of them are there.  How many
 there are depends on the shape alone, and so does the order of sums.  Rows that are folded together
-lie far apart in their part: of neighbours the processor fetches half as much.  A fold of all elements is one
-column, of which each part is read in a row and folded in registers: nothing is fetched as fast.
+lie far apart in their part: of neighbours the processor fetches half as much.  A fold of all
+elements is one column, of which each part is read in a row and folded in registers: nothing is
+fetched as fast.
 """
 
 from __future__ import annotations
