@@ -32,8 +32,9 @@ class LateTable(dict[K, V]):
 
     def bring(self, key: K) -> None:
         """Import the module that writes the entry of a key."""
-        if key in self._modules:
-            import_module(self._modules[key])
+        module = self._modules.get(key)  # in one look: another thread may bring the whole
+        if module is not None:
+            import_module(module)
 
     def whole(self) -> None:
         """Import every module that is expected to write an entry."""

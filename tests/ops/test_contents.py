@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 from graphc.ops import FAMILIES, TABLES, contents
 
 # Each family in a process of its own that has imported no other.
@@ -38,6 +40,38 @@ for family in sorted({family for families in names.values() for family in famili
 def test_every_family_brings_its_names_whatever_was_imported_before() -> None:
     made = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True)
     assert (made.returncode, made.stdout) == (0, ""), made.stdout + made.stderr
+
+
+# The first calls of a process, all at once: each asks for other families.
+THREADS = """
+import threading
+import numpy as np
+import graphc as gc
+x = np.eye(8, dtype=np.float32) * 4 + 0.5
+functions = [
+    lambda x: np.exp(x) * 2, lambda x: np.sort(x).sum(axis=0), lambda x: np.linalg.inv(x),
+    lambda x: np.maximum(x @ x, 0), lambda x: np.cumsum(x, axis=1), lambda x: gc.softmax(x),
+    gc.grad(lambda x: (np.tanh(x) ** 2).sum()), lambda x: np.fft.fft(x).real,
+    lambda x: np.median(x, axis=0), lambda x: len(dir(gc)) and np.where(x > 0, x, 0),
+]
+ready = threading.Barrier(len(functions))
+def call(function):
+    ready.wait()
+    made = gc.compile(function)(x)
+    np.testing.assert_allclose(made, function(x), rtol=1e-4, atol=1e-5)
+    done.append(function)
+done = []
+threads = [threading.Thread(target=call, args=(f,)) for f in functions]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+assert len(done) == len(functions)
+"""
+
+
+@pytest.mark.slow
+def test_threads_may_ask_for_families_at_once() -> None:
+    made = subprocess.run([sys.executable, "-c", THREADS], capture_output=True, text=True)
+    assert made.returncode == 0, made.stderr
 
 
 def test_every_family_brings_something() -> None:
