@@ -38,7 +38,8 @@ def passes_command(ops: bool, as_json: bool) -> None:
     rows = []
     for number, stage in enumerate(STAGES):
         ensures = [getattr(check, "__name__", "").replace("_", " ") for check in stage.ensures]
-        summary = (inspect.getdoc(stage.run) or "").split("\n")[0]
+        paragraph = (inspect.getdoc(stage.run) or "").partition("\n\n")[0]
+        summary = " ".join(paragraph.split()).removesuffix(".").partition(". ")[0] + "."
         rows.append(
             {
                 "number": number,

@@ -89,6 +89,13 @@ class Exporter:
         self.refused: dict[tuple[str, str], Refusal] = {}
         self.values = values or {}
 
+    def value_of(self, read: Node) -> Array:
+        """The present value of the variable that a node reads."""
+        key = read.attrs["container"], read.attrs["name"]
+        if key not in self.values:
+            raise Refused(f"the variable {key[1]!r} has no value")
+        return self.values[key]
+
     def graph(self, graph: Graph, operands: Sequence[Names]) -> list[Names]:
         """Write the nodes of a graph on these operands: the names of its results."""
         made: dict[int, Names] = {p.id: name for p, name in zip(graph.params, operands)}

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 import graphc as gc
-from graphc.cli.commands import main
 from graphc.frontend.files.gir_files import options_of
 from graphc.runtime.files import gcx_reader
 
@@ -43,22 +42,6 @@ def folder(tmp_path_factory):
     torn[len(torn) // 2] ^= 1
     (made / "torn.npz").write_bytes(torn)
     return made
-
-
-@pytest.fixture
-def run(capsys):
-    """Run the command line in this process: (exit status, stdout, stderr)."""
-
-    def call(*arguments):
-        status = 0
-        try:
-            main([str(a) for a in arguments])
-        except SystemExit as request:
-            status = request.code or 0
-        streams = capsys.readouterr()
-        return status, streams.out, streams.err
-
-    return call
 
 
 def feeds(folder):
@@ -284,6 +267,17 @@ def test_tables(folder, run):
     total = json.loads(run("audit", folder / "big.gir", "--json")[1])["total"]
     assert (total["parameters"], total["parameter_bytes"]) == (2000, 16000)
     assert "nodes" not in total  # which `compile` counts, without those inside of loops
+
+
+def test_every_stage_is_told_in_one_whole_sentence(run):
+    stages = json.loads(run("passes", "--json")[1])
+    told = {stage["name"]: stage["summary"] for stage in stages}
+    assert all(text[0].isupper() and text.endswith(".") for text in told.values()), told
+    assert not [text for text in told.values() if "\n" in text or ". " in text]
+    assert told["constrain"] == "The graph with the constraints of `config`."
+    assert told["remat"].endswith(
+        "or the nearest that was found; the same graph where there is no limit."
+    )
 
 
 def test_bench(folder, run):

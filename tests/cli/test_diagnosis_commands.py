@@ -11,25 +11,8 @@ from planted_bugs import BUGS, forget
 from viewer_pages import data_of
 
 import graphc as gc
-from graphc.cli.commands import main
 
 X = np.linspace(-1, 1, 12).reshape(3, 4)
-
-
-@pytest.fixture
-def run(capsys):
-    """Run the command line in this process: (exit status, stdout, stderr)."""
-
-    def call(*arguments):
-        status = 0
-        try:
-            main([str(a) for a in arguments])
-        except SystemExit as request:
-            status = request.code or 0
-        streams = capsys.readouterr()
-        return status, streams.out, streams.err
-
-    return call
 
 
 @pytest.fixture

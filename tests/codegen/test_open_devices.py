@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from device_programs import ping_pong
 from effort import EFFORT, few
 from open_graphs import open_graph
 from open_sizes import wrong
@@ -75,14 +77,7 @@ def test_random_programs_on_random_devices_equal_the_reference() -> None:
     assert messages > len(NUMBERS)
 
 
-def _looping(x: Any) -> Any:
-    def body(k: Any, value: Any) -> Any:
-        with gc.device("cpu:1"):
-            value = np.tanh(value) + 1
-        with gc.device("cpu:0"):
-            return value * 0.5
-
-    return gc.fori(0, 3, body, x)
+_looping = partial(ping_pong, turns=3)
 
 
 def _waiting(x: Any) -> Any:

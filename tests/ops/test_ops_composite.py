@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from expand import run_composite
+from op_harness import close
 
 from graphc.errors import GraphError
 from graphc.ir.op import OPS, Composite
@@ -18,16 +19,6 @@ COMPOSITES = [
 ]
 for _name in ("axis_sum", "axis_gather", "axis_slice"):  # refused outside of a vmap: test_vmap.py
     COMPOSITES.remove(_name)
-RTOL = {"f16": 2e-3, "bf16": 2e-2, "f32": 2e-6, "f64": 1e-13, "c64": 4e-6, "c128": 1e-13}
-
-
-def close(got, want, element, tolerance):
-    wide = np.complex128 if element.is_complex else np.float64
-    if element.kind in "biu":
-        np.testing.assert_array_equal(got, want)
-    else:
-        rtol = RTOL[element.name] * tolerance
-        np.testing.assert_allclose(got.astype(wide), want.astype(wide), rtol=rtol, atol=rtol)
 
 
 @pytest.mark.parametrize("name", COMPOSITES)

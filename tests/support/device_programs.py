@@ -29,14 +29,14 @@ def made(function: Any, *arguments: Any, **options: Any) -> MultiDeviceExecutabl
     return found
 
 
-def ping_pong(x: Any) -> Any:
+def ping_pong(x: Any, turns: int = 200) -> Any:
     def body(k: Any, value: Any) -> Any:
         with gc.device("cpu:1"):
             value = np.tanh(value) + 1
         with gc.device("cpu:0"):
             return value * 0.5
 
-    return gc.fori(0, 200, body, x)
+    return gc.fori(0, turns, body, x)
 
 
 def loop(x: Any, y: Any, trips: int = 5) -> Any:

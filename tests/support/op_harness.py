@@ -16,10 +16,23 @@ import numpy as np
 from graphc.errors import RunError
 from graphc.ir.graph import Builder, Node
 from graphc.ir.op import OPS, Compute, Contraction, Library, Op
-from graphc.ir.types import I64, AnyType, TupleType, Type, dtype, leaves, tensor
+from graphc.ir.types import I64, AnyType, DType, TupleType, Type, dtype, leaves, tensor
 from graphc.loops.nest import Assign, Buffer, Declare, Expr, Fail, If, Scalars, Statement, postorder
 from graphc.loops.scalars import Pair
 from graphc.ops.record.value import Trace, Value, tracing
+
+# Of sums and what is made of ops, relative and absolute.
+RTOL = {"f16": 2e-3, "bf16": 2e-2, "f32": 2e-6, "f64": 1e-13, "c64": 4e-6, "c128": 1e-13}
+
+
+def close(got: Any, want: Any, element: DType, tolerance: float) -> None:
+    """Are arrays equal, or as near as numbers of this dtype may be after some operations?"""
+    wide = np.complex128 if element.is_complex else np.float64
+    if element.kind in "biu":
+        np.testing.assert_array_equal(got, want)
+    else:
+        rtol = RTOL[element.name] * tolerance
+        np.testing.assert_allclose(got.astype(wide), want.astype(wide), rtol=rtol, atol=rtol)
 
 
 def array_type(array: Any) -> Type:

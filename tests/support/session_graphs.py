@@ -54,9 +54,9 @@ graph @ports(%0 x: f32[3]) {
 X = np.array([0.5, -1.0, 2.0], np.float32)
 
 
-def session(text: str) -> gc.Session:
+def session(graph: Any) -> gc.Session:
     made = gc.Session(threads=1)
-    made.extend(text)
+    made.extend(graph)
     return made
 
 

@@ -297,12 +297,17 @@ def custom_op(
             is_custom=True,
             doc=(function.__doc__ or f"The custom op {name}.").strip(),
         )
-
-        @functools.wraps(function)
-        def call(*operands: ArrayLike) -> Any:
-            return emit(op, *operands)
-
-        del vars(call)["__wrapped__"]  # which takes results, too
-        return call
+        return _called(op, function)
 
     return register
+
+
+def _called(op: Op, function: Callable[..., Any]) -> Callable[..., Any]:
+    """The op as a function of its operands, with the name and the text of the user's."""
+
+    @functools.wraps(function)
+    def call(*operands: ArrayLike) -> Any:
+        return emit(op, *operands)
+
+    del vars(call)["__wrapped__"]  # which takes results, too
+    return call

@@ -32,7 +32,7 @@ from graphc.ir.op import POSITIVE, Attr, Loops, Range, Sample
 from graphc.ir.types import F32, I32, AnyType, DType, Type, tensor
 from graphc.loops.nest import Buffer, Expr, Register, Scalars
 from graphc.loops.scalars import maximum, minimum, quads, rint
-from graphc.ops.linalg.few_bits import BITS, LANES, MOST_ROWS, WORD, check, packed, unpacked
+from graphc.ops.linalg.few_bits import BITS, LANES, MOST_ROWS, WORD, Tiles, check, packed, unpacked
 from graphc.ops.record.arguments import Applied, Array, ReadAt, Write
 from graphc.ops.record.batching import lane_by_lane
 from graphc.ops.record.dims import tensor_type
@@ -189,7 +189,7 @@ def _product(rows: Array, words: Array, scales: Array, bits: int, columns: int, 
         return made.astype(np.float32)
 
 
-class Product:
+class DigitsProduct(Tiles):
     """The loops: blocks of columns, a few rows of digits for each, groups of rows of the matrix."""
 
     def __init__(
@@ -202,20 +202,6 @@ class Product:
         self.bits, self.columns = node.attrs["bits"], node.attrs["columns"]
         self.digits = node.attrs["digits"]
         self.fields, self.per = 8 // self.bits, WORD // self.bits
-
-    def nest(self) -> None:
-        b, rows = self.b, self.rows
-        known = isinstance(rows, int)
-        height = max(1, min(rows, MOST_ROWS)) if known else MOST_ROWS
-        with b.loop(-(-self.columns // LANES), "parallel") as block:
-            whole = b.integer(rows) // height
-            with b.loop(whole) as tile:
-                self.tile(block, tile * height, height)
-            if known and rows % height:
-                self.tile(block, b.integer(rows - rows % height), rows % height)
-            elif not known:
-                with b.loop(b.integer(rows), "serial", whole * height) as row:
-                    self.tile(block, row, 1)
 
     def tile(self, block: Expr, row: Expr, height: int) -> None:
         """Rows of digits times one block of columns."""
@@ -408,7 +394,7 @@ digits_matmul = define(
     infer=_infer_product,
     reference=_product,
     lower=Loops(
-        lambda *given: Product(*given).nest(),
+        lambda *given: DigitsProduct(*given).nest(),
         lambda node: -(-node.attrs["columns"] // LANES),
         _workspace,
     ),

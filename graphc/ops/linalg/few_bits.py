@@ -111,18 +111,12 @@ def _reference(x: Array, words: Array, scales: Array, bits: int, columns: int) -
 # -------------------------------------------------------------------------------------------- loops
 
 
-class Product:
-    """The loops: blocks of columns, a few rows of x for each, groups of rows of the matrix."""
+class Tiles:
+    """Loops over blocks of columns, and over a few rows for each."""
 
-    def __init__(
-        self, b: Scalars, node: Applied, read: ReadAt, write: Write, scratch: list[Buffer]
-    ) -> None:
-        self.b, self.read, self.write, self.totals = b, read, write, scratch[0]
-        self.zero = b.const(0.0, node.type.dtype)
-        (self.rows, self.depth), (_, self.words, _) = (n.type.dims for n in node.inputs[:2])
-        self.bits, self.columns = node.attrs["bits"], node.attrs["columns"]
-        self.per = WORD // self.bits
-        self.groups = node.inputs[2].type.dims[1]
+    b: Scalars
+    rows: Any
+    columns: int
 
     def nest(self) -> None:
         b, rows = self.b, self.rows
@@ -137,6 +131,24 @@ class Product:
             elif not known:
                 with b.loop(b.integer(rows), "serial", whole * height) as row:
                     self.tile(block, row, 1)
+
+    def tile(self, block: Expr, row: Expr, height: int) -> None:
+        """So many rows times one block of columns."""
+        raise NotImplementedError
+
+
+class FewBitsProduct(Tiles):
+    """The loops: blocks of columns, a few rows of x for each, groups of rows of the matrix."""
+
+    def __init__(
+        self, b: Scalars, node: Applied, read: ReadAt, write: Write, scratch: list[Buffer]
+    ) -> None:
+        self.b, self.read, self.write, self.totals = b, read, write, scratch[0]
+        self.zero = b.const(0.0, node.type.dtype)
+        (self.rows, self.depth), (_, self.words, _) = (n.type.dims for n in node.inputs[:2])
+        self.bits, self.columns = node.attrs["bits"], node.attrs["columns"]
+        self.per = WORD // self.bits
+        self.groups = node.inputs[2].type.dims[1]
 
     def tile(self, block: Expr, row: Expr, height: int) -> None:
         """Rows of x times one block of columns."""
@@ -189,7 +201,7 @@ class Product:
 
 
 def _nest(*given: Any) -> None:
-    Product(*given).nest()
+    FewBitsProduct(*given).nest()
 
 
 def _workspace(node: Applied) -> tuple[Any, ...]:

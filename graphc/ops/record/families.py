@@ -374,20 +374,12 @@ def elementwise(
     Operands of the op share one dtype and broadcast.
     """
 
-    floats = [attr.name for attr in attrs if attr.kind == "float"]
-
-    def infer(*types: AnyType, **attributes: Any) -> Type:
-        made = elementwise_type(name, types, arity, dtypes, result)
-        if floats:
-            require_representable(name, made.dtype, **{key: attributes[key] for key in floats})
-        return made
-
     def derived_samples() -> list[Sample]:
         return elementwise_samples(arity, dtypes, domain, tolerance)
 
     op = define(
         name,
-        infer=infer,
+        infer=elementwise_rule(name, arity, dtypes, result, attrs),
         reference=wide(reference),
         lower=Scalar(expression),
         attrs=attrs,
@@ -404,6 +396,25 @@ def elementwise(
         public(*numpy_functions, method=method, name=public_name or name)(function)
         alias(public_name or name, *aliases)
     return op
+
+
+def elementwise_rule(
+    name: str,
+    arity: int,
+    dtypes: Sequence[str],
+    result: Callable[[DType], DType],
+    attrs: tuple[Attr, ...],
+) -> Callable[..., Type]:
+    """The type rule of an element-wise op: floats among its attributes are numbers of its dtype."""
+    floats = [attr.name for attr in attrs if attr.kind == "float"]
+
+    def infer(*types: AnyType, **attributes: Any) -> Type:
+        made = elementwise_type(name, types, arity, dtypes, result)
+        if floats:
+            require_representable(name, made.dtype, **{key: attributes[key] for key in floats})
+        return made
+
+    return infer
 
 
 def elementwise_function(

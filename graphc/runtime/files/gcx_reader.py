@@ -33,7 +33,7 @@ from graphc.runtime.load.program import (
     StateSlot,
     numpy_dtype,
 )
-from graphc.runtime.load.size_formulas import Reader, holes_of
+from graphc.runtime.load.size_formulas import Reader, holes_of, text_of, whole
 
 if TYPE_CHECKING:
     from graphc.runtime.cuda.product import Product
@@ -154,9 +154,9 @@ class File:
             found = entry["dtype"]
         except (KeyError, TypeError, ValueError):
             raise self.damaged(f"no tensor {name!r}") from None
-        whole = all(type(number) is int for number in (begin, end, size))
+        are_numbers = all(type(number) is int for number in (begin, end, size))
         room = self.size - self.start
-        if not whole or not 0 <= begin <= end <= room or found != dtype:
+        if not are_numbers or not 0 <= begin <= end <= room or found != dtype:
             raise self.damaged(f"tensor {name!r} lies outside the file or has another dtype")
         if end - begin != size * _DTYPES[dtype].itemsize:
             raise self.damaged(f"the size of tensor {name!r}")
@@ -192,11 +192,11 @@ class File:
         objects = executed["objects"]
         common = {
             "support": self._cut(objects, 0, data["support"]),
-            "reasons": {int(status): _text(text) for status, text in data["reasons"].items()},
+            "reasons": {int(status): text_of(text) for status, text in data["reasons"].items()},
         }
         codes = [common | self._code(objects, kind) for kind in data["codes"]]
         first, *others = (
-            self._part(k, share, executed, codes[_number(share["code"])])
+            self._part(k, share, executed, codes[whole(share["code"])])
             for k, share in enumerate(self.shares())
         )
         first = replace(first, channels=tuple(_channels(data["channels"])))
@@ -227,13 +227,13 @@ class File:
         """What the metadata say about the code of one kind of device."""
         return {
             "objects": tuple(
-                (self._cut(objects, start, size), tuple(map(_text, symbols)))
+                (self._cut(objects, start, size), tuple(map(text_of, symbols)))
                 for start, size, symbols in kind["objects"]
             ),
             "portable": tuple(self._cut(objects, *place) for place in kind["portable"]),
-            "cpu": _text(kind["cpu"]),
-            "features": tuple(map(_text, kind["features"])),
-            "triple": _text(kind["triple"]),
+            "cpu": text_of(kind["cpu"]),
+            "features": tuple(map(text_of, kind["features"])),
+            "triple": text_of(kind["triple"]),
         }
 
     def shares(self) -> list[dict[str, Any]]:
@@ -248,26 +248,26 @@ class File:
         code: dict[str, Any],
     ) -> Image:
         return Image(
-            name=_text(share["name"]),
-            device=_text(share["device"]),
+            name=text_of(share["name"]),
+            device=text_of(share["device"]),
             params=tuple(slots_of(share["params"])),
             results=tuple(slots_of(share["results"])),
             table=executed[tensor_name("table", device)],
             words=executed[tensor_name("words", device)],
             constants=executed[tensor_name("constants", device)],
-            kernels=tuple(map(_text, share["kernels"])),
-            arena_bytes=_number(share["arena"]),
+            kernels=tuple(map(text_of, share["kernels"])),
+            arena_bytes=whole(share["arena"]),
             holes=holes_of(share.get("holes")),
-            threads=_number(share["threads"]),
-            registers=_number(share["registers"]),
-            donated=tuple(map(_number, share["donated"])),
+            threads=whole(share["threads"]),
+            registers=whole(share["registers"]),
+            donated=tuple(map(whole, share["donated"])),
             variables=tuple(_state_slots(share["variables"])),
             origins=_Origins(self.name, self.tensor(tensor_name("origins", device), "U8")),
-            arity=tuple(map(_number, share["arity"])),
-            shared=tuple(map(_number, share.get("shared", ()))),
+            arity=tuple(map(whole, share["arity"])),
+            shared=tuple(map(whole, share.get("shared", ()))),
             largest=tuple(_origins(share["largest"])),
             guarded=share["guarded"] is True,
-            stack_bytes=_number(share.get("stacks", UNLIMITED)),
+            stack_bytes=whole(share.get("stacks", UNLIMITED)),
             products=dict(_products(share["products"])),
             hosts=dict(_hosts(share.get("hosts", ()))),
             extents=dict(_extents(share.get("extents", ()))),
@@ -280,7 +280,7 @@ class File:
         values = self.tensor("variables", "U8") if stored else np.zeros(0, np.uint8)
         for each, share in zip(image.images, self.shares(), strict=True):
             for found, row in zip(each.variables, share["variables"], strict=True):
-                self._make_variable(found, values, _number(row[-1]))
+                self._make_variable(found, values, whole(row[-1]))
 
     def _make_variable(self, found: StateSlot, values: np.ndarray, place: int) -> None:
         home, slot = container(found.container), found.slot
@@ -295,7 +295,7 @@ class File:
             cell.assign(raw.view(numpy_dtype(slot.dtype)).reshape(slot.shape))
 
     def _cut(self, objects: np.ndarray, start: Any, size: Any) -> bytes:
-        if not 0 <= _number(start) <= _number(start) + _number(size) <= objects.size:
+        if not 0 <= whole(start) <= whole(start) + whole(size) <= objects.size:
             raise self.damaged("object code outside the file")
         return objects[start : start + size].tobytes()
 
@@ -328,7 +328,7 @@ class _Origins(Mapping[int, Origin]):
 
 def slots_of(rows: Any) -> Iterator[Slot]:
     for name, dtype, shape in rows:
-        yield Slot(_text(name), _text(dtype), tuple(_number(extent) for extent in shape))
+        yield Slot(text_of(name), text_of(dtype), tuple(whole(extent) for extent in shape))
 
 
 def _state_slots(rows: Any) -> Iterator[StateSlot]:
@@ -336,13 +336,13 @@ def _state_slots(rows: Any) -> Iterator[StateSlot]:
         (slot,) = slots_of([(name, dtype, shape)])
         if type(read) is not bool or type(written) is not bool:
             raise TypeError((read, written))
-        _number(place)
-        yield StateSlot(slot, _text(home), read, written)
+        whole(place)
+        yield StateSlot(slot, text_of(home), read, written)
 
 
 def _origins(rows: Any) -> Iterator[tuple[int, Origin]]:
     for nbytes, node, file, line in rows:
-        yield _number(nbytes), Origin(_text(node), _text(file), _number(line))
+        yield whole(nbytes), Origin(text_of(node), text_of(file), whole(line))
 
 
 def _products(rows: Any) -> Iterator[tuple[int, Product]]:
@@ -351,48 +351,36 @@ def _products(rows: Any) -> Iterator[tuple[int, Product]]:
     from graphc.runtime.cuda.product import read  # nothing of GPUs is loaded for other programs
 
     for row, values in rows:
-        yield _number(row), read(values)
+        yield whole(row), read(values)
 
 
 def _extents(rows: Any) -> Iterator[tuple[int, tuple[tuple[int, bool], ...]]]:
     for row, values in rows:
-        yield _number(row), tuple((abs(_number(size)), size < 0) for size in values)
+        yield whole(row), tuple((abs(whole(size)), size < 0) for size in values)
 
 
 def _channels(rows: Any) -> Iterator[Channel]:
     for name, nbytes, source, target, buffered in rows:
         if type(buffered) is not bool:
             raise TypeError(buffered)
-        yield Channel(_text(name), _number(nbytes), _number(source), _number(target), buffered)
+        yield Channel(text_of(name), whole(nbytes), whole(source), whole(target), buffered)
 
 
 def _hosts(rows: Any) -> Iterator[tuple[str, HostCall]]:
     for symbol, resource, method, operands, results, (node, file, line) in rows:
         kept = tuple(slots_of(operands)), tuple(slots_of(results))
-        origin = Origin(_text(node), _text(file), _number(line))
-        yield _text(symbol), HostCall(_Call(resource, method), *kept, origin)
+        origin = Origin(text_of(node), text_of(file), whole(line))
+        yield text_of(symbol), HostCall(_Call(resource, method), *kept, origin)
 
 
 class _Call:
     """A call of a queue or reader of this process; the last operand and result are its token."""
 
     def __init__(self, resource: Any, method: Any) -> None:
-        self.resource, self.method = _text(resource), _text(method)
+        self.resource, self.method = text_of(resource), text_of(method)
 
     def __call__(self, *arrays: np.ndarray) -> tuple[Any, ...]:
         from graphc.runtime.input import resource_table
 
         made = resource_table.call(self.resource, self.method, arrays[:-1])
         return (*made, np.zeros((), np.uint8))
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise TypeError(value)
-    return value
-
-
-def _number(value: Any) -> int:
-    if type(value) is not int:
-        raise TypeError(value)
-    return value

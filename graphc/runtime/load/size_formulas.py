@@ -173,8 +173,8 @@ class Reader:
         symbols, sources, unknowns, formulas, guards, extents = rows
         if len(unknowns) > MOST_UNKNOWNS:
             raise ValueError(len(unknowns))
-        names = tuple(map(_text, symbols))
-        found = [Source(*map(_number, row)) for row in sources]
+        names = tuple(map(text_of, symbols))
+        found = [Source(*map(whole, row)) for row in sources]
         if len(found) != len(names) or any(source.slope <= 0 for source in found):
             raise ValueError(sources)
         self.known, made = len(names), []
@@ -182,7 +182,7 @@ class Reader:
             parts = tuple(map(self.polynomial, polynomials))
             if kind not in KINDS or len(parts) < KINDS[kind][0]:
                 raise ValueError(kind)
-            made.append((_text(kind), parts))
+            made.append((text_of(kind), parts))
             self.known += 1
         return Formulas(
             names,
@@ -190,16 +190,16 @@ class Reader:
             tuple(made),
             tuple(map(self.polynomial, formulas)),
             tuple(self.guard(*row) for row in guards),
-            tuple((_number(p), _number(axis), self.polynomial(rows)) for p, axis, rows in extents),
+            tuple((whole(p), whole(axis), self.polynomial(rows)) for p, axis, rows in extents),
         )
 
     def guard(self, polynomial: Any, relation: Any, text: Any) -> Guard:
         if relation not in RELATIONS:
             raise ValueError(relation)
-        return Guard(self.polynomial(polynomial), _text(relation), _text(text))
+        return Guard(self.polynomial(polynomial), text_of(relation), text_of(text))
 
     def polynomial(self, rows: Any) -> Polynomial:
-        made = tuple((_number(factor), tuple(map(_number, parts))) for factor, parts in rows)
+        made = tuple((whole(factor), tuple(map(whole, parts))) for factor, parts in rows)
         if any(not 0 <= part < self.known for _, parts in made for part in parts):
             raise ValueError(rows)
         return made
@@ -210,21 +210,21 @@ def holes_of(rows: Any) -> Holes | None:
     if rows is None:
         return None
     table, words, params, results, arena, channels = rows
-    first, second, third = [
-        [(_number(a), _number(b)) for a, b in r] for r in (table, words, channels)
-    ]
-    extents = [[(_number(a), _number(b), _number(c)) for a, b, c in e] for e in (params, results)]
+    first, second, third = [[(whole(a), whole(b)) for a, b in r] for r in (table, words, channels)]
+    extents = [[(whole(a), whole(b), whole(c)) for a, b, c in e] for e in (params, results)]
     slots = tuple(extents[0]), tuple(extents[1])
-    return Holes(tuple(first), tuple(second), *slots, _number(arena), tuple(third))
+    return Holes(tuple(first), tuple(second), *slots, whole(arena), tuple(third))
 
 
-def _text(value: object) -> str:
+def text_of(value: object) -> str:
+    """A value of a file that has to be a text. Raises TypeError."""
     if not isinstance(value, str):
         raise TypeError(value)
     return value
 
 
-def _number(value: object) -> int:
+def whole(value: object) -> int:
+    """One that has to be a whole number. Raises TypeError."""
     if type(value) is not int:
         raise TypeError(value)
     return value

@@ -33,7 +33,7 @@ INEXPRESSIBLE = {
     *("sparse_matmul", "sparse_adjoint", "sparse_sampled", "spread"),
 }
 MADE_BY_PASSES = re.compile(
-    "fused_|tile_|winograd|conv_windows|pack$|unpack$|blocked|workspace|digits"
+    "fused_|tile_|winograd|conv_windows|pack$|unpack$|blocked|workspace|(byte_)?digits"
 )
 
 

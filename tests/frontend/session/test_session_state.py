@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from session_graphs import session
 
 import graphc as gc
 from graphc.errors import RunError
@@ -26,12 +27,6 @@ def counting(value: float = 0.0) -> tuple[gc.Variable, Any]:
         return gc.name(counter.value, "now")
 
     return counter, increase.graph(gc.spec((), "f32"))
-
-
-def session(graph: Any) -> gc.Session:
-    made = gc.Session(threads=1)
-    made.extend(graph)
-    return made
 
 
 def test_a_thousand_increments_make_a_thousand() -> None:

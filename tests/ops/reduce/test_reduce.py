@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from cases import case
 from expand import expanded, traced
+from op_harness import close
 
 import graphc as gc
 from graphc.errors import GraphError
@@ -17,16 +18,6 @@ from graphc.ops.reference.interpreter import interpret
 from graphc.ops.tuning import tuned
 
 NAMES = [n for n in DTYPES if n != "bf16"]
-RTOL = {"f16": 2e-3, "bf16": 2e-2, "f32": 2e-6, "f64": 1e-13, "c64": 4e-6, "c128": 1e-13}
-
-
-def close(got, want, element, tolerance):
-    wide = np.complex128 if element.is_complex else np.float64
-    if element.kind in "biu":
-        np.testing.assert_array_equal(got, want)
-    else:
-        rtol = RTOL[element.name] * tolerance
-        np.testing.assert_allclose(got.astype(wide), want.astype(wide), rtol=rtol, atol=rtol)
 
 
 REDUCTIONS = (np.sum, np.prod, np.max, np.min, np.mean, np.all, np.any, np.argmax, np.argmin,

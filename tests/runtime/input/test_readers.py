@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tensor_bundle import message, varint
 
 import graphc as gc
 from graphc.errors import EndOfData, GraphError, RunError
@@ -25,25 +26,13 @@ def rows(first: int, count: int = ROWS) -> dict[str, Any]:
     return {"x": np.stack([n, -n], 1).astype("f4"), "n": n}
 
 
-def number(value: int) -> bytes:
-    made = b""
-    while value > 0x7F:
-        made += bytes([value & 0x7F | 0x80])
-        value >>= 7
-    return made + bytes([value])
-
-
-def field(tag: int, data: bytes) -> bytes:
-    return number(tag << 3 | 2) + number(len(data)) + data
-
-
 def example(x: Any, n: int) -> bytes:
-    floats = field(2, field(1, np.asarray(x, "<f4").tobytes()))
-    ints = field(3, field(1, number(n)))
-    entries = field(1, field(1, b"x") + field(2, floats)) + field(
-        1, field(1, b"n") + field(2, ints)
+    floats = message(2, message(1, np.asarray(x, "<f4").tobytes()))
+    ints = message(3, message(1, varint(n)))
+    entries = message(1, message(1, b"x") + message(2, floats)) + message(
+        1, message(1, b"n") + message(2, ints)
     )
-    return field(1, entries)
+    return message(1, entries)
 
 
 def framed(data: bytes) -> bytes:
@@ -177,7 +166,7 @@ def test_what_is_wrong_with_files_is_told(tmp_path: Path) -> None:
     (tmp_path / "null.csv").write_bytes(b"n,x.0,x.1\n1,\x00,3\n")
     (tmp_path / "latin.csv").write_bytes(b"n,x.0,x.1\n1,\xff,3\n")
     (tmp_path / "long.tfrecord").write_bytes(framed(example([1, 2], 1)) + framed(example([1], 2)))
-    (tmp_path / "none.tfrecord").write_bytes(framed(field(1, b"")))
+    (tmp_path / "none.tfrecord").write_bytes(framed(message(1, b"")))
     for name, problem in (
         ("bad.tfrecord", "record 0 is damaged"),
         ("cut.tfrecord", "damaged"),

@@ -54,6 +54,23 @@ def volatile(builder: Any, text: str, constraints: str, result: Any, *given: Any
     return builder.call(ir.InlineAsm(kind, text, constraints, side_effect=True), list(given))
 
 
+def effect(text: str) -> Callable[..., Any]:
+    """What emits an instruction without operands, which memory is not moved across."""
+
+    def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        volatile(builder, text, "~{memory}", ir.VoidType())
+        return context.get_dummy_value()
+
+    return emit
+
+
+def wait(text: str, left: Any) -> Any:
+    """The same with how many may be `left`, a number that is known when code is generated."""
+    if not literal(left):
+        return None
+    return types.void(left), effect(text.format(left.literal_value))
+
+
 def load_four(builder: Any, place: Any, turned: bool) -> list[Any]:
     """Four matrices of 8 x 8, two elements of each per lane; `place` is a line of one of them."""
     word = ir.IntType(32)
@@ -139,38 +156,19 @@ def copy_later(builder: Any, source: Any, target: Any, size: int, inside: Any) -
 @device(plain.wait_for_copies)
 def wait_for_copies(context: Any) -> Any:
     """Until the thread's copies are in shared memory; a barrier shows them to the others."""
-
-    def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        kind = ir.FunctionType(ir.VoidType(), [])
-        builder.call(ir.InlineAsm(kind, "cp.async.wait_all;", "~{memory}", side_effect=True), [])
-        return context.get_dummy_value()
-
-    return types.void(), emit
+    return types.void(), effect("cp.async.wait_all;")
 
 
 @device(plain.commit_copies)
 def commit_copies(context: Any) -> Any:
     """Make one group of the copies that the thread has started since the last one."""
-
-    def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        volatile(builder, "cp.async.commit_group;", "~{memory}", ir.VoidType())
-        return context.get_dummy_value()
-
-    return types.void(), emit
+    return types.void(), effect("cp.async.commit_group;")
 
 
 @device(plain.wait_for_groups)
 def wait_for_groups(context: Any, left: Any) -> Any:
     """Until no more than `left` groups of the thread's copies are under way."""
-    if not literal(left):
-        return None
-
-    def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        text = f"cp.async.wait_group {left.literal_value};"
-        volatile(builder, text, "~{memory}", ir.VoidType())
-        return context.get_dummy_value()
-
-    return types.void(left), emit
+    return wait("cp.async.wait_group {};", left)
 
 
 class Lanes:

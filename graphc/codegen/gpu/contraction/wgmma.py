@@ -20,7 +20,7 @@ from numba import types as numba_types
 
 from graphc.codegen.gpu.contraction import plain
 from graphc.codegen.gpu.contraction.device import bytes_of, cgutils, data_of, device, ir, literal
-from graphc.codegen.gpu.contraction.mma import address, volatile
+from graphc.codegen.gpu.contraction.mma import address, effect, volatile, wait
 from graphc.codegen.gpu.contraction.plan import ATOM, GROUP_DEPTH, LINE
 
 types: Any = numba_types
@@ -112,15 +112,7 @@ group_products_tf32 = device(plain.group_products_tf32)(products(TF32))
 @device(plain.wait_for_products)
 def wait_for_products(context: Any, left: Any) -> Any:
     """Until no more than `left` of the calls that started products have any that go on."""
-    if not literal(left):
-        return None
-
-    def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        text = f"wgmma.wait_group.sync.aligned {left.literal_value};"
-        volatile(builder, text, "~{memory}", ir.VoidType())
-        return context.get_dummy_value()
-
-    return types.void(left), emit
+    return wait("wgmma.wait_group.sync.aligned {};", left)
 
 
 @device(plain.settled)
@@ -136,12 +128,7 @@ def settled(context: Any, total: Any) -> Any:
 @device(plain.show_copies)
 def show_copies(context: Any) -> Any:
     """Let `wgmma` see what this thread has written to shared memory."""
-
-    def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        volatile(builder, "fence.proxy.async.shared::cta;", "~{memory}", ir.VoidType())
-        return context.get_dummy_value()
-
-    return types.void(), emit
+    return types.void(), effect("fence.proxy.async.shared::cta;")
 
 
 @device(plain.first_atom)

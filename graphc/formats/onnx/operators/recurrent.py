@@ -45,26 +45,33 @@ def _activation(name: str, alpha: float | None, beta: float | None) -> Gate:
 
 
 class _Recurrence:
-    """What the three operators share: directions, layouts, lengths, clipping, activations."""
+    """What the three operators share: directions, layouts, lengths, clipping, activations.
+
+    `default` are the activations of one direction, `size` the width of the state where no attribute
+    says it; the attributes are those of ONNX.
+    """
 
     def __init__(
         self,
-        direction: str,
-        hidden_size: int,
-        layout: int,
-        clip: float | None,
-        activations: Sequence[str],
-        alpha: Sequence[float],
-        beta: Sequence[float],
         default: Sequence[str],
+        size: int,
+        *,
+        activation_alpha: Sequence[float] = (),
+        activation_beta: Sequence[float] = (),
+        activations: Sequence[str] = (),
+        clip: float | None = None,
+        direction: str = "forward",
+        hidden_size: int | None = None,
+        layout: int = 0,
     ) -> None:
         refuse(direction in ("forward", "reverse", "bidirectional"), f"no direction {direction!r}")
         self.directions = 2 if direction == "bidirectional" else 1
         self.backwards = [direction == "reverse"] if self.directions == 1 else [False, True]
-        self.hidden, self.layout, self.clip = hidden_size, layout, clip
+        self.hidden, self.layout, self.clip = hidden_size or size, layout, clip
         names = tuple(activations) or tuple(default) * self.directions
         refuse(len(names) == len(default) * self.directions, f"{len(names)} activations")
-        rows = [*alpha, *[None] * len(names)], [*beta, *[None] * len(names)]
+        none = [None] * len(names)
+        rows = [*activation_alpha, *none], [*activation_beta, *none]
         gates = [_activation(n, a, b) for n, a, b in zip(names, *rows)]
         self.gates = [gates[k::1][: len(default)] for k in range(0, len(gates), len(default))]
 
@@ -159,31 +166,9 @@ def _biases(b: Any, d: int, gates: int) -> tuple[Any, Any]:
 
 @operator("RNN")
 def rnn(
-    x: Any,
-    w: Any,
-    r: Any,
-    b: Any = None,
-    lengths: Any = None,
-    h: Any = None,
-    *,
-    activation_alpha: Any = (),
-    activation_beta: Any = (),
-    activations: Any = (),
-    clip: float | None = None,
-    direction: str = "forward",
-    hidden_size: int | None = None,
-    layout: int = 0,
+    x: Any, w: Any, r: Any, b: Any = None, lengths: Any = None, h: Any = None, **how: Any
 ) -> Any:
-    cells = _Recurrence(
-        direction,
-        hidden_size or r.shape[-1],
-        layout,
-        clip,
-        activations,
-        activation_alpha,
-        activation_beta,
-        ("Tanh",),
-    )
+    cells = _Recurrence(("Tanh",), r.shape[-1], **how)
     cells.require_weights(w, r, b)
 
     def cell(steps: Any, d: int) -> Any:
@@ -208,26 +193,11 @@ def gru(
     lengths: Any = None,
     h: Any = None,
     *,
-    activation_alpha: Any = (),
-    activation_beta: Any = (),
-    activations: Any = (),
-    clip: float | None = None,
-    direction: str = "forward",
-    hidden_size: int | None = None,
-    layout: int = 0,
     linear_before_reset: int = 0,
+    **how: Any,
 ) -> Any:
-    size = hidden_size or r.shape[-1]
-    cells = _Recurrence(
-        direction,
-        size,
-        layout,
-        clip,
-        activations,
-        activation_alpha,
-        activation_beta,
-        ("Sigmoid", "Tanh"),
-    )
+    cells = _Recurrence(("Sigmoid", "Tanh"), r.shape[-1], **how)
+    size = cells.hidden
     cells.require_weights(w, r, b)
 
     def cell(steps: Any, d: int) -> Any:
@@ -295,27 +265,12 @@ def lstm_by(
     c: Any,
     p: Any,
     *,
-    activation_alpha: Any = (),
-    activation_beta: Any = (),
-    activations: Any = (),
-    clip: float | None = None,
-    direction: str = "forward",
-    hidden_size: int | None = None,
     input_forget: int = 0,
-    layout: int = 0,
+    **how: Any,
 ) -> Any:
     """An LSTM where product(d, *w) multiplies rows of x by the weights of a direction, and
     product(d, *r) those of the state; the first of w and of r are the weights."""
-    cells = _Recurrence(
-        direction,
-        hidden_size or size,
-        layout,
-        clip,
-        activations,
-        activation_alpha,
-        activation_beta,
-        ("Sigmoid", "Tanh", "Tanh"),
-    )
+    cells = _Recurrence(("Sigmoid", "Tanh", "Tanh"), size, **how)
     cells.require_weights(w[0], r[0], b, p)
 
     def cell(steps: Any, d: int) -> Any:

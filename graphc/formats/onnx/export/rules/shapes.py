@@ -30,10 +30,7 @@ def const(w: Writer, node: Node) -> Any:
 @rule("read", moves=True)
 def read(w: Writer, node: Node) -> Any:
     """A variable is written with its present value."""
-    key = node.attrs["container"], node.attrs["name"]
-    if key not in w.values:
-        raise Refused(f"the variable {key[1]!r} has no value")
-    return w.constant(w.values[key])
+    return w.constant(w.value_of(node))
 
 
 @rule("assign", moves=True)
