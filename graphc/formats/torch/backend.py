@@ -15,7 +15,7 @@ from graphc.base.refusing import refusing
 from graphc.config import Config
 from graphc.errors import GraphError
 from graphc.formats.kinds import Kind
-from graphc.formats.torch.decompositions import of_graphs
+from graphc.formats.torch.decompositions import of_graphs, with_right_losses
 from graphc.formats.torch.interpret import nodes_of
 from graphc.formats.torch.live import Reader, array_of, kind_of, tensor_of, torch_package
 from graphc.formats.torch.model import TorchModel
@@ -42,7 +42,7 @@ def torch_backend(module: Any, examples: Sequence[Any], **options: Any) -> Calla
         return make_boxed_func(CompiledGraph(graph, inputs, config))  # type: ignore[no-any-return]
 
     made: Callable[..., Any] = aot_autograd(fw_compiler=compiler, decompositions=of_graphs)(
-        module, examples
+        with_right_losses(module), examples
     )
     return made
 

@@ -200,6 +200,24 @@ def test_torch_compile_differentiates_factors_and_windows() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("how", ["none", "mean", "sum"])
+def test_losses_of_several_labels_are_those_of_pytorch(how: str) -> None:
+    """What PyTorch itself takes this loss apart into gives other numbers and gradients."""
+    torch.manual_seed(3)
+    labels = torch.tensor([[2, 0, -1, 1], [3, 3, -1, 0], [-1, 1, 2, 0], [0, 1, 2, 3]])
+    x = torch.randn(4, 4)
+
+    def loss(v: Any) -> Any:
+        whole = nn.functional.multilabel_margin_loss(v, labels, reduction=how)
+        return whole.sum() + nn.functional.multilabel_margin_loss(v[1], labels[0], reduction=how)
+
+    compiled = torch.compile(loss, backend=gc.torch_backend)
+    np.testing.assert_allclose(compiled(x), loss(x), rtol=1e-5)
+    for made, wanted in zip(gradients(compiled, x), gradients(loss, x), strict=True):
+        np.testing.assert_allclose(made, wanted, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.slow
 class Strides(nn.Module):  # type: ignore[misc, name-defined]
     """Reads memory by distances, of arrays that lie otherwise than in rows, and writes to it."""
 
