@@ -95,6 +95,9 @@ def opened(
             openings.extents(dims_of(writer.graph.results)),
             openings.formula(arena) if isinstance(arena, Size) else -1,
         )
+        called = [openings.extents(shapes) for shapes in writer.host_shapes]
+        hosts = tuple([(number, *hole) for number, found in enumerate(called) for hole in found])
+        holes = replace(holes, hosts=hosts)
         made.append(replace(each, table=table, words=words, holes=holes))
     first, *others = made
     assert first.holes is not None
@@ -257,6 +260,13 @@ def kernel_sources(compiled: Compiled) -> dict[str, str]:
 
         files.update(sources(compiled.gpu))
     return files
+
+
+def kernel_versions(compiled: Compiled, config: Config) -> dict[str, list[str]]:
+    """Of which of its loops each kernel has versions, for one of which a call's sizes decide."""
+    target = target_of(config.for_device(None))
+    written = {k: v for k, v in compiled.kernels.items() if k not in compiled.by_numba and v.sizes}
+    return {symbol: llvm.versions_of(kernel, target) for symbol, kernel in written.items()}
 
 
 def kernel_texts(compiled: Compiled, config: Config) -> dict[str, str]:

@@ -16,7 +16,7 @@ is the guard n = 20.  What follows for all sizes needs no guard.
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from numbers import Integral, Number
 from typing import Any
 
@@ -40,6 +40,7 @@ from graphc.ir.unknowns import Atom, Guard, Monomial, Terms, number_of, order_of
 from graphc.ir.user_lines import asking
 
 LONGEST = 60  # characters of a formula in a text; others are shown by a number
+USUAL_COUNT = 32  # what is taken for a size that only a run can tell where decisions are made
 FAR = 1024  # a size for which all pays that pays for large ones
 
 
@@ -56,6 +57,7 @@ class Scope:
         self.for_any = False  # what asks for a number is refused
         self.examples = dict(examples or {})  # of symbols that are not made yet
         self.symbols: dict[str, Size] = {}
+        self.inner: set[str] = set()  # those that a region counts, which nobody else knows
         self.guards: dict[tuple[Size, str], Guard] = {}
         self._atoms: dict[tuple[str, tuple[Any, ...]], Size] = {}
         self._sizes: dict[Terms, Size] = {}
@@ -278,7 +280,7 @@ class Scope:
         """The number itself, from now on the only one that the program is for."""
         difference = size - size.hint
         if isinstance(difference, Size) and not checking.get():
-            if self.for_any:
+            if size.for_any:
                 raise any_size(size)
             self._guarded(difference, "==")
         return size.hint
@@ -426,6 +428,12 @@ class Size(AsNumber):
     def __repr__(self) -> str:
         return str(self.hint) if as_numbers.get() else text_of(self.terms)
 
+    @property
+    def for_any(self) -> bool:
+        """Whether no example decides for it, as nothing is traced again for another value."""
+        scope = self.scope
+        return scope.for_any or not scope.inner.isdisjoint(self.symbols())
+
     def symbols(self) -> set[str]:
         """The symbols that it depends on."""
         return {atom.name for atom in unknowns_behind(self) if atom.kind == "symbol"}
@@ -436,7 +444,7 @@ class Size(AsNumber):
         for atom in unknowns_behind(self):
             parts = [_value(part, known) for part in atom.args]
             is_symbol = atom.kind == "symbol"
-            known[atom] = symbols[atom.name] if is_symbol else KINDS[atom.kind][1](parts)
+            known[atom] = symbols[atom.name] if is_symbol else _made_of(atom.kind, parts)
         return _value(self, known)
 
     def __reduce__(self) -> Any:
@@ -444,6 +452,21 @@ class Size(AsNumber):
 
 
 KEYS.add(Size)
+
+
+def _made_of(kind: str, parts: Sequence[int]) -> int:
+    """What an unknown of this kind is of these parts: a formula where one of them is a size, as
+    its example decides nothing."""
+    if not any(isinstance(part, Size) for part in parts) or kind == "floor":
+        return KINDS[kind][1](parts)
+    made: dict[str, Callable[..., int]] = {
+        "max": greatest,
+        "min": least,
+        "choice": either,
+        "parts": parts_of,
+        "extent": extent_of,
+    }
+    return made[kind](*parts)
 
 
 def unknowns_behind(size: Size, known: Container[Atom] = ()) -> list[Atom]:
@@ -555,22 +578,6 @@ def parts_of(extent: int, most: int, start: int) -> int:
 def extent_of(formula: int) -> int:
     """The formula as the extent of something new, which kernels are written for as for a symbol."""
     return formula.scope.extent(formula) if isinstance(formula, Size) else formula
-
-
-def common(*values: int) -> int:
-    """A divisor of all values, for any sizes: the greatest one that shows."""
-    return math.gcd(*(_divisor(v) if isinstance(v, Size) else v for v in values))
-
-
-def _divisor(size: Size) -> int:
-    """A divisor of a size; where that is one of several values, of all of them."""
-    found = 0
-    for monomial, coefficient in size.terms:
-        atom = monomial[0] if len(monomial) == 1 else None
-        several = atom is not None and atom.kind in ("choice", "max", "min")
-        values = atom.args[atom.kind == "choice" :] if atom is not None and several else (1,)
-        found = math.gcd(found, coefficient * common(*values))
-    return found
 
 
 def scope_of(values: Iterable[object]) -> Scope | None:

@@ -8,6 +8,7 @@ from typing import Any
 from graphc.errors import GraphError
 from graphc.ir.graph import Graph, Node, Rewriter, infer, rebuild
 from graphc.ir.op import Op
+from graphc.ir.sizes import USUAL_COUNT, Scope, alike, scope_of
 from graphc.ir.types import substitute, substitute_dim
 
 
@@ -20,7 +21,8 @@ def specialise(graph: Graph, binding: Mapping[str, int]) -> Graph:
 
     def rewrite(node: Node, r: Rewriter) -> Node | None:
         attrs = _attributes(node.op, node.attrs, binding)
-        regions = tuple(specialise(region, binding) for region in node.regions)
+        known = with_own_sizes(node, binding) if node.op.traits.phased else binding
+        regions = tuple(specialise(region, known) for region in node.regions)
         try:
             kind = infer(node.op, tuple(n.type for n in node.inputs), attrs, regions)
         except GraphError as error:
@@ -37,6 +39,17 @@ def specialise(graph: Graph, binding: Mapping[str, int]) -> Graph:
     return rebuild(graph, rewrite)
 
 
+def with_own_sizes(node: Node, binding: Mapping[str, int]) -> Mapping[str, int]:
+    """The sizes that a region knows which counts some of its own: those stay open."""
+    scope = scope_of(binding.values()) or Scope()
+    scope.inner |= set(node.attrs["counts"])
+    made = scope.symbols
+    return {
+        **binding,
+        **{n: made.get(n) or scope.symbol(n, USUAL_COUNT) for n in node.attrs["counts"]},
+    }
+
+
 _SUBSTITUTE: dict[str, Callable[[Any, Mapping[str, int]], Any]] = {
     "dim": lambda value, binding: substitute_dim(value, binding),
     "dims": lambda value, binding: tuple(substitute_dim(d, binding) for d in value),
@@ -51,6 +64,6 @@ def _attributes(op: Op, attrs: Any, binding: Mapping[str, int]) -> Any:
         change = _SUBSTITUTE.get(attr.kind)
         if change is not None and value is not None:
             made = change(value, binding)
-            if made != value:
+            if not alike(*((v if isinstance(v, tuple) else (v,)) for v in (made, value))):
                 changed[attr.name] = made
     return op.coerce({**attrs.values_dict, **changed}) if changed else attrs

@@ -33,6 +33,7 @@ class Traits:
     blocks           its region is kernels that run block by block
     call             runs its region as if that stood in its place
     once             runs its first region exactly once
+    phased           runs its region phase by phase, which counts `counts`, sizes of its own
     branch           runs one region on its last operands; the operands before choose which
     loop             runs its last region again and again on `carries` values that this returns
     tested           of a loop: its first region says whether to go on
@@ -82,6 +83,7 @@ class Traits:
     blocks: bool = False
     call: bool = False
     once: bool = False
+    phased: bool = False
     branch: bool = False
     loop: bool = False
     tested: bool = False

@@ -163,6 +163,10 @@ def no_lanes(value: Graph | Program) -> None:
     no_trait(value, "lanes", "still runs lanes")
 
 
+def no_phased(value: Graph | Program) -> None:
+    no_op(graphs_of(value), "still counts sizes of its own", attrgetter("traits.phased"))
+
+
 def no_duplicates(value: Graph | Program) -> None:
     """No two pure nodes compute the same thing (commutative operands in any order)."""
     for graph in graphs_of(value):

@@ -21,6 +21,7 @@ FAMILIES = (
     "control.compression",
     "control.control",
     "control.host_calls",
+    "control.phased",
     "control.pipelined",
     "control.resource",
     "control.stacks",

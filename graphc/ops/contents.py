@@ -18,6 +18,8 @@ OPS = {
         "cond scan switch while",
     "control.host_calls":
         "assert callback print summary",
+    "control.phased":
+        "outlined phased",
     "control.pipelined":
         "pipeline",
     "control.resource":

@@ -153,6 +153,7 @@ STAGES = (
         Stage("normalise.vmap", about=has("lanes"), ensures=(verify.no_lanes,)),
         Stage("normalise.flatten", about=has("once", "makes_tuple"), keeps=Keeps.BITS),
     ),
+    Stage("normalise.outline", about=has("phased"), keeps=Keeps.BITS, ensures=(verify.no_phased,)),
     # Nothing follows in a graph that this cuts: each of its phases goes on from here.
     Stage(
         "normalise.cut_phases",

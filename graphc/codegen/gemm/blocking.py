@@ -13,7 +13,8 @@ from graphc.codegen.gemm.hardware import Hardware
 from graphc.codegen.gemm.layout import Flag, Word
 from graphc.codegen.gemm.tile_choice import Kind
 from graphc.codegen.tuning import tuned
-from graphc.ir.sizes import Size, common, either, greatest, hint_of, is_open, least
+from graphc.ir.size_divisors import common
+from graphc.ir.sizes import Size, either, greatest, hint_of, is_open, least
 
 PAGE = 4096
 # Panels of a single cache line have no neighbour to fetch along: copies pay early.

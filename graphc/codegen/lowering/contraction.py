@@ -23,7 +23,7 @@ from graphc.codegen.tuning import tuned
 from graphc.errors import GraphError
 from graphc.ir.graph import Graph, Node
 from graphc.ir.op import Contraction, Reduction, Scalar
-from graphc.ir.sizes import common
+from graphc.ir.size_divisors import common
 from graphc.ir.types import DType, Type
 from graphc.loops.nest import Buffer, Expr, Kernel, Scalars
 from graphc.ops.record.dims import row_major_strides

@@ -26,7 +26,8 @@ class Openings:
 
     def __init__(self, scope: Scope) -> None:
         self.scope = scope
-        self.symbols = {name: k for k, name in enumerate(scope.symbols)}
+        known = [name for name in scope.symbols if name not in scope.inner]
+        self.symbols = {name: k for k, name in enumerate(known)}
         self.unknowns: list[tuple[str, tuple[Polynomial, ...]]] = []
         self.numbers: dict[Atom, int] = {}
         self.formulas: dict[Size, int] = {}
@@ -75,6 +76,7 @@ class Openings:
         guards = tuple(
             Guard(self.polynomial(g.difference), _RELATIONS[g.relation, g.holds], g.asked)
             for g in self.scope.guards.values()
+            if self.scope.inner.isdisjoint(g.difference.symbols())
         )
         extents = tuple(
             (number, axis, self.polynomial(extent))

@@ -25,6 +25,7 @@ from graphc.ir.op import Alias, Host
 from graphc.ir.place import Buffer, Region
 from graphc.ir.regions import scheduled_graphs
 from graphc.ir.size_answers import by_example
+from graphc.ir.sizes import hint_of
 from graphc.ir.types import AnyType, Type, leaves
 from graphc.ir.verify import broken
 from graphc.runtime.load.program import HostCall, Origin, Slot
@@ -59,6 +60,7 @@ class TableWriter:
         self.kernels: dict[str, int] = {}
         self.origins: dict[int, Origin] = {}
         self.hosts: dict[str, HostCall] = {}
+        self.host_shapes: list[list[tuple[int, ...]]] = []  # what each takes, then what it gives
         self.products: dict[int, Product] = {}
         self.extents: dict[int, tuple[tuple[int, bool], ...]] = {}
         self.counted = False  # the rows are those of a loop of a known length
@@ -212,6 +214,8 @@ class TableWriter:
         call = partial(node.op.reference, **node.attrs.values_dict)
         slots = [_slots(kind) for kind in (*(n.type for n in node.inputs), node.type)]
         operands = tuple(slot for each in slots[:-1] for slot in each)
+        kinds = [leaf for n in (*node.inputs, node) for leaf in leaves(n.type)]
+        self.host_shapes.append([kind.dims for kind in kinds if isinstance(kind, Type)])
         symbol = f"python{len(self.hosts)}"
         attrs = node.attrs
         resource = (attrs["resource"], attrs["method"]) if "resource" in attrs else None
@@ -354,7 +358,7 @@ def origin_of(node: Node) -> Origin:
 
 def _slots(kind: AnyType) -> tuple[Slot, ...]:
     tensors = [leaf for leaf in leaves(kind) if isinstance(leaf, Type)]
-    return tuple(Slot("", leaf.dtype.name, tuple(map(int, leaf.dims))) for leaf in tensors)
+    return tuple(Slot("", leaf.dtype.name, tuple(map(hint_of, leaf.dims))) for leaf in tensors)
 
 
 def workspace_bytes(node: Node) -> int:

@@ -299,7 +299,8 @@ class _Phases:
         self.lengths: dict[str, int] = {}
         self.steps: list[tuple[tuple[int, ...], tuple[str, ...]]] = []
         self.graphs: list[Graph] = []
-        self.told(name for name in self.scope.symbols if name not in self.counts)
+        unknown = {*self.counts, *self.scope.inner}
+        self.told(name for name in self.scope.symbols if name not in unknown)
         for node in graph.nodes:
             if node.regions:
                 self.graphs.append(node.regions[0])

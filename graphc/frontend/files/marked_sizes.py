@@ -26,13 +26,14 @@ from graphc.errors import FeedError, GraphError
 from graphc.frontend.compile.open_sizes import NEEDS_NUMBERS, USUAL, scope_of
 from graphc.frontend.compile.signature import parameter_type
 from graphc.frontend.trace.spec import symbols_of
-from graphc.frontend.trace.trace import USUAL_COUNT, Traced
+from graphc.frontend.trace.trace import Traced
 from graphc.frontend.trace.tree import flatten
 from graphc.ir.graph import Builder, Graph, Location, Node, Program, infer
 from graphc.ir.op import OPS
 from graphc.ir.place import Buffer, Place, Region
 from graphc.ir.regions import scheduled_graphs
 from graphc.ir.sizes import (
+    USUAL_COUNT,
     Scope,
     Size,
     either,
@@ -62,6 +63,7 @@ from graphc.ir.types import (
 from graphc.ir.unknowns import Atom, Guard
 from graphc.ir.verify import graphs_of
 from graphc.limits import check_within
+from graphc.passes.normalise.cut_phases import sizes_of
 
 if TYPE_CHECKING:
     from graphc.frontend.compile.decorator import CompiledFunction
@@ -97,6 +99,7 @@ def text_graph(
     plain = None
     try:
         variant = function._traced(args, kwargs)
+        require_told(variant.traced)
         plain = None if variant.traced.counts else variant.graph
         if plain is not None and not (names and _may_be_short(plain)):
             return plain
@@ -156,11 +159,34 @@ def with_marks(traced: Traced) -> Graph:
     """The graph of a trace with open sizes as text holds it. Raises GraphError for a size that
     text has no words for."""
     assert traced.scope is not None
+    require_told(traced)
     counts = {f"{COUNT}.{name}": frozenset([n.id]) for name, n in traced.counts.items()}
     graph = traced.graph.replace(marks=counts)
     made = SizeMarks(traced.scope, graph.next_id).marked(graph)
     assert isinstance(made, Graph)
     return made
+
+
+def require_told(traced: Traced) -> None:
+    """Raise GraphError where a part of a loop or a branch computes with sizes that it counts, or
+    has decided by them: marks are of what the whole graph knows."""
+    assert traced.scope is not None
+    inner, nodes = traced.scope.inner, [n for g in scheduled_graphs(traced.graph) for n in g.nodes]
+    guards = [g for g in traced.scope.guards.values() if g.difference.symbols() & inner]
+    computed = [
+        node
+        for node in nodes
+        for size in sizes_of(node)
+        if isinstance(size, Size)
+        for atom in unknowns_behind(size)
+        if atom.kind != "symbol" and size.symbols() & inner
+    ]
+    if guards or computed:
+        raise GraphError(
+            "what a loop or a branch computes with sizes that it finds itself cannot be saved",
+            location=guards[0].where if guards else computed[0].loc,
+            hint="find them outside of it, or give them a number (size=)",
+        )
 
 
 def marking(stages: Sequence[Graph | Program]) -> Callable[[Graph | Program], Graph | Program]:
@@ -204,6 +230,8 @@ class SizeMarks:
         """Marks of the decisions, and of the formulas in use; and their nodes."""
         found: dict[str, list[Node]] = {}
         for guard in self.scope.guards.values():
+            if guard.difference.symbols() & self.scope.inner:
+                continue  # it is that of a program of its own
             if guard not in self.decided:
                 self.decided[guard] = self.extent(guard.difference, guard.where)
             kind = next(k for k, v in RELATIONS.items() if v == (guard.relation, guard.holds))

@@ -18,10 +18,11 @@ from graphc.frontend.compile.signature import Static, is_number, leaf_key, param
 from graphc.frontend.trace.trace import FunctionTrace, Parameter, identifier
 from graphc.frontend.trace.tracer import Tracer
 from graphc.frontend.trace.tree import TreeDef, flatten, leaf_names, unflatten, unique_names
-from graphc.ir.graph import Graph, Node
+from graphc.ir.graph import Builder, Graph, Node
 from graphc.ir.op import OPS
 from graphc.ir.promotion import weak_promote
-from graphc.ir.types import DType, Type
+from graphc.ir.sizes import Size
+from graphc.ir.types import Dim, DType, TupleType, Type, symbol
 from graphc.ir.user_lines import location_of
 from graphc.ops.control.control import param_node
 from graphc.ops.record.value import (
@@ -30,18 +31,24 @@ from graphc.ops.record.value import (
     Value,
     cast_value,
     current,
+    emit,
     is_python_number,
     lift,
     tracing,
 )
+from graphc.passes.normalise.cut_phases import sizes_of
 
 
 class RegionTrace(FunctionTrace):
-    """The trace of a region inside another trace; one that runs `once` may count sizes."""
+    """The trace of a region inside another trace.
+
+    What one that runs `once` counts, the enclosing one knows; a body, branch or slice keeps it.
+    """
 
     def __init__(self, outer: Trace, once: bool, fixed_by: str = "") -> None:
-        super().__init__(getattr(outer, "scope", None) if once else None)
-        self.fixed_by = "" if self.counts_sizes else outer.fixed_by or fixed_by
+        super().__init__(getattr(outer, "scope", None))
+        self.is_body = not once or getattr(outer, "is_body", False)
+        self.fixed_by = fixed_by or outer.fixed_by
         self.outer = outer
         self.builder.place = outer.builder.place
         self.captured: dict[int, tuple[Value, Node]] = {}  # by outer id: (value, parameter)
@@ -122,21 +129,75 @@ def trace_region(
                 if target is not None and value.weak and adapts(value.element, target):
                     values[k] = cast_value(value, target)
             results = tuple(v.node for v in values)
+            if trace.counts and not once:
+                require_known(values, trace)
+                own = (*(node for node, _ in made), *(p for _, p in trace.captured.values()))
+                tell_sizes(trace, own, results)
     except GraphError as error:
         raise error.at(location_of(error)) from None
     finally:
         trace.close()
     params = (*(node for node, _ in made), *(param for _, param in trace.captured.values()))
+    counts, weak = tuple(trace.counts), tuple(v.weak for v in values)
+    counting = tuple(trace.counts.values())
     graph = Graph(
         identifier(name),
         params,
         trace.builder.nodes,
-        (*results, *trace.counts.values()),
+        (*results, *counting) if once else (*counting, *results),
         names=trace.given_names,
         next_id=trace.builder.next_id,
     )
-    weak = tuple(v.weak for v in values)
-    return Region(graph, tree, weak, trace.captured, tuple(trace.counts))
+    if once or not counts:
+        return Region(graph, tree, weak, trace.captured, counts)
+    made_graph, captured = in_phases(graph, counts, trace)
+    return Region(made_graph, tree, weak, captured)
+
+
+def require_known(values: Sequence[Value], trace: RegionTrace) -> None:
+    """Raise TraceError for a result of a size that only the region knows."""
+    for k, value in enumerate(values):
+        assert isinstance(value.type, Type)
+        for extent in value.type.shape:
+            if isinstance(extent, Dim | Size) and extent.symbols() & trace.counts.keys():
+                raise TraceError(
+                    f"result {k} is {value.type}, of a size that the run finds, and"
+                    f" {trace.fixed_by}",
+                    location=value.node.loc,
+                    hint="return what is of a fixed size, or give it one (size=)",
+                )
+
+
+def tell_sizes(trace: RegionTrace, params: Sequence[Node], results: Sequence[Node]) -> None:
+    """Let the region have an array of each size that it uses and no operand is as long as."""
+    assert trace.scope is not None
+    sizes = [size for node in (*trace.builder.nodes, *results) for size in sizes_of(node)]
+    given = [size for param in params for size in sizes_of(param)]
+    known = {repr(size) for size in given}
+    for name in sorted({name for size in (*sizes, *given) for name in size.symbols()}):
+        if name not in known and name not in trace.scope.inner:
+            extent = trace.scope.symbols.get(name, symbol(name))
+            with tracing(trace.outer):
+                told = emit("broadcast", np.zeros((), np.bool_), dims=(extent,))
+            trace.capture(told)
+
+
+def in_phases(
+    graph: Graph, counts: tuple[str, ...], trace: RegionTrace
+) -> tuple[Graph, dict[int, tuple[Value, Node]]]:
+    """A graph of one node that runs this one phase by phase, and what it captures."""
+    params = [param_node(k, p.type, p.attrs["name"]) for k, p in enumerate(graph.params)]
+    own = dict(zip(graph.params, params, strict=True))
+    builder = Builder(len(params))
+    builder.place = trace.builder.place
+    loc = next(iter(trace.counts.values())).loc
+    made = builder.emit(OPS["phased"], params, {"counts": counts}, regions=(graph,), loc=loc)
+    items = [made]
+    if isinstance(made.type, TupleType):
+        count = len(made.type.elements)
+        items = [builder.emit(OPS["item"], (made,), {"index": k}, loc=loc) for k in range(count)]
+    outer = Graph(graph.name, tuple(params), builder.nodes, tuple(items), next_id=builder.next_id)
+    return outer, {id: (value, own[p]) for id, (value, p) in trace.captured.items()}
 
 
 def adapts(weak: DType, target: DType) -> bool:
@@ -146,7 +207,8 @@ def adapts(weak: DType, target: DType) -> bool:
 
 def as_result(leaf: Any, trace: Trace, number: int) -> Value:
     """A result of a region as a value of its trace."""
-    if isinstance(leaf, Value | Stateful | np.ndarray | np.generic) or is_python_number(leaf):
+    arrays = Value | Stateful | np.ndarray | np.generic | Dim | Size
+    if isinstance(leaf, arrays) or is_python_number(leaf):
         return lift(leaf, trace)
     if hasattr(leaf, "__array__"):
         return lift(np.asarray(leaf), trace)

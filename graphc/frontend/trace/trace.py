@@ -22,12 +22,11 @@ from graphc.frontend.trace.tracer import Tracer
 from graphc.frontend.trace.tree import TreeDef, flatten, leaf_names, unique_names
 from graphc.ir.graph import Builder, Graph, Location, Node, is_same
 from graphc.ir.op import OPS, Op
-from graphc.ir.sizes import Scope, Size
+from graphc.ir.sizes import USUAL_COUNT, Scope, Size
 from graphc.ir.types import Dim, DType, Type
 from graphc.ir.user_lines import locate, location_of, user_file
 from graphc.ops.record.value import Stateful, Trace, Value, current, is_python_number, lift, tracing
 
-USUAL_COUNT = 32  # what is taken for a size that only a run can tell where decisions are made
 MOST_COPIES = 1000  # of one line, before a hint says that there are loops
 
 
@@ -68,6 +67,7 @@ class FunctionTrace(Trace):
         self.scope = scope  # of sizes that stay open
         self.counts_sizes = scope is not None
         self.counts: dict[str, Node] = {}  # what the run counts, by the symbol that it is
+        self.is_body = False  # of a loop, a branch or a slice: no count is known outside of it
 
     @property
     def given_names(self) -> dict[str, int]:
@@ -106,6 +106,8 @@ class FunctionTrace(Trace):
         symbol = next(title for k in itertools.count() if (title := f"count{k}") not in known)
         self.counts[symbol] = count.node
         made = self.scope.symbol(symbol, USUAL_COUNT)
+        if self.is_body:
+            self.scope.inner.add(symbol)
         return made if made.hint > 1 else int(made)  # which broadcasting must tell from any other
 
     def constant(self, value: Any, element: DType | None = None) -> Value:

@@ -92,6 +92,37 @@ def checkpointed(sweep: Sweep, node: Node, operands: Values) -> tuple[Values, Pu
     return results, pullback
 
 
+@pullback_of("phased")
+def phased(sweep: Sweep, node: Node, operands: Values) -> tuple[Values, Pullback]:
+    """The region counts again on the way back, which keeps none of what is as long as its sizes."""
+    trace, region, counts = sweep.trace, node.regions[0], node.attrs["counts"]
+    results = apply(trace, "phased", operands, node.regions, **node.attrs)
+    active = [k for k, n in enumerate(node.inputs) if sweep.active[n.id]]
+    wanted = {len(counts) + k for k in sweep.needed[node.id]}
+    count = len(operands)
+
+    def pullback(cotangents: Cotangents) -> Values:
+        given = {k: c for k, c in enumerate(cotangents, len(counts)) if c is not None}
+
+        def write(inner: Trace, values: Values) -> Values:
+            seeds = dict(zip(given, values[count:], strict=True))
+            again = without_calls(region)
+            made, pull = differentiate(inner, again, values[:count], set(active), wanted)
+            found = pull([seeds.get(k) for k in range(len(made))])
+            kinds = [param.type for param in region.params]
+            return [
+                *made[: len(counts)],
+                *(or_zeros(inner, found.get(k), kinds[k]) for k in active),
+            ]
+
+        values = [*operands, *given.values()]
+        back = region_of(f"{region.name}_back", types_of(values), write)
+        gradients = dict(zip(active, apply(trace, "phased", values, [back], **node.attrs)))
+        return [gradients.get(k) for k in range(count)]
+
+    return results, pullback
+
+
 @pullback_of("custom_grad")
 def customised(sweep: Sweep, node: Node, operands: Values) -> tuple[Values, Pullback]:
     """The user's own backward region."""

@@ -53,6 +53,12 @@ def batch_checkpoint(batcher: Batcher, node: Node, inputs: Lanes) -> Lanes:
     return list(map(Lane, made, mapped))
 
 
+@batched_by("phased")
+def batch_phased(batcher: Batcher, node: Node, inputs: Lanes) -> Lanes:
+    """Each lane finds sizes of its own: one after the other."""
+    return batcher.looped(node, inputs)
+
+
 @batched_by("host")
 def batch_outside(batcher: Batcher, node: Node, inputs: Lanes) -> Lanes:
     """Python is called for one lane after the other; the token goes from one to the next."""

@@ -291,6 +291,18 @@ def function_of(call: Callable[..., Any]) -> Function:
     return made
 
 
+def function_called(op: str, name: str) -> Callable[..., Any]:
+    """The function that a name stands for. Raises TypeRuleError where it is not of this process."""
+    known = _functions.get(name)
+    require(
+        known is not None,
+        f"{op}: there is no function {name[:80]!r} in this process",
+        hint="a graph from a file can only compute; it is made while a function is traced",
+    )
+    assert known is not None
+    return known.call
+
+
 def kinds_of(dtypes: Sequence[str], ranks: Sequence[int], dims: Sequence[Dimension]) -> list[Type]:
     require(len(dtypes) == len(ranks), "callback: a rank for each dtype of its results")
     require(sum(ranks) == len(dims), "callback: as many dims as the ranks of its results say")
@@ -310,11 +322,7 @@ def _infer_callback(
     threaded: bool,
 ) -> AnyType:
     operands_of("callback", types, threaded)
-    require(
-        function in _functions,
-        f"callback: there is no function {function[:80]!r} in this process",
-        hint="a graph from a file can only compute; gc.callback makes one while it is traced",
-    )
+    function_called("callback", function)
     return result_of(kinds_of(dtypes, ranks, dims), threaded)
 
 
@@ -375,7 +383,7 @@ def without_calls(region: Graph) -> Graph:
         if made is not node:
             r.nodes.append(made)
             return made
-        if not isinstance(node.op.lower, Host):
+        if node.op.effect is not Effect.IO or not isinstance(node.op.lower, Host):
             return None
         threaded = node.attrs["threaded"]
         if len(leaves(node.type)) > threaded:
@@ -392,4 +400,4 @@ def without_calls(region: Graph) -> Graph:
 
 def is_loose(op: Any, attrs: Any) -> bool:
     """Does a node call Python in an order that only `after` edges keep?"""
-    return isinstance(op.lower, Host) and not attrs["threaded"]
+    return op.effect is Effect.IO and isinstance(op.lower, Host) and not attrs["threaded"]

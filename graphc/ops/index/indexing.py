@@ -238,7 +238,7 @@ def _open_bounds(part: slice, extent: int, step: int) -> tuple[Dimension, Dimens
     """The same for an open extent: whether a bound lies outside of it is a matter of guards; where
     the sizes may be any, a number is clamped by a formula."""
     low, high = (0, extent) if step > 0 else (-1, extent - 1)
-    for_any = isinstance(extent, Size) and extent.scope.for_any
+    for_any = isinstance(extent, Size) and extent.for_any
 
     def bound(value: Any, default: int) -> int:
         if value is None:

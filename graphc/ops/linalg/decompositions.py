@@ -15,7 +15,7 @@ import numpy as np
 
 from graphc.errors import TypeRuleError
 from graphc.ir.op import Attr, Op, Sample
-from graphc.ir.sizes import greatest, least, scope_of
+from graphc.ir.sizes import Size, greatest, least
 from graphc.ir.traits import Traits
 from graphc.ir.types import (
     C64,
@@ -56,8 +56,8 @@ def _fewer(name: str, m: Dimension, n: Dimension) -> Dimension:
     """The lesser extent: a formula where a graph is for any size, else a decision."""
     if isinstance(m, Dim) or isinstance(n, Dim):
         raise TypeRuleError(f"{name}: which of the extents {m} and {n} is less is not known")
-    scope = scope_of((m, n))
-    return least(m, n) if scope is not None and scope.for_any else min(m, n)
+    for_any = any(isinstance(extent, Size) and extent.for_any for extent in (m, n))
+    return least(m, n) if for_any else min(m, n)
 
 
 def square_type(name: str, x: AnyType) -> Type:

@@ -197,7 +197,7 @@ def extents(graph: Graph) -> dict[str, Dimension]:
     found = [size for node in (*graph.params, *graph.nodes) for size in sizes_of(node)]
     scope = scope_of(found)
     if scope is not None:
-        return dict(scope.symbols)
+        return {name: s for name, s in scope.symbols.items() if name not in scope.inner}
     return {name: symbol(name) for size in found for name in sorted(size.symbols())}
 
 

@@ -155,7 +155,7 @@ def layout_of(node: Node) -> Layout:
     """Raises GraphError for an op whose regions cannot hold state."""
     last = node.regions[0]
     traits = node.op.traits
-    if traits.once or traits.branch or traits.lanes:
+    if traits.once or traits.phased or traits.branch or traits.lanes:
         return Layout(choosers(node), len(last.params), len(last.results))
     if traits.loop:
         carries = node.attrs["carries"]

@@ -70,7 +70,8 @@ def pieces(
             "a .gcx file calls no Python, and this program does",
             details=(found[0].origin.node,),
             location=found[0].origin.location,
-            hint="leave gc.print, gc.assert_ and gc.callback out; a .gir file holds the first two",
+            hint="leave gc.print, gc.assert_ and gc.callback out, and what finds sizes of its own "
+            "in a loop or a branch; a .gir file holds all but callbacks",
         )
     code = Code(image)
     tensors = {

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
 from graphc.base.record import replace
 from graphc.errors import GraphError
-from graphc.runtime.load.program import Channel, Image, Slot
+from graphc.runtime.load.program import Channel, HostCall, Image, Slot
 from graphc.runtime.load.size_formulas import Formulas, Hole, Holes, value_of
 
 
@@ -21,6 +21,10 @@ def check_holes(image: Image, formulas: Formulas) -> None:
     for slots, found in ((image.params, holes.params), (image.results, holes.results)):
         for slot, axis, which in found:
             spans.append((axis, which, len(slots[slot].shape) if 0 <= slot < len(slots) else 0))
+    calls = [(*call.operands, *call.results) for call in image.hosts.values()]
+    for call, slot, axis, which in holes.hosts:
+        parts = calls[call] if 0 <= call < len(calls) else ()
+        spans.append((axis, which, len(parts[slot].shape) if 0 <= slot < len(parts) else 0))
     if not all(0 <= where < size and 0 <= which < most for where, which, size in spans):
         raise ValueError("a hole lies outside of what it is in")
     if not -1 <= holes.arena < most:
@@ -64,8 +68,22 @@ def _filled(image: Image, numbers: Sequence[int]) -> Image:
         results=_extended(image.results, holes.results, numbers),
         arena_bytes=numbers[holes.arena] if holes.arena >= 0 else image.arena_bytes,
         channels=_carrying(image.channels, holes.channels, numbers),
+        hosts=_called(image.hosts, holes.hosts, numbers) if holes.hosts else image.hosts,
         holes=None,
     )
+
+
+def _called(
+    hosts: Mapping[str, HostCall],
+    holes: Sequence[tuple[int, int, int, int]],
+    numbers: Sequence[int],
+) -> dict[str, HostCall]:
+    made = {}
+    for number, (symbol, call) in enumerate(hosts.items()):
+        own = [hole[1:] for hole in holes if hole[0] == number]
+        slots, split = _extended((*call.operands, *call.results), own, numbers), len(call.operands)
+        made[symbol] = replace(call, operands=slots[:split], results=slots[split:])
+    return made
 
 
 def _carrying(
