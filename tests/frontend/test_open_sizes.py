@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import operator
+import re
 import subprocess
 import sys
 from collections import Counter
@@ -16,6 +17,8 @@ import numpy as np
 import pytest
 
 import graphc as gc
+from graphc.codegen.llvm.target import host
+from graphc.codegen.llvm.vector_facts import has_masks
 from graphc.errors import FeedError, GraphError
 from graphc.frontend.compile.variant import Variant
 from graphc.ir.size_answers import by_example
@@ -444,6 +447,14 @@ def test_the_dump_says_which_sizes_are_open(tmp_path):
         in (tmp_path / "dump/index.txt").read_text()
     )
     assert "f32[n,3]" in (tmp_path / "dump/00-trace.gir").read_text()
+
+
+@pytest.mark.skipif(not has_masks(host()), reason="versions are for vectors with masks")
+def test_the_dump_says_which_versions_short_rows_have(tmp_path):
+    rows = gc.compile(lambda x: x / x.sum(1), sizes={"x": ("n", "n")}, dump=tmp_path)
+    rows(f32(5, 5))
+    text = (tmp_path / "index.txt").read_text()
+    assert re.search(r"rows of n: a version for each number of .*vectors of \d+ up to \d+\n", text)
 
 
 def test_a_size_is_a_result_as_well():

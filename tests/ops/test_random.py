@@ -164,6 +164,28 @@ def test_permutations():
     assert random.choice(KEY, x, (5,)).shape == (5, 4)
 
 
+def test_draws_of_an_open_count_are_those_of_a_number() -> None:
+    def drawn(key: Any, x: Any) -> Any:
+        n = x.shape[0]
+        return (
+            random.choice(key, x, (3,), replace=False),
+            random.choice(key, n, (n // 2,), replace=False),
+            random.choice(key, n, (4,)),
+            random.randint(key, (9,), -n, n),
+        )
+
+    compiled = gc.compile(drawn)
+    for n in (5, 9, 30, 3, 100):
+        x = np.arange(n) * 2.0
+        made = compiled(KEY, x)
+        for found, want in zip(made, gc.compile(drawn, sizes="exact")(KEY, x), strict=True):
+            np.testing.assert_array_equal(found, want)
+        assert len(set(made[0].tolist())) == 3 and np.isin(made[0], x).all()
+    assert len(compiled.compiles) == 2
+    with pytest.raises(gc.GraphError, match="cannot draw 3 of 2 without replacement"):
+        compiled(KEY, np.arange(2) * 2.0)
+
+
 @pytest.mark.parametrize("count", [1, 2, 1000, 65_535, 65_536, 1 << 40])
 def test_integers_are_remainders_of_64_bits(count: int) -> None:
     def drawn(seed: Any) -> Any:

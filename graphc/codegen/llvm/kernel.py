@@ -85,6 +85,13 @@ def emit_module(
     return module.text()
 
 
+def versions_of(kernel: Kernel, target: Target) -> list[str]:
+    """What there are versions of in a kernel, for one of which a call decides by its sizes."""
+    writer = KernelWriter(Module(target), kernel)
+    writer.text()
+    return list(dict.fromkeys(writer.versions))
+
+
 class KernelWriter(Statements[str], LoopWriter):
     """Writes one kernel. Registers are stack slots, which SROA turns into values."""
 
@@ -106,6 +113,7 @@ class KernelWriter(Statements[str], LoopWriter):
         self.flag = ""  # the address of the cancel flag, where a loop looks at it
         self.sizes = {size: number for number, size in enumerate(kernel.sizes)}
         self.short: ShortRows | None = None  # the version that is being written
+        self.versions: list[str] = []  # of which rows there are any, in words
         self.row_bits: dict[tuple[Any, ...], tuple[str, ...]] = {}  # by what they depend on
         self.known_facts: dict[int, VectorFacts | None] = {}
 
@@ -366,6 +374,7 @@ class KernelWriter(Statements[str], LoopWriter):
         total = self.emit(f"sub nsw i64 {stop}, {start}")
         more = self.emit(f"add nsw i64 {total}, {rows.granule - 1}")
         vectors = self.emit(f"ashr i64 {more}, {rows.granule.bit_length() - 1}")
+        self.versions.append(rows.text)
         name = self.fresh("")
         cases = " ".join(f"i64 {v.count}, label %lanes{v.count}_{name}" for v in rows.in_lanes)
         self.lines.append(f"  switch i64 {total}, label %longer{name} [ {cases} ]")

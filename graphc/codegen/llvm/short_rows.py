@@ -45,6 +45,13 @@ class ShortRows:
     vectors: int = 0
     in_lanes: tuple[InLanes, ...] = ()
 
+    @property
+    def text(self) -> str:
+        """Which versions there are, in words."""
+        parts = [f"elements up to {len(self.in_lanes)}"] if self.in_lanes else []
+        parts += [f"vectors of {self.granule} up to {self.most}"] if self.most else []
+        return f"rows of {self.length}: a version for each number of {', of '.join(parts)}"
+
     def vectors_of(self, loop: For) -> int:
         """How many granules a loop certainly begins, 0 if that is not known."""
         return self.vectors if length_of(loop) is self.length else 0

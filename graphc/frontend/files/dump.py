@@ -213,7 +213,9 @@ def index_text(built: Built, config: Config) -> str:
     lines.append(
         f"      {'codegen':<22}{built.build_seconds * 1e3:8.2f}{'':8}  {_codegen_note(built)}"
     )
-    return _text([*lines, *_size_lines(built), *_kernel_lines(built), *_memory_lines(built)])
+    return _text(
+        [*lines, *_size_lines(built), *_kernel_lines(built, config), *_memory_lines(built)]
+    )
 
 
 def _text(lines: Sequence[str]) -> str:
@@ -268,10 +270,14 @@ def _codegen_note(built: Built) -> str:
     return f"{built.compiled} kernels compiled, {built.cached} from the cache"
 
 
-def _kernel_lines(built: Built) -> list[str]:
-    uses = kernel_uses(built)
+def _kernel_lines(built: Built, config: Config) -> list[str]:
+    from graphc.codegen.build import kernel_versions
+
+    uses, versions = kernel_uses(built), kernel_versions(built.kernels, config)
     lines = ["", "kernels"] if uses else []
-    lines += [f"   {name:<26}{count:>6} x  {_one_line(node)}" for name, count, node in uses[:16]]
+    for name, count, node in uses[:16]:
+        lines.append(f"   {name:<26}{count:>6} x  {_one_line(node)}")
+        lines += [f"{'':<38}{text}" for text in versions.get(name, ())]
     return lines + ([f"   and {len(uses) - 16} more"] if len(uses) > 16 else [])
 
 

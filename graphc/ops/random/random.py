@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from graphc.ir.op import Composite
-from graphc.ir.sizes import Size
+from graphc.ir.sizes import Size, is_open
 from graphc.ir.types import I64, U32, U64, AnyType, Dim, Dimension, DType, Type, dtype, tensor
 from graphc.ops.random.threefry import (
     MASK,
@@ -188,13 +188,16 @@ def randint(key: Value, shape: Shape, minval: int, maxval: int, dtype: DTypeLike
     require(maxval > minval, f"randint needs minval < maxval, got {minval} and {maxval}")
     f = functions
     drawn = _rest(bits(key, shape, U64), maxval - minval)
-    return f.astype(f.add(f.astype(drawn, I64), np.int64(minval)), dtype)
+    start = f.astype(minval, I64) if is_open((minval,)) else np.int64(minval)
+    return f.astype(f.add(f.astype(drawn, I64), start), dtype)
 
 
 def _rest(drawn: Value, count: int) -> Any:
     """The remainder of 64 bits; of a small divisor from that of each half, which takes a fraction
     of the time: 2**32 * high + low, and what is added up is below 2**32."""
     f = functions
+    if is_open((count,)):
+        return f.remainder(drawn, f.astype(count, U64))
     if count >= 1 << 16:
         return f.remainder(drawn, np.uint64(count))
     divisor, scale = np.uint32(count), np.uint32(2**32 % count)
@@ -213,15 +216,15 @@ def permutation(key: Value, x: ArrayLike, axis: int = 0) -> Any:
 
 def choice(key: Value, x: ArrayLike, shape: Shape = (), replace: bool = True) -> Any:
     """Elements of x (or of 0..x-1 if it is an int) along axis 0, with or without replacement."""
-    count, dims = x if isinstance(x, int) else as_value(x).shape[0], as_shape(shape)
+    is_count, dims = isinstance(x, int | Size | Dim), as_shape(shape)
+    count: Any = x if is_count else as_value(x).shape[0]
     if replace:
         drawn = randint(key, dims, 0, count, I64)
     else:
         wanted = size_of(dims)
-        enough = isinstance(count, int) and isinstance(wanted, int) and wanted <= count
-        require(enough, f"cannot draw {wanted} of {count} without replacement")
+        require(wanted <= count, f"cannot draw {wanted} of {count} without replacement")
         drawn = functions.reshape(permutation(key, count)[:wanted], dims)
-    return drawn if isinstance(x, int) else functions.take(x, drawn, axis=0)
+    return drawn if is_count else functions.take(x, drawn, axis=0)
 
 
 def categorical(key: Value, logits: Value, axis: int = -1, shape: Shape | None = None) -> Any:
