@@ -70,7 +70,7 @@ def refusal(
     if isinstance(error, GraphError) or _is_users(error):
         return error
     text = str(error).removeprefix(f"{function.__qualname__}() ")
-    made = GraphError(f"{title}: {text}", hint=hint_of(title, function, args, kwargs))
+    made = GraphError(f"{title}: {text}", hint=hint_for(title, function, args, kwargs))
     return also(made, _base(error), source=error)
 
 
@@ -92,7 +92,7 @@ def _base(error: Exception) -> type[Exception]:
     return next(kinds)
 
 
-def hint_of(
+def hint_for(
     title: str, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> str | None:
     """What was meant by a keyword that the function lacks, or what it takes and what was given."""

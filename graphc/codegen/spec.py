@@ -29,7 +29,7 @@ from graphc.loops.tuning import tuned as loops_tuned
 
 if TYPE_CHECKING:
     from graphc.codegen.llvm.objects import Piece
-    from graphc.runtime.cuda.product import Product
+    from graphc.runtime.cuda.gemm import Gemm
 
 
 @record(frozen=True)
@@ -63,7 +63,7 @@ class Spec:
     patch: tuple[int, Spec] | None = None
     launches: tuple[Launch, ...] = ()
     poll: int = 0
-    product: Product | None = None
+    product: Gemm | None = None
     then: Spec | None = None
     native: str = ""
     pieces: dict[Any, Piece] = field(default_factory=dict, compare=False, repr=False)

@@ -182,10 +182,10 @@ def _to_gir(graph: Graph, path: Path, feeds: Feeds) -> Conversion:
     return Conversion(str(path))
 
 
-def _to_dot(graph: Graph, path: Path, feeds: Feeds) -> Conversion:
-    from graphc.formats.dot import dot
+def _to_graphviz(graph: Graph, path: Path, feeds: Feeds) -> Conversion:
+    from graphc.formats.graphviz import graphviz
 
-    write_atomically(path, [dot(graph).encode()])
+    write_atomically(path, [graphviz(graph).encode()])
     return Conversion(str(path))
 
 
@@ -230,5 +230,5 @@ _WRITERS: dict[str, Callable[[Graph, Path, Feeds], Conversion]] = {
     ".gir": _to_gir,
     ".npz": _to_npz,
     ".safetensors": _to_safetensors,
-    ".dot": _to_dot,
+    ".dot": _to_graphviz,
 }

@@ -343,7 +343,7 @@ class Note(str):
 NO_CHANGE = Note("no change")
 
 
-class Record(NamedTuple):
+class StageResult(NamedTuple):
     """The output of one stage, how long it took and what it did."""
 
     name: str
@@ -357,10 +357,10 @@ def run(
     config: Config,
     after: str | None = None,
     traced_seconds: float = 0.0,
-    runner: Callable[[Record, Iterable[Stage], Config], Run] | None = None,
+    runner: Callable[[StageResult, Iterable[Stage], Config], Run] | None = None,
     until: str = "plan",
     sizes: Mapping[str, int] | None = None,
-) -> list[Record]:
+) -> list[StageResult]:
     """Every stage's output, the graph itself first and the planned program last.
 
     `after` names the stage whose output the graph is: only later stages run, its cycle anew, and
@@ -372,7 +372,7 @@ def run(
     start = start_after(first)
     with collector_paused():
         graph = admit_dump(graph)
-        given = Record(STAGES[first].name, graph, traced_seconds, Note(f"{len(graph)} nodes"))
+        given = StageResult(STAGES[first].name, graph, traced_seconds, Note(f"{len(graph)} nodes"))
         made = (runner or Run)(given, STAGES[:start], config)
         for stages in turns(STAGES[start : stage_named(until) + 1], config.opt > 0):
             made.settle([bound(s, sizes) for s in stages] if sizes else stages)
@@ -403,7 +403,7 @@ def start_after(first: int) -> int:
 class Run:
     """Running stages: the records so far, and the promises that must hold from now on."""
 
-    def __init__(self, given: Record, done: Iterable[Stage], config: Config) -> None:
+    def __init__(self, given: StageResult, done: Iterable[Stage], config: Config) -> None:
         self.config = config
         self.records = [given]
         self.value = given.value
@@ -519,10 +519,10 @@ def skipped(stage: Stage, config: Config) -> bool:
     return stage.optional and config.opt == 0
 
 
-def step(stage: Stage, before: Stages, config: Config) -> Record:
+def step(stage: Stage, before: Stages, config: Config) -> StageResult:
     """Run one stage and write down what it did."""
     if not stage.concerns(before, config):
-        return Record(stage.name, before, 0.0, NO_CHANGE)
+        return StageResult(stage.name, before, 0.0, NO_CHANGE)
     started = time.perf_counter()
     with collecting() as reasons:
         try:
@@ -534,7 +534,7 @@ def step(stage: Stage, before: Stages, config: Config) -> Record:
         counts = f"{len(before)} -> {len(value)} nodes" if value is not before else "no change"
         note = Note(f"{counts}; {reasons.summary}" if reasons.summary else counts)
         note.reasons = tuple(reasons.lines)
-    return Record(stage.name, value, time.perf_counter() - started, note)
+    return StageResult(stage.name, value, time.perf_counter() - started, note)
 
 
 def apply(stage: Stage, value: Stages, config: Config) -> Stages:

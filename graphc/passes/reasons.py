@@ -1,16 +1,16 @@
-"""Why a pass did what it did: one short line per decision, kept with the stage's record."""
+"""Why a pass did what it did: one short line per decision, kept with the stage's result."""
 
 from __future__ import annotations
 
 from contextvars import ContextVar
 from dataclasses import field
 
-from graphc.base import record as records
+from graphc.base.record import record
 
 MOST_LINES = 10_000
 
 
-@records.record
+@record
 class Reasons:
     """The decisions of one stage: (node id, text), how many there were in all, and their sum."""
 
@@ -22,7 +22,7 @@ class Reasons:
 _CURRENT: ContextVar[Reasons | None] = ContextVar("reasons", default=None)
 
 
-def record(node_id: int, text: str) -> None:
+def explain(node_id: int, text: str) -> None:
     """Note a decision about a node; beyond `MOST_LINES` they are only counted."""
     reasons = _CURRENT.get()
     if reasons is None:

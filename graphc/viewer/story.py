@@ -19,7 +19,7 @@ from graphc.viewer.timeline import measured, simulated
 
 if TYPE_CHECKING:
     from graphc.codegen.compiler import Compiled
-    from graphc.passes.pipeline import Record
+    from graphc.passes.pipeline import StageResult
     from graphc.runtime.load.program import Image
     from graphc.runtime.observe.trace import Trace
     from graphc.viewer.kernels import Dumped
@@ -36,7 +36,7 @@ class Subject:
     """
 
     name: str
-    stages: Sequence[Record]
+    stages: Sequence[StageResult]
     config: Config
     image: Image | None = None
     compiled: Compiled | None = None

@@ -20,8 +20,8 @@ import graphc as gc
 from benchmarks import gpu as benchmark
 from graphc.errors import GraphError
 from graphc.runtime.cuda import gemm_choice as products
+from graphc.runtime.cuda.gemm import Gemm
 from graphc.runtime.cuda.interface import Streamed
-from graphc.runtime.cuda.product import Product
 from graphc.runtime.observe.profile import profile
 from graphc.runtime.tuning import tuned
 
@@ -38,7 +38,7 @@ class Reference:
 
     version = "numpy"
 
-    def plans(self, product: Product) -> Sequence[Any]:
+    def plans(self, product: Gemm) -> Sequence[Any]:
         return [SimpleNamespace(product=product, workspace=0)]
 
     def prepare(self, plan: Any, addresses: Sequence[int], workspace: int, row: int) -> Streamed:

@@ -13,7 +13,7 @@ import ml_dtypes
 import numpy as np
 
 from graphc.codegen import gemm as contract
-from graphc.codegen.gemm import Contraction, Dim, Plan
+from graphc.codegen.gemm import Dim, NormalForm, Plan
 from graphc.codegen.llvm.target import Target, host, machine
 from graphc.ops.linalg.packing import pack_panels
 
@@ -182,11 +182,11 @@ class Problem:
             name: values(dtype, self.layout[name].size, seed + k, k) for k, name in enumerate("abc")
         }
 
-    def contraction(self) -> Contraction:
+    def contraction(self) -> NormalForm:
         """The normal form."""
         batch, m, n, k = (tuple(self.dims[g]) for g in "bmnk")
         a, b, c = (self.layout[name].offset for name in "abc")
-        return Contraction(self.dtype, batch, m, n, k, a, b, c)
+        return NormalForm(self.dtype, batch, m, n, k, a, b, c)
 
     def view(self, name: str, used: str) -> np.ndarray:
         """An operand as an array over the dims it uses."""

@@ -18,8 +18,8 @@ from graphc.base.record import record
 from graphc.errors import GraphError
 from graphc.runtime.cuda import driver, drivers
 from graphc.runtime.cuda import gemm_choice as products
+from graphc.runtime.cuda.gemm import Gemm
 from graphc.runtime.cuda.interface import DeviceError, Streamed
-from graphc.runtime.cuda.product import Product
 from graphc.runtime.load.program import Image
 from graphc.runtime.load.table import CALL, operands_of, rows
 from graphc.runtime.tuning import tuned
@@ -29,7 +29,7 @@ PLANS, WORKSPACE = 3, 256
 
 @record(frozen=True)
 class Plan:
-    product: Product
+    product: Gemm
     number: int
     workspace: int = WORKSPACE
 
@@ -46,7 +46,7 @@ class FakeCublas:
         self.failing = False
         self.counts: Counter[str] = Counter()
 
-    def plans(self, product: Product) -> Sequence[Plan]:
+    def plans(self, product: Gemm) -> Sequence[Plan]:
         self.counts["plans"] += 1
         return [Plan(product, number) for number in range(PLANS)]
 
@@ -116,7 +116,7 @@ class Gpu:
                 self.cuda.kernels[name] = self.kernel(name, product, count)
         return image
 
-    def kernel(self, name: str, product: Product | None, count: int) -> Any:
+    def kernel(self, name: str, product: Gemm | None, count: int) -> Any:
         """A function with as many arguments as the kernel has."""
 
         def run(*addresses: int) -> None:

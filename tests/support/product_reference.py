@@ -1,4 +1,4 @@
-"""What a `Product` means, computed by NumPy on memory of the host: it stands in for cuBLASLt.
+"""What a `Gemm` means, computed by NumPy on memory of the host: it stands in for cuBLASLt.
 
 Also programs with products, compiled without the compilers of kernels: stand-ins run them.
 """
@@ -20,7 +20,7 @@ from graphc.config import Config
 from graphc.ir.graph import Graph
 from graphc.passes import pipeline
 from graphc.runtime.call.memory import address_of
-from graphc.runtime.cuda.product import Matrix, Product
+from graphc.runtime.cuda.gemm import Gemm, Matrix
 from graphc.runtime.load.program import Image, numpy_dtype
 from graphc.runtime.load.table import CALL, calls_until, operands_of, rows
 
@@ -28,7 +28,7 @@ DTYPES = {"f16": np.float16, "bf16": ml_dtypes.bfloat16, "f32": np.float32, "f64
 
 
 def matrices(
-    product: Product, matrix: Matrix, element: str, rows: int, columns: int, address: int
+    product: Gemm, matrix: Matrix, element: str, rows: int, columns: int, address: int
 ) -> np.ndarray[Any, Any]:
     """The matrices (batch, rows, columns) in memory, writable."""
     dtype = numpy_dtype(element)
@@ -41,7 +41,7 @@ def matrices(
     return np.lib.stride_tricks.as_strided(flat, (product.batch, rows, columns), strides)
 
 
-def compute(product: Product, addresses: Sequence[int]) -> None:
+def compute(product: Gemm, addresses: Sequence[int]) -> None:
     """Make a product of operands at these addresses."""
     found = {
         name: matrices(product, matrix, element, rows, columns, addresses[matrix.operand])
@@ -102,5 +102,5 @@ def run(image: Image, arrays: Sequence[np.ndarray[Any, Any]]) -> list[np.ndarray
     return results
 
 
-def products_of(function: Callable[..., Any], *specs: Any, **options: Any) -> list[Product]:
+def products_of(function: Callable[..., Any], *specs: Any, **options: Any) -> list[Gemm]:
     return list(image_of(function, *specs, **options).products.values())

@@ -7,7 +7,7 @@ the operand does not have it. Addresses are separable (row offset + column offse
 that the core asks: a convolution is m = (image, row, column), k = (channel, kernel row, kernel
 column) over a padded image, and nothing is unfolded in memory.
 
-`plan` turns a `Contraction` into the `params` of the core (`core_of`), which is compiled once per
+`plan` turns a `NormalForm` into the `params` of the core (`core_of`), which is compiled once per
 data type and serves every shape.
 """
 
@@ -36,7 +36,7 @@ from graphc.codegen.gemm.blocking import (
     together,
     turning_rows,
 )
-from graphc.codegen.gemm.form import Axis, Contraction, Dim, Groups, axes_of, normalise, total
+from graphc.codegen.gemm.form import Axis, Dim, Groups, NormalForm, axes_of, normalise, total
 from graphc.codegen.gemm.hardware import Hardware, hardware_of, host_target
 from graphc.codegen.gemm.layout import DIMS, MAX_EXTRAS, Flag, Part, Word
 from graphc.codegen.gemm.parts import Module, core_name, parts_of
@@ -48,10 +48,10 @@ from graphc.seams import llvmlite as unlocked
 from graphc.tuning import forgotten
 
 __all__ = [
-    "Contraction",
     "Dim",
     "Hardware",
     "Module",
+    "NormalForm",
     "Part",
     "Plan",
     "compile_core",
@@ -171,7 +171,7 @@ def emit_fused(
 # -- planning ----------------------------------------------------------------------------------
 
 
-def panels_of(contraction: Contraction, hardware: Hardware) -> Panels | None:
+def panels_of(contraction: NormalForm, hardware: Hardware) -> Panels | None:
     """The operand that `plan(packed_b=True)` expects as panels; None if it changes format."""
     kind = kind_of(contraction.dtype, hardware)
     if kind.converts and not kind.bundles:
@@ -193,7 +193,7 @@ def panels_of(contraction: Contraction, hardware: Hardware) -> Panels | None:
 @forgotten
 @functools.lru_cache(maxsize=4096)
 def plan(
-    contraction: Contraction,
+    contraction: NormalForm,
     hardware: Hardware,
     *,
     threads: int = 1,
@@ -241,7 +241,7 @@ def plan(
     return _either(lanes, made_for(many, lanes=True), copied) if isinstance(lanes, Size) else copied
 
 
-def core_in(contraction: Contraction, groups: Groups) -> str:
+def core_in(contraction: NormalForm, groups: Groups) -> str:
     """The data type whose core runs a contraction, by the places that its operands got."""
     dtype = contraction.dtype
     return TURNED.get(dtype, dtype) if groups.swapped else dtype
@@ -278,7 +278,7 @@ def _either(condition: int, first: Plan, second: Plan) -> Plan:
 
 
 def _planned(
-    contraction: Contraction,
+    contraction: NormalForm,
     hardware: Hardware,
     groups: Groups,
     threads: int,

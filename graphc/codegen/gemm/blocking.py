@@ -8,7 +8,7 @@ from __future__ import annotations
 from math import gcd
 from typing import NamedTuple
 
-from graphc.codegen.gemm.form import Contraction, Groups, Loop, laid_out, step_of, total
+from graphc.codegen.gemm.form import Groups, Loop, NormalForm, laid_out, step_of, total
 from graphc.codegen.gemm.hardware import Hardware
 from graphc.codegen.gemm.layout import Flag, Word
 from graphc.codegen.gemm.tile_choice import Kind
@@ -381,7 +381,7 @@ def _round(value: int, step: int) -> int:
     return rounded
 
 
-def put_strides(words: list[int], kind: Kind, contraction: Contraction, groups: Groups) -> None:
+def put_strides(words: list[int], kind: Kind, contraction: NormalForm, groups: Groups) -> None:
     """Offsets and single-dim steps in bytes. In-place operands are stepped by these."""
     size = kind.memory_bytes
     first, second = contraction.offset_a, contraction.offset_b

@@ -18,11 +18,11 @@ class Dim(NamedTuple):
     c: int = 0
 
 
-class Contraction(NamedTuple):
+class NormalForm(NamedTuple):
     """A contraction in normal form; offsets are in elements from the data pointers.
 
-    With `whole_rows` an epilogue gets every row of C at once. `ahead`: whether A and B are, or can
-    be, packed as panels before any call. `plain`: C holds the sums, of which nothing is computed.
+    With `whole_rows` an epilogue gets every row of C at once. `prepacked`: whether A and B are, or
+    can be, packed as panels before any call. `plain`: C holds the sums, nothing is made of them.
     """
 
     dtype: str
@@ -34,7 +34,7 @@ class Contraction(NamedTuple):
     offset_b: int = 0
     offset_c: int = 0
     whole_rows: bool = False
-    ahead: tuple[bool, bool] = (False, False)
+    prepacked: tuple[bool, bool] = (False, False)
     plain: bool = False
 
 
@@ -108,7 +108,7 @@ def total(loops: list[Loop]) -> int:
     return product
 
 
-def normalise(contraction: Contraction, columns: int, lanes: int = 1) -> Groups:
+def normalise(contraction: NormalForm, columns: int, lanes: int = 1) -> Groups:
     """Choose groups and roles: n holds C's unit stride where it can, shared B rows join m.
 
     A short n changes places with m, unless n is what whole rows are made of; so does any where
@@ -130,7 +130,7 @@ def normalise(contraction: Contraction, columns: int, lanes: int = 1) -> Groups:
         and step_of(k, "a") == 1
     )
     swapped = bool(m) and ((unit_m and not unit_n) or not n or few)
-    if m and n and contraction.ahead[swapped] and not contraction.whole_rows:
+    if m and n and contraction.prepacked[swapped] and not contraction.whole_rows:
         rows, width = (n, m) if swapped else (m, n)
         steps = tuned.scattered_steps if contraction.plain else tuned.across_steps
         gain = tuned.window_gain if step_of(k, "a" if swapped else "b") is None else 1
@@ -202,7 +202,7 @@ def laid_out(loops: list[Loop], field: str, step: int) -> list[Loop]:
     return made[::-1]
 
 
-def axes_of(contraction: Contraction, groups: Groups) -> dict[str, tuple[Axis, ...]]:
+def axes_of(contraction: NormalForm, groups: Groups) -> dict[str, tuple[Axis, ...]]:
     """Where every dim of the contraction went."""
     found: dict[tuple[str, int], Axis] = {}
     for name, loops in (("batch", groups.batch), ("i", groups.m), ("j", groups.n), ("k", groups.k)):

@@ -36,7 +36,7 @@ def packable(node: Node, config: Config) -> tuple[int, contract.Panels] | None:
         return None
     form = form_of(region)
     first, second = constants = _constant(node, form, 0), _constant(node, form, 1)
-    contraction = form.normal()._replace(ahead=(first is not None, second is not None))
+    contraction = form.normal()._replace(prepacked=(first is not None, second is not None))
     panels = contract.panels_of(contraction, hardware_for(config))
     if panels is None:
         return None

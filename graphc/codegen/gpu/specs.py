@@ -26,7 +26,7 @@ from graphc.ir.graph import Graph
 from graphc.ir.op import Loops, Reduction
 from graphc.ir.types import leaves
 from graphc.loops.nest import Kernel
-from graphc.runtime.cuda.product import Product
+from graphc.runtime.cuda.gemm import Gemm
 
 TEMPLATES = {
     "attention": attention_launches,
@@ -109,7 +109,7 @@ def spec(
     launches: tuple[Launch, ...],
     workspace: int,
     patch: tuple[int, Spec] | None = None,
-    product: Product | None = None,
+    product: Gemm | None = None,
 ) -> Spec:
     """What runs launches one after another."""
     operands = tuple(operand for launch in launches for operand in launch.operands)

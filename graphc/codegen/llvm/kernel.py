@@ -130,7 +130,7 @@ class KernelWriter(Statements[str], LoopWriter):
 
     def group(self) -> str:
         """The attributes of the kernel."""
-        if not (self.module.target.gathers_late and gathers_nearby(self.kernel)):
+        if not (self.module.target.slow_gathers and gathers_nearby(self.kernel)):
             return "#0"
         self.module.single_loads = True
         return "#2"

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from graphc.base.record import record
 from graphc.codegen.cache import digest
+from graphc.codegen.llvm.microarchitectures import KNOWN, microarchitecture
 from graphc.codegen.llvm.probe import probe
 from graphc.codegen.tuning import tuned
 from graphc.config import Config
@@ -23,31 +24,7 @@ from graphc.seams import llvmlite as unlocked
 if TYPE_CHECKING:
     import llvmlite.binding as llvm
 
-# (name prefix, triple, vector bits, has F16C or native half conversions); first match wins.
-_X86 = "x86_64-unknown-linux-gnu"
-_ARM = "aarch64-unknown-linux-gnu"
-_KNOWN: tuple[tuple[str, str, int, bool], ...] = (
-    ("x86-64-v4", _X86, 512, True),
-    ("x86-64-v3", _X86, 256, True),
-    ("x86-64", _X86, 128, False),
-    ("znver4", _X86, 512, True),
-    ("znver5", _X86, 512, True),
-    ("znver", _X86, 256, True),
-    ("skylake-avx512", _X86, 512, True),
-    ("icelake", _X86, 512, True),
-    ("sapphirerapids", _X86, 512, True),
-    ("alderlake", _X86, 256, True),
-    ("haswell", _X86, 256, True),
-    ("skylake", _X86, 256, True),
-    ("neoverse", _ARM, 128, True),
-    ("cortex-a", _ARM, 128, True),
-    ("apple-m", "arm64-apple-darwin", 128, True),
-)
-
-
 LEFT = "!llvm.loop"  # marks a loop that LLVM's vectoriser is to look at
-_BRAIN = ("znver4", "znver5", "sapphirerapids")
-_QUADS = (*_BRAIN, "icelake", "alderlake")
 
 
 @record(frozen=True)
@@ -63,25 +40,25 @@ class Target:
     @property
     def brain(self) -> bool:
         """It multiplies pairs of bf16 and adds them to f32 in one instruction, 512 bits wide."""
-        known = "+avx512bf16" in self.features.split(",") or self.cpu.startswith(_BRAIN)
+        known = "+avx512bf16" in self.features.split(",") or microarchitecture(self.cpu).brain
         return known and self.vector_bits == 512
 
     @property
     def quads(self) -> bool:
         """It multiplies four u8 with four i8 and adds them to i32 in one instruction (VNNI)."""
         feature = {512: "+avx512vnni", 256: "+avxvnni"}.get(self.vector_bits)
-        known = feature in self.features.split(",") or self.cpu.startswith(_QUADS)
+        known = feature in self.features.split(",") or microarchitecture(self.cpu).quads
         return known and feature is not None
 
     @property
-    def halves(self) -> bool:
-        """It moves vectors of 512 bits in two halves: less waits when each is an instruction."""
-        return self.cpu.startswith("znver4") and self.vector_bits == 512
+    def double_pumped(self) -> bool:
+        """It takes vectors of 512 bits in two halves: two instructions wait less."""
+        return microarchitecture(self.cpu).double_pumped and self.vector_bits == 512
 
     @property
-    def gathers_late(self) -> bool:
+    def slow_gathers(self) -> bool:
         """Its gathers are slower than single loads, unless these miss the caches."""
-        return self.halves
+        return microarchitecture(self.cpu).slow_gathers and self.vector_bits == 512
 
     @property
     def vector_bytes(self) -> int:
@@ -128,12 +105,11 @@ def named(cpu: str) -> Target:
     """
     if cpu == "host":
         return host()
-    for prefix, triple, bits, half in _KNOWN:
-        if cpu.startswith(prefix):
-            return Target(cpu, "", triple, bits, half)
-    raise GraphError(
-        f"unknown CPU target {cpu!r}", hint="use host, or " + ", ".join(k[0] for k in _KNOWN)
-    )
+    known = microarchitecture(cpu)
+    if known not in KNOWN:
+        listed = ", ".join(each.prefix for each in KNOWN)
+        raise GraphError(f"unknown CPU target {cpu!r}", hint=f"use host, or {listed}")
+    return Target(cpu, "", known.triple, known.vector_bits, known.half)
 
 
 def target_of(config: Config) -> Target:

@@ -390,7 +390,7 @@ def shape_of(facts: VectorFacts, target: Target, count: int | None) -> Shape | N
         return _rows_shape(min(target.lanes(facts.itemsize), tuned.most_lanes), count)
     lanes = min(target.lanes(facts.itemsize), tuned.most_lanes, _MOST_BITS // facts.widest)
     lanes = 1 << lanes.bit_length() - 1
-    if target.halves and lanes > 2 and moves_much(facts):
+    if target.double_pumped and lanes > 2 and moves_much(facts):
         lanes //= 2
     masks = has_masks(target)
     if facts.widest > 1 and not masks:

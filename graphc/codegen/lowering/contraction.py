@@ -76,8 +76,8 @@ class Form:
     def accumulator(self) -> DType:
         return tensor_type(self.node).dtype.compute
 
-    def normal(self) -> contract.Contraction:
-        return contract.Contraction(
+    def normal(self) -> contract.NormalForm:
+        return contract.NormalForm(
             self.core,
             self.role("batch"),
             self.role("m"),
@@ -86,7 +86,7 @@ class Form:
             self.reads[0].offset,
             self.reads[1].offset,
             whole_rows=self.whole_rows,
-            ahead=(self.reads[0].is_packed, self.reads[1].is_packed),
+            prepacked=(self.reads[0].is_packed, self.reads[1].is_packed),
             plain=self.plain,
         )
 

@@ -26,11 +26,11 @@ from graphc.loops.scalars import minimum
 
 @record(frozen=True)
 class Small:
-    """The extents of one product of a stack; `at_once` rows are computed together."""
+    """The extents of one product of a stack; a tile of `tile_rows` rows is computed together."""
 
     rows: int
     columns: int
-    at_once: int
+    tile_rows: int
 
 
 def small_product(region: Graph, lanes: int) -> Small | None:
@@ -94,15 +94,15 @@ class StackedProducts(RowProducts):
 
     def product(self, index: tuple[Expr, ...]) -> None:
         """All rows of one product."""
-        b, rows, at_once = self.b, self.small.rows, self.small.at_once
-        whole = rows // at_once
+        b, rows, tile_rows = self.b, self.small.rows, self.small.tile_rows
+        whole = rows // tile_rows
         if whole > 1:
             with b.loop(whole) as number:
-                self.some_rows(index, number * at_once, at_once)
+                self.some_rows(index, number * tile_rows, tile_rows)
         elif whole:
-            self.some_rows(index, b.integer(0), at_once)
-        if rows % at_once:
-            self.some_rows(index, b.integer(whole * at_once), rows % at_once)
+            self.some_rows(index, b.integer(0), tile_rows)
+        if rows % tile_rows:
+            self.some_rows(index, b.integer(whole * tile_rows), rows % tile_rows)
 
     def some_rows(self, index: tuple[Expr, ...], first: Expr, count: int) -> None:
         """Rows of one product: their sums before any is stored, which share what they load."""

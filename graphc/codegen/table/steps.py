@@ -34,7 +34,7 @@ from graphc.runtime.load.table import ARENA, CONSTANTS, FIRST_PARAM, Operand, Ta
 if TYPE_CHECKING:
     from graphc.codegen.compiler import Compiler
     from graphc.codegen.gpu.build import CudaCompiler
-    from graphc.runtime.cuda.product import Product
+    from graphc.runtime.cuda.gemm import Gemm
 
 
 Scope = dict[str, Operand]  # where the bases of a graph's buffers lie: p0.., r0.., arena, c
@@ -61,7 +61,7 @@ class TableWriter:
         self.origins: dict[int, Origin] = {}
         self.hosts: dict[str, HostCall] = {}
         self.host_shapes: list[list[tuple[int, ...]]] = []  # what each takes, then what it gives
-        self.products: dict[int, Product] = {}
+        self.products: dict[int, Gemm] = {}
         self.extents: dict[int, tuple[tuple[int, bool], ...]] = {}
         self.counted = False  # the rows are those of a loop of a known length
         self.registers = 0

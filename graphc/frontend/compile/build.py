@@ -21,7 +21,7 @@ from graphc.runtime.load.program import UNLIMITED
 
 if TYPE_CHECKING:
     from graphc.codegen.compiler import Compiled
-    from graphc.passes.pipeline import Record
+    from graphc.passes.pipeline import StageResult
     from graphc.runtime.call.execute import Executable
     from graphc.runtime.call.open_executable import OpenExecutable, Shapes
     from graphc.runtime.load.program import Image
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 class Built:
     """A compilation: its stages and the image they end in, which `threads` threads run."""
 
-    stages: tuple[Record, ...]
+    stages: tuple[StageResult, ...]
     image: Image
     kernels: Compiled
     threads: int
@@ -148,7 +148,7 @@ def stages_of(
     stage: str | None = None,
     until: str = "plan",
     sizes: Mapping[str, int] | None = None,
-) -> tuple[Record, ...]:
+) -> tuple[StageResult, ...]:
     """Run the passes on a graph; the first stage is the graph itself.
 
     `stage` names the pass whose output the graph is: only the passes after it run, and none after

@@ -29,7 +29,7 @@ from graphc.ir.specialise import specialise
 from graphc.ir.types import Dim, Dimension, Type, leaves, substitute
 from graphc.ops.reference.interpreter import State, interpret
 from graphc.passes.normalise.cut_phases import COUNTED, DECIDED, ancestors
-from graphc.passes.pipeline import Record
+from graphc.passes.pipeline import StageResult
 from graphc.runtime.call.execute import Executable
 from graphc.runtime.call.open_executable import Shapes
 from graphc.runtime.call.phased_executable import PhasedExecutable, Refused, Step
@@ -147,7 +147,7 @@ def only(graph: Graph, results: tuple[Node, ...]) -> Graph:
 
 def in_phases(
     traced: Traced, config: Config, until: str = CUT, checks: Iterable[str] = ()
-) -> tuple[Record, ...]:
+) -> tuple[StageResult, ...]:
     """The stages of the whole graph, with what it counts as its last results.
 
     Sizes by which tracing has decided are checked by a run, and so are those of `checks`.
@@ -166,7 +166,7 @@ def in_phases(
     return stages_of(graph, config, traced.seconds, until=until)
 
 
-def graph_of(stages: Sequence[Record]) -> Graph:
+def graph_of(stages: Sequence[StageResult]) -> Graph:
     """What the last stage made."""
     graph = stages[-1].value
     assert isinstance(graph, Graph)

@@ -68,7 +68,7 @@ from graphc.seams.cpython import pickles_by_value
 
 if TYPE_CHECKING:
     from graphc.frontend.diagnosis.why import Why
-    from graphc.passes.pipeline import Record
+    from graphc.passes.pipeline import StageResult
     from graphc.viewer.page import Page
 
 P = ParamSpec("P")
@@ -434,7 +434,7 @@ class CompiledFunction(CallCache, Generic[P, R]):
         """The traced graph for these arrays or specs."""
         return self._traced(args, kwargs).graph
 
-    def stages(self, *args: Any, **kwargs: Any) -> tuple[Record, ...]:
+    def stages(self, *args: Any, **kwargs: Any) -> tuple[StageResult, ...]:
         """Every stage of the compilation: (name, Graph or Program, seconds, note), in order."""
         return self._compile(self._traced(args, kwargs)).stages
 

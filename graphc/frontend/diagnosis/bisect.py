@@ -222,14 +222,14 @@ class _Search:
         self.orders = ORDERS if settled else 1
 
     def find(self) -> Culprit | None:
-        stages: list[pipeline.Record] = []
+        stages: list[pipeline.StageResult] = []
         try:
             stages = self.stages()
             return self.compiled(stages[-1].value)
         except _Blamed as blamed:
             return replace(self.rewrite(blamed), runs=self.runs)
 
-    def stages(self, judge: Any = None) -> list[pipeline.Record]:
+    def stages(self, judge: Any = None) -> list[pipeline.StageResult]:
         """All stages. Raises _Blamed for the first that is wrong."""
         trial = self.trial
         runner = partial(_Watched, judge or self.judge)

@@ -36,7 +36,7 @@ from graphc.runtime.observe.profile import profile
 if TYPE_CHECKING:
     from graphc.frontend.compile.build import Built
     from graphc.frontend.compile.variant import Compile
-    from graphc.passes.pipeline import Record
+    from graphc.passes.pipeline import StageResult
 
 MOST = 8  # lines of evidence for one answer
 
@@ -62,7 +62,7 @@ class Why:
 
     def __init__(
         self,
-        stages: Sequence[Record],
+        stages: Sequence[StageResult],
         config: Config,
         times: Times | None = None,
         compiles: Sequence[Compile] = (),
@@ -230,7 +230,7 @@ class _Story:
             known |= {n.id for n in _all(stage.value)}
         self.at_fuse = self.members(why.before("fuse"))
 
-    def follow(self, stage: Record, known: set[int]) -> None:
+    def follow(self, stage: StageResult, known: set[int]) -> None:
         """Note what a stage did to them; what it made at their lines stands for them now."""
         told = False
         for id, text in stage.note.reasons:

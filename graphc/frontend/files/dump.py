@@ -35,7 +35,7 @@ from graphc.runtime.files.files import write_atomically
 from graphc.runtime.load.table import CALL, stack_slots
 
 if TYPE_CHECKING:
-    from graphc.passes.pipeline import Record
+    from graphc.passes.pipeline import StageResult
 
 ALWAYS = ("partition", "schedule", "plan")
 CONSTANTS = "constants.safetensors"
@@ -58,7 +58,7 @@ def write_dump(folder: Path, built: Built, config: Config) -> Path:
     return target
 
 
-def write_stages(folder: Path, stages: Sequence[Record]) -> Path:
+def write_stages(folder: Path, stages: Sequence[StageResult]) -> Path:
     """Write stages that no compilation follows as such: those of a graph that is cut into phases.
 
     Returns their folder. Raises GraphError when it cannot be written.
@@ -72,7 +72,7 @@ def write_stages(folder: Path, stages: Sequence[Record]) -> Path:
     return target
 
 
-def _write_stages(target: Path, stages: Sequence[Record]) -> None:
+def _write_stages(target: Path, stages: Sequence[StageResult]) -> None:
     try:
         _clear(target)
         target.mkdir(parents=True, exist_ok=True)
@@ -118,7 +118,7 @@ def _clear(folder: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def _constants(stages: Sequence[Record]) -> list[Literal]:
+def _constants(stages: Sequence[StageResult]) -> list[Literal]:
     from graphc.ir.text import literals
 
     found: dict[str, Literal] = {}
@@ -128,7 +128,7 @@ def _constants(stages: Sequence[Record]) -> list[Literal]:
     return list(found.values())
 
 
-def _numbered(stages: Sequence[Record]) -> Iterator[tuple[str, Record]]:
+def _numbered(stages: Sequence[StageResult]) -> Iterator[tuple[str, StageResult]]:
     """The stages that are written, with their numbers; "--" for those that are not."""
     from graphc.passes.pipeline import STAGES
 
@@ -222,7 +222,7 @@ def _text(lines: Sequence[str]) -> str:
     return "".join(f"{printable(line)}\n" for line in lines)
 
 
-def _stage_lines(stages: Sequence[Record]) -> list[str]:
+def _stage_lines(stages: Sequence[StageResult]) -> list[str]:
     """What each stage did, and last those that did nothing."""
     lines, idle = list[str](), []
     for number, stage in _numbered(stages):
@@ -252,7 +252,7 @@ def _size_lines(built: Built) -> list[str]:
     return ["", f"sizes {', '.join(formulas.symbols)}", f"   for {', '.join(shown)}"]
 
 
-def _reason_lines(stage: Record) -> list[str]:
+def _reason_lines(stage: StageResult) -> list[str]:
     """The first reasons a stage gave for what it did."""
     reasons = getattr(stage.note, "reasons", ())
     lines = [f"{'':46}%{node}: {_one_line(text)}" for node, text in reasons[:MOST_REASONS]]

@@ -38,9 +38,9 @@ def page_of(
 
 def page_of_graph(loaded: LoadedGraph, sources: Mapping[str, str] | None = None) -> Page:
     """The page of a graph with dimensions that are not known yet: there is only its first stage."""
-    from graphc.passes.pipeline import NO_CHANGE, Record
+    from graphc.passes.pipeline import NO_CHANGE, StageResult
 
-    stage = Record(loaded.stage or "trace", loaded.graph, 0.0, NO_CHANGE)
+    stage = StageResult(loaded.stage or "trace", loaded.graph, 0.0, NO_CHANGE)
     return Page(Subject(loaded.name, [stage], loaded.config, sources=sources))
 
 

@@ -19,7 +19,7 @@ from graphc.viewer.page import Page
 from graphc.viewer.story import Subject
 
 if TYPE_CHECKING:
-    from graphc.passes.pipeline import Record
+    from graphc.passes.pipeline import StageResult
 
 _FILE = re.compile(r"(\d\d(?:\.\d\d)?)-(\w+)\.gir")
 _STAGE = re.compile(r"(\d\d(?:\.\d\d)?|--) +(\w+) +(\d{1,12}\.\d+) +(\d+)  ?(.*)")
@@ -56,9 +56,9 @@ def dumped_kernels(folder: Path) -> list[Dumped]:
     return [Dumped(symbol, texts, told.get(symbol, -1)) for symbol, texts in found.items()]
 
 
-def dumped_stages(folder: Path) -> Iterator[Record]:
+def dumped_stages(folder: Path) -> Iterator[StageResult]:
     """Every stage that was written, in order, with its seconds and reasons."""
-    from graphc.passes.pipeline import Note, Record
+    from graphc.passes.pipeline import Note, StageResult
 
     files = sorted((m[1], m[2], p) for p in folder.iterdir() if (m := _FILE.fullmatch(p.name)))
     told = _told(_index(folder))
@@ -67,7 +67,7 @@ def dumped_stages(folder: Path) -> Iterator[Record]:
         seconds, text, reasons = told.get(number, (0.0, "", []))
         note = Note(text or f"{len(read.value)} nodes")
         note.reasons = tuple(reasons)
-        yield Record(name, read.value, seconds, note)
+        yield StageResult(name, read.value, seconds, note)
 
 
 def _index(folder: Path) -> list[str]:

@@ -41,7 +41,7 @@ from graphc.ir.subgraph import Edge
 from graphc.ops.record.value import current
 
 if TYPE_CHECKING:
-    from graphc.passes.pipeline import Record
+    from graphc.passes.pipeline import StageResult
 
 _NO_FEEDS: dict[str, Any] = {}
 _NO_TARGETS: tuple[str, ...] = ()
@@ -142,7 +142,7 @@ class Session:
 
     def stages(
         self, fetches: Any, feeds: Mapping[str, Any] | None = None, *, targets: Names = _NO_TARGETS
-    ) -> tuple[Record, ...]:
+    ) -> tuple[StageResult, ...]:
         """Every stage of the compilation behind a run: (name, Graph or Program, seconds, note)."""
         feeds = _NO_FEEDS if feeds is None else feeds
         with _plain_errors():

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from graphc.base.hints import close_to
-from graphc.base.refusing import hint_of, refusal
+from graphc.base.refusing import hint_for, refusal
 from graphc.errors import GraphError, TraceError
 from graphc.frontend.trace import views
 from graphc.frontend.trace.folds import accumulate, fold, folded_dtype, require_reduceat
@@ -90,7 +90,7 @@ def invoke(
         if not is_call_mismatch(error):
             raise
         text = str(error).partition("() ")[2] or str(error)
-        hint = hint_of(name, function, args, kwargs)
+        hint = hint_for(name, function, args, kwargs)
         raise TraceError(f"{name} of traced arrays {text}", hint=hint) from None
     if out is not None:
         return store(made, out[0] if isinstance(out, tuple) else out, name)
@@ -449,7 +449,7 @@ def explained(
     own = NUMPY.get(numpy) or PUBLIC.get(name.removeprefix("gc."))
     if own is not None and isinstance(error, TypeError) and "argument" in text:
         text = text.removeprefix(f"{own.__qualname__}() ")
-        hint = hint_of(name, own, args, kwargs)
+        hint = hint_for(name, own, args, kwargs)
     made: GraphError = TraceError(f"{name}: {text}", hint=hint)
     made = made if numpy is None else as_numpy_raises(made, numpy, args, kwargs)
     return as_raised(made, error)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from graphc.loops.vecmath.arc import acos, asin, atan, atan2
-from graphc.loops.vecmath.base import FUNCTIONS
 from graphc.loops.vecmath.exponential import exp, exp2, exp_below_zero, expm1, sigmoid
 from graphc.loops.vecmath.gamma import digamma, lgamma
 from graphc.loops.vecmath.hyperbolic import (
@@ -22,6 +21,7 @@ from graphc.loops.vecmath.power import pow
 from graphc.loops.vecmath.root import cbrt, hypot, rsqrt
 from graphc.loops.vecmath.special import erf, erfc, erfinv
 from graphc.loops.vecmath.trig import cos, sin, sinc, tan
+from graphc.loops.vecmath.vocabulary import FUNCTIONS
 
 __all__ = [
     "FUNCTIONS",

@@ -11,7 +11,7 @@ import math
 
 from graphc.loops.nest import Expr
 from graphc.loops.scalars import fma, sqrt, where
-from graphc.loops.vecmath.base import Real, function, split
+from graphc.loops.vecmath.vocabulary import Real, function, split
 
 _PI = "3.141592653589793238462643383279502884197"
 _HALF_PI = "1.570796326794896619231321691639751442099"

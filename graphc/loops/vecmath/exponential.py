@@ -13,7 +13,7 @@ import math
 
 from graphc.loops.nest import Expr
 from graphc.loops.scalars import fma, shortcut, where
-from graphc.loops.vecmath.base import Pair, Real, function, split
+from graphc.loops.vecmath.vocabulary import Pair, Real, function, split
 
 _LN2 = "0.6931471805599453094172321214581765680755"
 _LOG2E = 1.0 / math.log(2.0)

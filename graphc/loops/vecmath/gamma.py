@@ -12,9 +12,9 @@ import math
 
 from graphc.loops.nest import Expr
 from graphc.loops.scalars import fma, where
-from graphc.loops.vecmath.base import Real, function, split
 from graphc.loops.vecmath.logarithm import log
 from graphc.loops.vecmath.trig import sin_cos_pi
+from graphc.loops.vecmath.vocabulary import Real, function, split
 
 _PI = "3.141592653589793238462643383279502884197"
 _DIGAMMA_ROOT = "1.461632144968362341262659542325721328468"

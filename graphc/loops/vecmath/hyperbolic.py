@@ -6,9 +6,9 @@ import math
 
 from graphc.loops.nest import Expr
 from graphc.loops.scalars import fma, sqrt, where
-from graphc.loops.vecmath.base import Real, function
 from graphc.loops.vecmath.exponential import exp_falling, exp_parts, scale_once, scale_twice
 from graphc.loops.vecmath.logarithm import log1p
+from graphc.loops.vecmath.vocabulary import Real, function
 
 # (sinh(x) - x) / x**3 in x**2 for |x| <= 1; errors of sinh 2**-25.32 and 2**-61.77
 _SINH_32 = (0.1666671633720398, 0.008330270648002625, 0.00020373340521473438)

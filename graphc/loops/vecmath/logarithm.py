@@ -11,7 +11,7 @@ import math
 
 from graphc.loops.nest import Expr
 from graphc.loops.scalars import fma, where
-from graphc.loops.vecmath.base import Real, function, split
+from graphc.loops.vecmath.vocabulary import Real, function, split
 
 _LN2 = "0.6931471805599453094172321214581765680755"
 _LOG10_2 = "0.3010299956639811952137388947244930267682"

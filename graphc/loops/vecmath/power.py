@@ -12,9 +12,9 @@ from fractions import Fraction
 
 from graphc.loops.nest import Expr
 from graphc.loops.scalars import fma, rint, shortcut, where
-from graphc.loops.vecmath.base import Pair, Real, function, split
 from graphc.loops.vecmath.exponential import exp2_bounds, exp2_parts, scale_once, scale_twice
 from graphc.loops.vecmath.logarithm import reduce, reduce_normal
+from graphc.loops.vecmath.vocabulary import Pair, Real, function, split
 
 _TWO_LOG2_E = "2.885390081777926814719849362003784274854"
 

@@ -7,7 +7,7 @@ import math
 from graphc.ir.types import F64
 from graphc.loops.nest import Expr
 from graphc.loops.scalars import fma, sqrt, where
-from graphc.loops.vecmath.base import Real, function
+from graphc.loops.vecmath.vocabulary import Real, function
 
 
 @function

@@ -6,9 +6,9 @@ import math
 
 from graphc.loops.nest import Expr
 from graphc.loops.scalars import fma, sqrt, where
-from graphc.loops.vecmath.base import Real, function
 from graphc.loops.vecmath.exponential import exp_lower_bound, exp_parts, scale_once, scale_twice
 from graphc.loops.vecmath.logarithm import natural_log, reduce
+from graphc.loops.vecmath.vocabulary import Real, function
 
 # erf(x) / x - 1 in x**2 for |x| <= 0.92 and 1; errors of erf 2**-26.0 and 2**-55.7
 _ERF_32 = (

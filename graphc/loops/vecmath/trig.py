@@ -21,7 +21,7 @@ from fractions import Fraction
 from graphc.ir.types import F32, F64, I32, I64, U64
 from graphc.loops.nest import Expr
 from graphc.loops.scalars import floor, fma, rare, rint, where
-from graphc.loops.vecmath.base import Pair, Real, function, split
+from graphc.loops.vecmath.vocabulary import Pair, Real, function, split
 
 _PI = "3.141592653589793238462643383279502884197"
 _HALF_PI = "1.57079632679489661923132169163975144209858469968755291"

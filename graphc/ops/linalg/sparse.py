@@ -191,7 +191,7 @@ class Rows:
         return b.read(place)
 
 
-class Product(Rows):
+class SparseProduct(Rows):
     """sparse_matmul: a vector is multiplied in registers, more columns in a row of scratch."""
 
     def __init__(self, b: Any, node: Applied, *given: Any) -> None:
@@ -376,7 +376,9 @@ def _batch(op: Op, lanes: Lanes, *values: Value, **attrs: Any) -> Any:
     return functions.swapaxes(reshape(made, (made.shape[0], count, width)), 0, 1)
 
 
-def _loops(kind: type[Product] | type[Sampled], workspace: Callable[..., Any] | None) -> Loops:
+def _loops(
+    kind: type[SparseProduct] | type[Sampled], workspace: Callable[..., Any] | None
+) -> Loops:
     def nest(*given: Any) -> None:
         kind(*given).nest()
 
@@ -421,7 +423,7 @@ sparse_matmul = define(
     infer=_infer_matmul,
     gradient=_matmul_gradient,
     reference=_matmul_reference,
-    lower=_loops(Product, _row_of_sums),
+    lower=_loops(SparseProduct, _row_of_sums),
     dtypes=DTYPES,
     samples=_samples(lambda data, indices, indptr, x, y: (data, indices, indptr, x)),
     doc="A sparse matrix in blocks, data[k] at row r for indptr[r] <= k < indptr[r + 1] and column "

@@ -66,7 +66,7 @@ def compress(program: Program, config: Config) -> Program:
     """The program of several devices with shortened transfers."""
     plan = compressed(program, config)
     for edge in plan.edges:
-        reasons.record(edge.send.inputs[0].id, explanation(edge, plan))
+        reasons.explain(edge.send.inputs[0].id, explanation(edge, plan))
     saved, whole = sum(e.saved for e in plan.taken), sum(e.nbytes for e in plan.edges)
     count = f"{len(plan.taken)} of {len(plan.edges)} f32 transfers shortened"
     reasons.summarise(f"{count}, {saved:,} of {whole:,} bytes saved")

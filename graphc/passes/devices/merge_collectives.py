@@ -25,7 +25,7 @@ from graphc.ops.record.value import Trace, Value, emit, functions, tracing
 from graphc.passes.devices.route_collectives import is_known
 from graphc.passes.placement.cost import CostModel
 from graphc.passes.placement.measured import cost_model
-from graphc.passes.reasons import record, summarise
+from graphc.passes.reasons import explain, summarise
 from graphc.passes.tuning import tuned
 
 Bucket = list[Node]
@@ -192,7 +192,7 @@ class _Merging:
         """One sum for a bucket: its operands in a row on each device, and its results cut out."""
         devices = bucket[0].attrs["devices"]
         nbytes = sum(node.inputs[0].nbytes for node in bucket)
-        record(bucket[0].id, f"{len(bucket)} sums over devices are one of {nbytes:,} bytes")
+        explain(bucket[0].id, f"{len(bucket)} sums over devices are one of {nbytes:,} bytes")
         rows = []
         with tracing(self.trace):
             for k, device in enumerate(devices):

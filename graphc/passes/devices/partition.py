@@ -27,7 +27,7 @@ from graphc.ir.types import UNIT, AnyType, StackType, TupleType, leaves
 from graphc.passes.devices.permitted_moves import permitted_moves
 from graphc.passes.devices.region_devices import Wiring, on_device
 from graphc.passes.devices.split import Spread, split
-from graphc.passes.reasons import record as explain
+from graphc.passes.reasons import explain
 
 RECV, NODE, ITEM, SEND = range(4)  # the order of what stands at one position of the old graph
 

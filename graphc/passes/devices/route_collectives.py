@@ -35,7 +35,7 @@ from graphc.ops.record.value import Trace, Value, emit, functions, tracing
 from graphc.passes.devices.compress import moved_from
 from graphc.passes.placement.cost import CostModel
 from graphc.passes.placement.measured import cost_model
-from graphc.passes.reasons import duration, record
+from graphc.passes.reasons import duration, explain
 from graphc.runtime.devices.registry import Link
 
 Combine = Callable[[Value, Value], Value]
@@ -140,7 +140,7 @@ class Team:
         taken = ring < tree and elements >= self.size
         times = f"ring {duration(ring)}, tree {duration(tree)}"
         what = f"{self.node.op.name} of {nbytes:,} bytes over {self.size} devices"
-        record(self.node.id, f"{what} by a {'ring' if taken else 'tree'}: {times}")
+        explain(self.node.id, f"{what} by a {'ring' if taken else 'tree'}: {times}")
         return taken
 
     def combined(self, one: Value, other: Value) -> Value:

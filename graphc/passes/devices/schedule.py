@@ -48,11 +48,11 @@ def explain(plan: Plan) -> None:
     """Note why each recv begins when it does; those of a loop under the loop's number."""
     taken = {hold for p in (plan, *(inner for _, inner in plan.inside)) for hold in p.taken}
     for hold in plan.holds:
-        reasons.record(hold.window.recv.id, explanation(hold, hold in taken))
+        reasons.explain(hold.window.recv.id, explanation(hold, hold in taken))
     for node, inner in plan.inside:
         for hold in inner.holds:
             text = explanation(hold, hold in taken)
-            reasons.record(node.id, f"in its {inner.program.name}: %{hold.window.recv.id} {text}")
+            reasons.explain(node.id, f"in its {inner.program.name}: %{hold.window.recv.id} {text}")
 
 
 @record(frozen=True, eq=False)

@@ -23,7 +23,7 @@ from graphc.ir.place import Device
 from graphc.ir.regions import operands_of
 from graphc.ir.types import StackType
 from graphc.passes.devices.region_devices import bodies
-from graphc.passes.reasons import record as explain
+from graphc.passes.reasons import explain
 
 if TYPE_CHECKING:
     from graphc.passes.devices.partition import Made, Parts

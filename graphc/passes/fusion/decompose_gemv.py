@@ -21,7 +21,7 @@ from graphc.ir.op import OPS, Contraction, Reduction, Scalar
 from graphc.ir.sizes import hint_of
 from graphc.ir.types import F32, F64, Type
 from graphc.passes.fusion.widening import widening_casts
-from graphc.passes.reasons import record
+from graphc.passes.reasons import explain
 from graphc.passes.tuning import tuned
 
 
@@ -43,7 +43,7 @@ def decompose_gemv(graph: Graph, config: Config) -> Graph:
         else:
             return None
         if made is not None:
-            record(node.id, "a product of vectors is summed in a loop")
+            explain(node.id, "a product of vectors is summed in a loop")
         return made
 
     made = rebuild(graph, rewrite)

@@ -22,7 +22,7 @@ from graphc.ir.sizes import hint_of
 from graphc.ir.types import leaves, tuple_type
 from graphc.passes.fusion.groups import PROLOGUE, Group, Groups, groups_of, regrouped
 from graphc.passes.fusion.widening import behind_views
-from graphc.passes.reasons import collecting, record
+from graphc.passes.reasons import collecting, explain
 from graphc.passes.tuning import tuned
 
 
@@ -37,7 +37,7 @@ def fuse(graph: Graph, config: Config) -> Graph:
     if found.siblings and found.peak > least and found.at_peak():
         found = with_less_waiting(found)
     for reason in found.reasons.lines:
-        record(*reason)
+        explain(*reason)
     return found.made
 
 
@@ -336,7 +336,7 @@ class _Fuser:
         self.publish(fused, results)
         if len(members) > 1:
             ids = ", ".join(f"%{n.id}" for n in members[:8])
-            record(fused.id, f"{kind} kernel of {len(members)}: {ids}")
+            explain(fused.id, f"{kind} kernel of {len(members)}: {ids}")
 
     def publish(self, fused: Node, results: list[Node]) -> None:
         if len(results) == 1:

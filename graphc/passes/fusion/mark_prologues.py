@@ -25,7 +25,7 @@ from graphc.ir.sizes import hint_of
 from graphc.ir.types import Type
 from graphc.passes.fusion.groups import PROLOGUE, Group, Groups, finishes_rows, groups_of
 from graphc.passes.fusion.widening import behind_views, is_view
-from graphc.passes.reasons import record
+from graphc.passes.reasons import explain
 from graphc.passes.tuning import tuned
 
 
@@ -42,7 +42,7 @@ def mark_prologues(graph: Graph, config: Config) -> Graph:
     if not found:
         return graph
     for node in found:
-        record(node.id, "computed by the contraction that reads it")
+        explain(node.id, "computed by the contraction that reads it")
     return graph.replace(marks=graph.marks | {PROLOGUE: frozenset(node.id for node in found)})
 
 

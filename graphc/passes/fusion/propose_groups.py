@@ -8,7 +8,7 @@ from __future__ import annotations
 from graphc.config import Config
 from graphc.ir.graph import Graph
 from graphc.passes.fusion.groups import Groups
-from graphc.passes.reasons import record
+from graphc.passes.reasons import explain
 
 
 def propose_groups(graph: Graph, config: Config) -> Graph:
@@ -19,5 +19,5 @@ def propose_groups(graph: Graph, config: Config) -> Graph:
     for group in groups.all:
         if group.merged is None and len(group.nodes) > 1:
             ids = ", ".join(f"%{n.id}" for n in group.nodes[:8])
-            record(group.nodes[0].id, f"{group.kind} group of {len(group.nodes)}: {ids}")
+            explain(group.nodes[0].id, f"{group.kind} group of {len(group.nodes)}: {ids}")
     return graph

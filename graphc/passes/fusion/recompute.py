@@ -22,7 +22,7 @@ from graphc.ir.sizes import hint_of
 from graphc.ir.types import Type
 from graphc.ops.math.comparison import compares_values
 from graphc.passes.fusion.groups import COPY, Group, Groups, Sources, groups_of
-from graphc.passes.reasons import record
+from graphc.passes.reasons import explain
 from graphc.passes.tuning import tuned
 
 
@@ -47,7 +47,7 @@ def with_copies(graph: Graph, groups: Groups) -> tuple[Graph, set[int]]:
         if nodes <= tuned.recompute_nodes and cut.pays():
             made |= cut.made.keys()
             weight |= dict.fromkeys(cut.dropped(), nodes)
-            record(cut.members[-1].id, f"{len(cut.dropped())} values are computed where read")
+            explain(cut.members[-1].id, f"{len(cut.dropped())} values are computed where read")
     if not weight:
         return graph, set()
     by_id = {node.id: node for node in graph.nodes}

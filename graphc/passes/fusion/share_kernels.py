@@ -16,7 +16,7 @@ from graphc.config import Config
 from graphc.ir.graph import Graph, Node, Rewriter, rebuild
 from graphc.ir.op import OPS
 from graphc.ir.types import TupleType, Type
-from graphc.passes.reasons import record
+from graphc.passes.reasons import explain
 from graphc.passes.tuning import tuned
 
 Numbers = tuple[int, ...]  # of values: equal ones for equal values
@@ -91,7 +91,7 @@ def like(node: Node, own: Computed, best: Node, other: Computed, r: Rewriter) ->
     made = node.replace(id=r.next_id, type=best.type, regions=best.regions)
     r.next_id += 1
     r.nodes.append(made)
-    record(made.id, f"the kernel of %{best.id}")
+    explain(made.id, f"the kernel of %{best.id}")
     index = OPS["item"].coerce({"index": other.results.index(own.results[0])})
     item = Node(node.id, OPS["item"], (made,), index, node.type, place=node.place, loc=node.loc)
     r.nodes.append(item)

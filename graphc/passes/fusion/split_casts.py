@@ -16,7 +16,7 @@ from graphc.config import Config
 from graphc.ir.graph import Graph, Node, Rewriter, rebuild, swept
 from graphc.ir.op import Contraction
 from graphc.passes.fusion.widening import behind_views, is_view, narrow_type, reads_narrow
-from graphc.passes.reasons import record
+from graphc.passes.reasons import explain
 
 
 def split_casts(graph: Graph, config: Config) -> Graph:
@@ -31,7 +31,7 @@ def split_casts(graph: Graph, config: Config) -> Graph:
     def rewrite(node: Node, r: Rewriter) -> Node | None:
         if not multiplies_bytes(node) or not any(behind_views(n).id in shared for n in node.inputs):
             return None
-        record(node.id, "widens its operands itself")
+        explain(node.id, "widens its operands itself")
         inputs = tuple(copied(n, made, r) for n in node.inputs)
         return r.emit(node.op, inputs, node.attrs)
 

@@ -20,7 +20,7 @@ from graphc.ir.op import OPS
 from graphc.ir.sizes import Size, hint_of
 from graphc.ir.types import Type, leaves
 from graphc.ops.linalg.einsum import LETTERS
-from graphc.passes.reasons import record
+from graphc.passes.reasons import explain
 from graphc.passes.tuning import tuned
 
 
@@ -38,7 +38,7 @@ def without_totals(loop: Node, r: Rewriter) -> Node | None:
     totals = _Totals(loop)
     if not totals.terms:
         return None
-    record(loop.id, f"{len(totals.terms)} totals are added up after the loop")
+    explain(loop.id, f"{len(totals.terms)} totals are added up after the loop")
     return totals.emit(r)
 
 

@@ -20,7 +20,7 @@ from graphc.ops.control.control import param_node
 from graphc.ops.linalg.einsum import LETTERS
 from graphc.passes.loops.hoist_transposes import letters
 from graphc.passes.normalise.rules import on_gpus_alone
-from graphc.passes.reasons import record
+from graphc.passes.reasons import explain
 from graphc.passes.tuning import tuned
 
 
@@ -47,7 +47,7 @@ def multiplied_ahead(loop: Node, r: Rewriter, config: Config) -> Node | None:
     if not found:
         return None
     ahead = [all_steps(node, terms, slices, outside, r) for node, terms in found.items()]
-    record(loop.id, f"multiplied before the loop: {', '.join(f'%{n.id}' for n in found)}")
+    explain(loop.id, f"multiplied before the loop: {', '.join(f'%{n.id}' for n in found)}")
     made = loop.replace(
         inputs=(*loop.inputs[:end], *ahead, *loop.inputs[end:]),
         attrs=loop.op.coerce({**loop.attrs, "scanned": end - first + len(ahead)}),

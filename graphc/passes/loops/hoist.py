@@ -20,7 +20,7 @@ from graphc.ir.regions import first_invariant, holds_kernels
 from graphc.ir.sizes import hint_of
 from graphc.ir.types import Type, leaves
 from graphc.passes.loops.hoist_transposes import is_read_across
-from graphc.passes.reasons import record
+from graphc.passes.reasons import explain
 from graphc.passes.tuning import tuned
 
 
@@ -50,7 +50,7 @@ def emptied(loop: Node, r: Rewriter) -> Node:
         if moved:
             emit_outside(found, moved, outside, r)
             loop = with_operands(loop, number, moved, outside)
-            record(loop.id, f"computed before the loop: {', '.join(n.op.name for n in moved[:8])}")
+            explain(loop.id, f"computed before the loop: {', '.join(n.op.name for n in moved[:8])}")
     return loop
 
 

@@ -15,7 +15,7 @@ from graphc.ir.graph import Graph, Node, Rewriter, map_regions, rebuild
 from graphc.ir.op import OPS
 from graphc.ir.regions import holds_kernels
 from graphc.ir.types import Type
-from graphc.passes.reasons import record
+from graphc.passes.reasons import explain
 from graphc.passes.tuning import tuned
 
 
@@ -29,7 +29,7 @@ def hoist_transposes(graph: Graph, config: Config) -> Graph:
         made = map_regions(node, lambda region: straightened(region, region.params[first:]))
         if made is node:
             return None
-        record(node.id, "an invariant is transposed once, not read across its rows")
+        explain(node.id, "an invariant is transposed once, not read across its rows")
         r.nodes.append(made)
         return made
 

@@ -18,7 +18,7 @@ from graphc.ir.graph import Graph, Node, Rewriter, rebuild
 from graphc.ir.op import OPS
 from graphc.ir.sizes import is_open
 from graphc.ir.types import Type
-from graphc.passes.reasons import record
+from graphc.passes.reasons import explain
 from graphc.passes.tuning import tuned
 
 Rows = tuple[int, int]  # the first one and the one after the last
@@ -42,7 +42,7 @@ def merge_dots(graph: Graph, config: Config) -> Graph:
     for array, products in candidates(graph):
         for joint in parts_of(array, products):
             joints |= dict.fromkeys(joint.products, joint)
-            record(next(iter(joint.products)), f"product of {len(joint.products)} slices")
+            explain(next(iter(joint.products)), f"product of {len(joint.products)} slices")
 
     def rewrite(node: Node, r: Rewriter) -> Node | None:
         joint = joints.get(node.id)

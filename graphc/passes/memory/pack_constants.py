@@ -21,7 +21,7 @@ from graphc.ir.sizes import is_open
 from graphc.ir.types import Type
 from graphc.ops.reference.interpreter import interpret
 from graphc.passes.normalise.fold import is_finite
-from graphc.passes.reasons import record
+from graphc.passes.reasons import explain
 from graphc.passes.tuning import tuned
 
 
@@ -68,7 +68,7 @@ def evaluated(kernel: Node, config: Config, r: Rewriter) -> Node | None:
     if config.check_finite and not is_finite([value]) and is_finite(operands):
         return None
     assert isinstance(kernel.type, Type)
-    record(kernel.id, "of constants alone: it has run")
+    explain(kernel.id, "of constants alone: it has run")
     made = {"value": literal(value, kernel.type.dtype)}
     return r.emit(OPS["const"], (), made, place=kernel.place)
 
@@ -84,7 +84,7 @@ def with_panels(node: Node, config: Config, r: Rewriter, packs: dict[object, Nod
     key = (value, *layout.values())
     if key not in packs:
         packs[key] = r.emit(OPS["pack"], (), {"value": value, **layout}, place=node.place)
-        record(packs[key].id, f"constant %{node.inputs[position].id} packed for %{node.id}")
+        explain(packs[key].id, f"constant %{node.inputs[position].id} packed for %{node.id}")
     inputs = list(node.inputs)
     inputs[position] = packs[key]
     grown = unpacking(node.regions[0], position, packs[key], layout)

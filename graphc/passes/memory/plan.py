@@ -44,7 +44,7 @@ from graphc.ir.sizes import Size, greatest, hint_of
 from graphc.ir.types import UNIT, AnyType, TupleType, leaves
 from graphc.ir.verify import broken
 from graphc.passes.devices.recv_sets import recv_sets
-from graphc.passes.reasons import record
+from graphc.passes.reasons import explain
 from graphc.passes.tuning import tuned
 
 ALIGNMENT = 64
@@ -59,11 +59,11 @@ def plan(graph: Graph, config: Config) -> Graph:
         planner.recv_sets = recv_sets(graph)
     planner.add_variables(in_place=not config.check_finite)
     made = planner.run()
-    explain(made, donations(made, config.donate))
+    explain_copies(made, donations(made, config.donate))
     return made
 
 
-def explain(graph: Graph, donated: tuple[int, ...]) -> None:
+def explain_copies(graph: Graph, donated: tuple[int, ...]) -> None:
     """Note why an array is copied that is only changed in places."""
     copies = Copies(graph)
     taken = {f"r{result}": param for result, param in enumerate(donated) if param >= 0}
@@ -77,7 +77,7 @@ def explain(graph: Graph, donated: tuple[int, ...]) -> None:
         assert isinstance(source.place, Buffer)
         given = home.base in taken and graph.params[taken[home.base]] is source
         if not given and home != source.place.regions[part]:
-            record(kernel.id, copies.reason(kernel, held))
+            explain(kernel.id, copies.reason(kernel, held))
 
 
 def explain_carries(body: Graph, count: int) -> None:
@@ -87,7 +87,7 @@ def explain_carries(body: Graph, count: int) -> None:
         kernel = root(result)
         held = written_operand(kernel)
         if held is not None and root(held) is param and not stays_in_place(body, carry):
-            record(kernel.id, copies.reason(kernel, held))
+            explain(kernel.id, copies.reason(kernel, held))
 
 
 def is_planned(node: Node) -> bool:

@@ -26,8 +26,7 @@ from graphc.ir.place import parse_device
 from graphc.ir.types import Type
 from graphc.ops.math.comparison import compares_values
 from graphc.passes.placement.one_device import placed
-from graphc.passes.reasons import collecting
-from graphc.passes.reasons import record as note
+from graphc.passes.reasons import collecting, explain
 from graphc.passes.tuning import tuned
 
 
@@ -254,7 +253,7 @@ class _Recompute(Rewriter):
                 inputs.append(self.new(source))
             else:
                 inputs.append(self.behind(source, trigger))
-        note(self.next_id, f"%{node.id} is computed again")
+        explain(self.next_id, f"%{node.id} is computed again")
         after = tuple(self.new(n) for n in node.after)
         return self.emit(
             node.op,

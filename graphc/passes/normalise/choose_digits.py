@@ -19,7 +19,7 @@ from graphc.ir.types import F32, Type
 from graphc.ops.linalg.digits import LONGEST
 from graphc.passes.normalise.narrow_products import is_exact
 from graphc.passes.normalise.rules import by_op, on_gpus_alone
-from graphc.passes.reasons import record
+from graphc.passes.reasons import explain
 
 
 def choose_digits(graph: Graph, config: Config) -> Graph:
@@ -47,6 +47,6 @@ def digits(node: Node, r: Rewriter, count: int) -> Node | None:
         return None
     count = 3 if is_exact(x) else count
     given = {"bits": bits, "groups": groups, "digits": count}
-    record(node.id, "rows are multiplied as digits of 8 bits")
+    explain(node.id, "rows are multiplied as digits of 8 bits")
     written = r.emit(OPS["byte_digits"], (x,), given)
     return r.emit(OPS["digits_matmul"], (written, words, scales), {**node.attrs, "digits": count})

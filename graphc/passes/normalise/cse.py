@@ -12,7 +12,7 @@ from graphc.config import Config
 from graphc.ir.graph import Graph, Node, Rewriter, rebuild
 from graphc.ir.op import Effect
 from graphc.ir.verify import merge_key
-from graphc.passes.reasons import record
+from graphc.passes.reasons import explain
 
 
 def cse(graph: Graph, config: Config) -> Graph:
@@ -25,7 +25,7 @@ def cse(graph: Graph, config: Config) -> Graph:
         first = table.setdefault(merge_key(node), node)
         if first is node:
             return None
-        record(node.id, f"same as %{first.id}")
+        explain(node.id, f"same as %{first.id}")
         return first
 
     return rebuild(graph, rewrite)

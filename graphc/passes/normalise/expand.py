@@ -15,7 +15,7 @@ from graphc.ir.graph import Graph, Node, Rewriter, inline, map_regions, rebuild
 from graphc.ir.op import OPS, Composite
 from graphc.ir.place import Constraint
 from graphc.ops.record.value import Trace, Value, tracing
-from graphc.passes.reasons import record
+from graphc.passes.reasons import explain
 
 MOST_ROUNDS = 50
 
@@ -65,7 +65,7 @@ def written_out(node: Node, r: Rewriter) -> Node:
         values = [trace.wrap(n) for n in node.inputs]
         held = {"regions": node.regions} if node.op.regions else {}
         made = node.op.lower.expand(*values, **held, **node.attrs.values_dict)
-    record(node.id, f"{node.op.name} written out")
+    explain(node.id, f"{node.op.name} written out")
     result = gather(made, trace)
     if result.type is not node.type:
         raise AssertionError(f"{node!r} expands to {result.type}")
@@ -83,7 +83,7 @@ def inlined(node: Node, r: Rewriter) -> Node:
     """A call as a copy of its region."""
     region = own_groups(node.regions[0], f"_{node.id}")
     results = inline(r, region, node.inputs, node.after)
-    record(node.id, f"@{node.attrs['name']} inlined")
+    explain(node.id, f"@{node.attrs['name']} inlined")
     return results[0] if len(results) == 1 else r.emit(OPS["tuple"], results)
 
 

@@ -18,7 +18,7 @@ from graphc.ir.op import OPS, Alias, Composite, Effect, Structural
 from graphc.ir.sizes import is_open
 from graphc.ir.types import F32, F64, Type
 from graphc.ops.reference.interpreter import evaluate_node
-from graphc.passes.reasons import record
+from graphc.passes.reasons import explain
 from graphc.passes.tuning import tuned
 
 _FAST = (F32, F64)  # to multiply in NumPy
@@ -43,7 +43,7 @@ def fold(graph: Graph, config: Config) -> Graph:
         if config.check_finite and not is_finite([value]) and is_finite(operands):
             return None  # so does what is not finite
         spent += flops
-        record(node.id, f"{node.op.name} of constants")
+        explain(node.id, f"{node.op.name} of constants")
         assert isinstance(node.type, Type)
         return r.emit(OPS["const"], (), {"value": literal(value, node.type.dtype)})
 

@@ -20,7 +20,7 @@ from graphc.ir.literal import literal
 from graphc.ir.op import OPS
 from graphc.ir.types import AnyType, Type
 from graphc.passes.normalise.trim import live_readers
-from graphc.passes.reasons import record
+from graphc.passes.reasons import explain
 
 Array = np.ndarray[Any, Any]
 
@@ -34,7 +34,7 @@ def fold_batch_norm(graph: Graph, config: Config) -> Graph:
     def rewrite(node: Node, r: Rewriter) -> Node | None:
         made = folded(node, readers, r) if is_constant_norm(node) else None
         if made is not None:
-            record(node.id, "batch norm is in the weights")
+            explain(node.id, "batch norm is in the weights")
         return made
 
     return rebuild(graph, rewrite)

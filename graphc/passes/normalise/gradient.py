@@ -12,7 +12,7 @@ from graphc.ir.op import OPS
 from graphc.limits import exceeded, limit
 from graphc.ops.autodiff.vjp import expand_grad
 from graphc.ops.record.value import Trace, tracing
-from graphc.passes.reasons import record
+from graphc.passes.reasons import explain
 
 FEW = 200  # nodes that any graph counts as
 
@@ -67,10 +67,10 @@ def _left(region: Graph, in_lanes: bool) -> bool:
 def expanded(node: Node, r: Rewriter) -> Node:
     trace = Trace(r)
     with tracing(trace):
-        made = expand_grad(trace, node, [trace.wrap(n) for n in node.inputs], explain)
+        made = expand_grad(trace, node, [trace.wrap(n) for n in node.inputs], explain_rule)
     return r.emit(OPS["tuple"], [value.node for value in made])
 
 
-def explain(made: Node, forward: Node) -> None:
+def explain_rule(made: Node, forward: Node) -> None:
     """Note which forward node and rule a gradient node comes from."""
-    record(made.id, f"gradient of %{forward.id} by the rule of {forward.op.name}")
+    explain(made.id, f"gradient of %{forward.id} by the rule of {forward.op.name}")

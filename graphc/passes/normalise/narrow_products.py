@@ -30,7 +30,7 @@ from graphc.ops.reference.interpreter import interpret
 from graphc.passes.fusion.widening import behind_views, is_view, narrow_type
 from graphc.passes.measured_error import affordable, check_sample, result_error, variables_of
 from graphc.passes.normalise.rules import on_gpus_alone
-from graphc.passes.reasons import record, summarise
+from graphc.passes.reasons import explain, summarise
 from graphc.passes.tuning import tuned
 
 BF16 = DTYPES["bf16"]
@@ -55,7 +55,7 @@ def narrow_products(graph: Graph, config: Config) -> Graph:
     taken, texts, measured = chosen(graph, gains, config)
     for node in gains:
         made = "narrow" if node in taken else "stays f32"
-        record(node.id, f"{made}: saves {gains[node]:.2g} operations{texts.get(node, '')}")
+        explain(node.id, f"{made}: saves {gains[node]:.2g} operations{texts.get(node, '')}")
     summarise(f"{len(taken)} of {len(found)} products in bf16{measured}")
     return narrowed(graph, taken)
 

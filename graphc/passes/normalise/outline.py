@@ -15,7 +15,7 @@ from graphc.ir.op import OPS, Effect
 from graphc.ir.types import leaves
 from graphc.ops.control.host_calls import function_of
 from graphc.ops.control.phased import builders, described
-from graphc.passes.reasons import record
+from graphc.passes.reasons import explain
 
 
 def outline(graph: Graph, config: Config) -> Graph:
@@ -33,7 +33,7 @@ def outline(graph: Graph, config: Config) -> Graph:
         function = function_of(builders[-1](region, counts, config))
         attrs = {"function": function, **described(leaves(node.type))}
         made = r.emit(OPS["outlined"], node.inputs, attrs)
-        record(made.id, f"a program of its own, which counts {', '.join(counts)}")
+        explain(made.id, f"a program of its own, which counts {', '.join(counts)}")
         return made
 
     return rebuild(graph, rewrite)

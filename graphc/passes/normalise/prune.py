@@ -17,7 +17,7 @@ from graphc.ir.regions import choosers, first_invariant
 from graphc.ir.rewrites import permitted
 from graphc.ir.types import AnyType, TupleType
 from graphc.ops.control.control import results_type
-from graphc.passes.reasons import record
+from graphc.passes.reasons import explain
 
 Moved = dict[int, int | Node]  # what a result has become: a result of the new node or an operand
 
@@ -39,7 +39,7 @@ def prune(graph: Graph, config: Config | None = None) -> Graph:
         made, places = narrow(node, read[node.id])
         if made is None or not permitted(node):
             return None
-        record(node.id, f"{len(node.inputs)} -> {len(made.inputs)} operands")
+        explain(node.id, f"{len(node.inputs)} -> {len(made.inputs)} operands")
         r.nodes.append(made)
         if isinstance(node.type, TupleType):
             moved[node.id] = places

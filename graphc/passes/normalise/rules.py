@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from graphc.config import Config
 from graphc.ir.graph import Graph, Node, Rewriter, rebuild
 from graphc.ir.place import parse_device
-from graphc.passes.reasons import record
+from graphc.passes.reasons import explain
 
 Rule = Callable[[Node, Rewriter], Node | None]
 Rules = Mapping[str, tuple[Rule, ...]]  # by op name
@@ -19,7 +19,7 @@ def by_rules(graph: Graph, rules_of: Callable[[Node], tuple[Rule, ...]]) -> Grap
     def rewrite(node: Node, r: Rewriter) -> Node | None:
         for rule in rules_of(node):
             if (better := rule(node, r)) is not None:
-                record(node.id, rule.__name__.replace("_", " "))
+                explain(node.id, rule.__name__.replace("_", " "))
                 return better
         return None
 

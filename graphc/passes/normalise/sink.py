@@ -8,7 +8,7 @@ from __future__ import annotations
 from graphc.config import Config
 from graphc.ir.graph import Graph, Node, Rewriter, map_regions, rebuild
 from graphc.ir.regions import choosers, first_invariant, is_control_flow
-from graphc.passes.reasons import record
+from graphc.passes.reasons import explain
 
 
 def sink(graph: Graph, config: Config) -> Graph:
@@ -32,7 +32,7 @@ def with_own_constants(node: Node) -> Node:
     gone = [k for k in invariants if node.inputs[k].op.traits.constant]
     if not gone:
         return node
-    record(node.id, f"holds {len(gone)} constant{'s' * (len(gone) > 1)} itself")
+    explain(node.id, f"holds {len(gone)} constant{'s' * (len(gone) > 1)} itself")
     constants = {k - choosers(node): node.inputs[k] for k in gone}
     return node.replace(
         inputs=tuple(n for k, n in enumerate(node.inputs) if k not in gone),

@@ -31,7 +31,7 @@ from graphc.ir.types import TupleType, Type, leaves
 from graphc.ir.verify import broken, graphs_of
 from graphc.ops.control.host_calls import TOKEN, is_loose
 from graphc.ops.record.effects import OUTSIDE, Key, accesses, is_token, token_of
-from graphc.passes.reasons import record as reason
+from graphc.passes.reasons import explain
 
 
 def state(graph: Graph, config: Config) -> Graph:
@@ -221,7 +221,7 @@ class _Sweep(Rewriter):
             attrs = {"name": key[1], "container": key[0]}
             after, place = (first,) if first else (), place_of(node, Effect.WRITE, key)
             made = self.emit(op, (value,), attrs, after=after, loc=node.loc, place=place)
-            reason(made.id, f"the value that {key[1]!r} has in the end")
+            explain(made.id, f"the value that {key[1]!r} has in the end")
         return results.replace(nodes=self.nodes, next_id=self.next_id)
 
     def new(self, old: Node) -> Node:

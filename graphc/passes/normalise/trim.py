@@ -12,7 +12,7 @@ from graphc.config import Config
 from graphc.ir.graph import Graph, Node, Rewriter, node_effect, rebuild
 from graphc.ir.op import Effect
 from graphc.ir.types import Type
-from graphc.passes.reasons import record
+from graphc.passes.reasons import explain
 
 
 def trim(graph: Graph, config: Config) -> Graph:
@@ -27,7 +27,7 @@ def trim(graph: Graph, config: Config) -> Graph:
             return None
         made = _smaller(node, r)
         if made is not None:
-            record(node.id, "what is cut off is not computed")
+            explain(node.id, "what is cut off is not computed")
         return made
 
     return rebuild(graph, rewrite)

@@ -15,7 +15,7 @@ from graphc.ir.op import OPS
 from graphc.ir.types import TupleType
 from graphc.ops.batching.vmap import batched
 from graphc.ops.record.value import Trace, tracing
-from graphc.passes.reasons import record
+from graphc.passes.reasons import explain
 
 
 def vmap(graph: Graph, config: Config) -> Graph:
@@ -53,15 +53,15 @@ def expanded(node: Node, r: Rewriter) -> Node:
     with tracing(trace):
         values = [trace.wrap(source) for source in node.inputs]
         try:
-            made = batched(trace, node.regions[0], values, note=explain, **attrs)
+            made = batched(trace, node.regions[0], values, note=explain_lane, **attrs)
         except GraphError as error:
             raise error.at(node.loc) from None
     results = [value.node for value in made]
     return r.emit(OPS["tuple"], results) if isinstance(node.type, TupleType) else results[0]
 
 
-def explain(made: Node, lane: Node) -> None:
+def explain_lane(made: Node, lane: Node) -> None:
     """Note which node of one lane a node comes from."""
     in_turn = made.op.traits.counted and not lane.op.traits.counted
     how = "lane by lane, in a loop" if in_turn else "for all lanes"
-    record(made.id, f"%{lane.id}, {lane.op.name}, {how}")
+    explain(made.id, f"%{lane.id}, {lane.op.name}, {how}")

@@ -14,7 +14,7 @@ from graphc.ops.control.pipelined import layout_of
 from graphc.ops.record.value import Trace, tracing
 from graphc.passes.pipelining.assemble import Chunk, assemble
 from graphc.passes.pipelining.decide import Plan, check_bytes, losses_of, options_of
-from graphc.passes.reasons import record
+from graphc.passes.reasons import explain
 
 
 def expanded(node: Node, r: Rewriter, config: Config) -> Node:
@@ -60,7 +60,7 @@ class _Expansion:
             start += count
         slopes = [self.total(k, sums.get(k, [])) for k in self.node.attrs["wrt"]]
         for line in str(planned).splitlines():
-            record(self.node.id, line)
+            explain(self.node.id, line)
         nodes = self.trace.builder.nodes[first:]
         after = tuple(n for n in nodes if node_effect(n) is not Effect.PURE)
         return self.trace.builder.emit(OPS["tuple"], (*results, *slopes), after=after)

@@ -14,7 +14,7 @@ from graphc.ir.graph import Location, Node
 from graphc.ir.op import STATE, Effect, Host
 from graphc.ir.place import Buffer, Constraint, Device, Spec, variable_group
 from graphc.passes.placement.one_device import unavailable
-from graphc.passes.reasons import record as explain
+from graphc.passes.reasons import explain
 from graphc.runtime.call.variable import containers
 
 CPU = Spec(type="cpu")  # where Python and LAPACK are

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from graphc.errors import GraphError
 from graphc.ir.graph import Graph, Node, Reads, map_nodes, map_regions
 from graphc.ir.place import Constraint, Device, Spec
-from graphc.passes.reasons import record as explain
+from graphc.passes.reasons import explain
 from graphc.runtime.devices.registry import meant_type
 
 

@@ -22,8 +22,7 @@ from graphc.passes.placement.improve import improve
 from graphc.passes.placement.measured import cost_model
 from graphc.passes.placement.one_device import placed
 from graphc.passes.placement.tasks import HOME, Unit, Units
-from graphc.passes.reasons import collecting, duration
-from graphc.passes.reasons import record as explain
+from graphc.passes.reasons import collecting, duration, explain
 from graphc.passes.tuning import tuned
 
 

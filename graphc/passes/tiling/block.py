@@ -24,7 +24,7 @@ from graphc.ir.rewrites import permitted
 from graphc.ir.sizes import Size, either, extent_of, far_of, greatest, least, parts_of
 from graphc.ir.types import TupleType, Type, leaves
 from graphc.ops.record.dims import row_major_strides
-from graphc.passes.reasons import record
+from graphc.passes.reasons import explain
 from graphc.passes.tiling.chain_windows import (
     Cut,
     Cutter,
@@ -368,7 +368,7 @@ class Chain:
             attrs=self.attrs([strides for _, strides in self.moving]),
             regions=(self.body,),
         )
-        record(node.id, self.reason())
+        explain(node.id, self.reason())
         r.nodes.append(made)
         return made
 

@@ -21,7 +21,7 @@ from graphc.ir.rewrites import permitted
 from graphc.ir.size_answers import by_example
 from graphc.ir.sizes import hint_of, is_open
 from graphc.ir.types import Type
-from graphc.passes.reasons import record
+from graphc.passes.reasons import explain
 from graphc.passes.tiling.block import level_of
 from graphc.passes.tiling.chain_windows import Level
 from graphc.passes.tuning import tuned
@@ -138,7 +138,7 @@ def blocked(node: Node, chain: Chain, r: Rewriter) -> Node:
         attrs=OPS["blocked"].coerce(loop),
         regions=(region,),
     )
-    record(node.id, f"runs in {level.count} blocks of {level.size} image(s)")
+    explain(node.id, f"runs in {level.count} blocks of {level.size} image(s)")
     r.nodes.append(made)
     return made
 

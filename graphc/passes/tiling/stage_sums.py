@@ -10,7 +10,7 @@ from graphc.codegen.table.donation import donations, written_in_place
 from graphc.config import Config
 from graphc.ir.graph import Graph, Node, Rewriter, rebuild
 from graphc.ir.liveness import memory
-from graphc.passes.reasons import record
+from graphc.passes.reasons import explain
 
 
 def stage_sums(graph: Graph, config: Config) -> Graph:
@@ -24,7 +24,7 @@ def stage_sums(graph: Graph, config: Config) -> Graph:
         if not node.op.traits.kernel or node.attrs["kind"] != "contract" or node.id not in kernels:
             return None
         made = node.replace(attrs=node.op.coerce({"kind": "staged"}))
-        record(node.id, "sums are kept apart: the result overwrites what the kernel reads")
+        explain(node.id, "sums are kept apart: the result overwrites what the kernel reads")
         r.nodes.append(made)
         return made
 

@@ -16,7 +16,7 @@ from graphc.ir.op import OPS
 from graphc.ir.rewrites import permitted
 from graphc.ir.sizes import hint_of
 from graphc.ir.types import Type
-from graphc.passes.reasons import record
+from graphc.passes.reasons import explain
 from graphc.passes.tuning import tuned
 
 
@@ -47,7 +47,7 @@ def transpose_outputs(graph: Graph, config: Config) -> Graph:
         source, old, region = made[node.id]
         inputs = tuple(r.new(n) for n in operands(source, old))
         fused = node.replace(inputs=inputs, attrs=source.attrs, regions=(region,))
-        record(node.id, f"%{source.id} is stored as it is shown here")
+        explain(node.id, f"%{source.id} is stored as it is shown here")
         r.nodes.append(fused)
         return fused
 

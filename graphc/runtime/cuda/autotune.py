@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from graphc.runtime.call.memory import address_of
+from graphc.runtime.cuda.gemm import ITEMSIZE, Gemm
 from graphc.runtime.cuda.interface import COMPUTE, Act, Multiplier, Streamed
 from graphc.runtime.cuda.matrix_addresses import place
-from graphc.runtime.cuda.product import ITEMSIZE, Product
 from graphc.runtime.load.program import numpy_dtype
 from graphc.runtime.tuning import tuned
 
 if TYPE_CHECKING:
-    from graphc.runtime.cuda.gemm_choice import Products
+    from graphc.runtime.cuda.gemm_choice import GemmChoice
 
 PERIOD = 65521  # random elements, repeated: a prime, so that rows differ
 SHORTEST = 1e-9  # seconds of a call
@@ -28,10 +28,10 @@ STATUS_BYTES = 8
 class Trial:
     """Operands of the product of a row, and what makes it. Raises LimitError without memory."""
 
-    def __init__(self, products: Products, row: int, library: Multiplier) -> None:
+    def __init__(self, products: GemmChoice, row: int, library: Multiplier) -> None:
         self.part, self.row, self.library = products.part, row, library
         self.driver, self.memory = self.part.driver, self.part.memory
-        self.product: Product = self.part.image.products[row]
+        self.product: Gemm = self.part.image.products[row]
         self.plans = list(library.plans(self.product))
         self.taken: list[int] = []
         try:

@@ -18,9 +18,9 @@ import numpy as np
 from graphc.base.record import record
 from graphc.errors import GraphError
 from graphc.runtime.call.memory import address_of
+from graphc.runtime.cuda.gemm import Gemm, Matrix
 from graphc.runtime.cuda.interface import DeviceError, Streamed
 from graphc.runtime.cuda.matrix_addresses import alignment, place
-from graphc.runtime.cuda.product import Matrix, Product
 from graphc.runtime.tuning import tuned
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ def described() -> str:
 class Plan:
     """A product and one way to make it, whose algorithm lies in `way`."""
 
-    product: Product
+    product: Gemm
     descriptors: _Descriptors
     way: _Way
     workspace: int
@@ -142,7 +142,7 @@ class CublasLt:
         found: bytes = self.library.cublasLtGetStatusName(status)
         return found.decode()
 
-    def plans(self, product: Product) -> Sequence[Plan]:
+    def plans(self, product: Gemm) -> Sequence[Plan]:
         """The ways to make a product that the library thinks best; none for one it cannot make."""
         made = _Descriptors(self, product, alignment(product.bias, product.result))
         ways, count = (_Way * tuned.algorithms)(), c_int()
@@ -167,7 +167,7 @@ class CublasLt:
         found = ways[: count.value] if not status else ()
         return tuple(Plan(product, made, way, way.workspace) for way in found if not way.state)
 
-    def _preference(self, product: Product) -> int:
+    def _preference(self, product: Gemm) -> int:
         made, addend = self.made("MatmulPreferenceCreate"), product.addend or product.target
         matrices = (
             (product.left, product.element),
@@ -222,7 +222,7 @@ class CublasLt:
 class _Descriptors:
     """The descriptors of a product whose bias lies at an address; destroyed with this object."""
 
-    def __init__(self, library: CublasLt, product: Product, bias: int) -> None:
+    def __init__(self, library: CublasLt, product: Gemm, bias: int) -> None:
         self.library = library
         double = product.element == "f64"
         # Sums in f32 proper: not by TF32, and not put together from shorter floats.
@@ -242,9 +242,7 @@ class _Descriptors:
         layouts.setdefault("addend", layouts["target"])  # times zero
         self.in_order = [layouts[name] for name in ("left", "right", "addend", "target")]
 
-    def _layout(
-        self, product: Product, matrix: Matrix, element: str, rows: int, columns: int
-    ) -> int:
+    def _layout(self, product: Gemm, matrix: Matrix, element: str, rows: int, columns: int) -> int:
         made = self._owned("MatrixLayout", _KINDS[element], rows, columns, matrix.lead)
         if product.batch > 1:
             self.library.set("MatrixLayout", made, _BATCH_COUNT, product.batch)

@@ -19,7 +19,7 @@ from graphc.runtime.load.table import JUMP, rows
 
 if TYPE_CHECKING:
     from graphc.runtime.cuda.interpreter import Walk
-    from graphc.runtime.cuda.row_runners import Recorder
+    from graphc.runtime.cuda.row_runners import Capture
 
 _NOWHERE = -1 << 62  # a register that differs from way to way; nothing may be there
 
@@ -29,7 +29,7 @@ class NeedsHost(Exception):
 
 
 def decided_there(
-    recorder: Recorder, walk: Walk, row: int, verdict: int, following: int
+    capture: Capture, walk: Walk, row: int, verdict: int, following: int
 ) -> tuple[Decision, int]:
     """What the device does from a branch on, and the row where it goes on. Raises NeedsHost."""
     target = walk.words[row + 2]
@@ -39,32 +39,32 @@ def decided_there(
         raise NeedsHost
     end = walk.words[last + 2]
     if end <= row:
-        return _loop(recorder, walk, row, verdict, following), target
-    return _choice(recorder, walk, row, verdict, (following, target), end), end
+        return _loop(capture, walk, row, verdict, following), target
+    return _choice(capture, walk, row, verdict, (following, target), end), end
 
 
-def _loop(recorder: Recorder, walk: Walk, row: int, verdict: int, following: int) -> Decision:
+def _loop(capture: Capture, walk: Walk, row: int, verdict: int, following: int) -> Decision:
     before = list(walk.bases)
-    first = recorder.region(walk, following, row)
+    first = capture.region(walk, following, row)
     after = list(walk.bases)
-    body = recorder.region(walk, following, row)
+    body = capture.region(walk, following, row)
     same = [act.key for act in first] == [act.key for act in body]
     if not same or walk.bases != after or walk.at(row + 3) != verdict:
         raise NeedsHost
     _join(walk, before, after)
-    return recorder.decision(row, verdict, (body,))
+    return capture.decision(row, verdict, (body,))
 
 
 def _choice(
-    recorder: Recorder, walk: Walk, row: int, verdict: int, begins: tuple[int, int], end: int
+    capture: Capture, walk: Walk, row: int, verdict: int, begins: tuple[int, int], end: int
 ) -> Decision:
     before, ends, ways = list(walk.bases), [], []
     for begin in begins:
         walk.bases[:] = before
-        ways.append(recorder.region(walk, begin, end))
+        ways.append(capture.region(walk, begin, end))
         ends.append(list(walk.bases))
     _join(walk, *ends)
-    return recorder.decision(row, verdict, tuple(ways))
+    return capture.decision(row, verdict, tuple(ways))
 
 
 def _join(walk: Walk, one: list[int], other: list[int]) -> None:

@@ -26,7 +26,7 @@ from graphc.runtime.tuning import tuned
 
 if TYPE_CHECKING:
     from graphc.runtime.cuda.interpreter import Walk
-    from graphc.runtime.cuda.row_runners import Recorder
+    from graphc.runtime.cuda.row_runners import Capture
 
 _GRANULE = 256  # windows are as aligned near as they are far
 _STATE_BYTES, _VERDICT = 16, 8  # how many turns are done, and where in it the verdict is
@@ -64,30 +64,30 @@ class Window:
 # ----------------------------------------------------------------------------- written down
 
 
-def take_turns(recorder: Recorder, walk: Walk, row: int, target: int) -> None:
+def take_turns(capture: Capture, walk: Walk, row: int, target: int) -> None:
     """Write down the rounds that a loop row has left, or the next ones if they cannot be turns.
 
     Raises NeedsHost for what is none of the device's.
     """
     if any(walk.words[at] in (STACK, PUSH, POP) for at in rows_between(walk.words, target, row)):
         raise NeedsHost
-    loop = _Loop(recorder, walk, row, target)
-    recorder.extend(lead := loop.rounds(1))
+    loop = _Loop(capture, walk, row, target)
+    capture.extend(lead := loop.rounds(1))
     size = max(1, count_of(lead))
     # Even: what changes places in each round is back.  Fewer where slices are large.
     for length in dict.fromkeys((max(2, tuned.turn_acts // size // 2 * 2), 2)):
         if loop.left * size <= tuned.straight_acts or loop.left < 3 * length:
-            recorder.extend(loop.rounds(loop.left))
+            capture.extend(loop.rounds(loop.left))
         elif loop.repeats(length, size):
             return
-    recorder.plain.add(row)
+    capture.plain.add(row)
 
 
 class _Loop:
     """A loop of a known length on the way of a walk."""
 
-    def __init__(self, recorder: Recorder, walk: Walk, row: int, target: int) -> None:
-        self.recorder, self.walk, self.row, self.target = recorder, walk, row, target
+    def __init__(self, capture: Capture, walk: Walk, row: int, target: int) -> None:
+        self.capture, self.walk, self.row, self.target = capture, walk, row, target
         self.counter = walk.words[row + 2]
 
     @property
@@ -99,28 +99,28 @@ class _Loop:
         """What so many rounds do."""
         made: list[Act | Decision | Turns] = []
         for _ in range(count):
-            made += self.recorder.region(self.walk, self.target, self.row)
+            made += self.capture.region(self.walk, self.target, self.row)
             self.walk.bases[self.counter] -= 1
         return made
 
     def turn(self, length: int) -> tuple[Acts, tuple[list[int], list[int]]]:
         """What a turn does, and how registers move in it and addresses are compared."""
-        before, start = list(self.walk.bases), len(self.recorder.compared)
+        before, start = list(self.walk.bases), len(self.capture.compared)
         acts = self.rounds(length)
         moves = [b - a for a, b in zip(before, self.walk.bases, strict=True)]
-        return acts, (moves, self.recorder.compared[start:])
+        return acts, (moves, self.capture.compared[start:])
 
     def repeats(self, length: int, size: int) -> bool:
         """Write down all rounds as turns, or the first ones if they are none; whether they are."""
         size *= self.left
-        self.recorder.extend(self.rounds(self.left % length))
+        self.capture.extend(self.rounds(self.left % length))
         count = self.left // length
         (first, way), (second, again) = self.turn(length), self.turn(length)
         made = Turns(self.row, count, first, second)
-        if way != again or not fits(self.recorder, made, size):
-            self.recorder.extend([*first, *second])
+        if way != again or not fits(self.capture, made, size):
+            self.capture.extend([*first, *second])
             return False
-        self.recorder.extend([made])
+        self.capture.extend([made])
         moved_on = zip(self.walk.bases, way[0], strict=True)
         self.walk.bases[:] = [base + (count - 2) * move for base, move in moved_on]
         return True
@@ -142,10 +142,10 @@ def _nodes(act: Act | Decision | Turns) -> int:
     return 4 + count_of(act.first) if isinstance(act, Turns) else 1
 
 
-def fits(recorder: Recorder, turns: Turns, size: int) -> bool:
+def fits(capture: Capture, turns: Turns, size: int) -> bool:
     """Whether copies near say the same, and are not too much beside what is done."""
     try:
-        windows, _ = windows_of(recorder, turns)
+        windows, _ = windows_of(capture, turns)
     except NeedsHost:
         return False
     near = sum(window.high - window.low for window in windows)
@@ -157,20 +157,20 @@ def fits(recorder: Recorder, turns: Turns, size: int) -> bool:
 # ----------------------------------------------------------------------------------- windows
 
 
-def spans_of(recorder: Recorder, acts: Acts) -> Iterator[Span]:
+def spans_of(capture: Capture, acts: Acts) -> Iterator[Span]:
     """The operands of acts. Raises NeedsHost where their sizes are not known."""
     for act in acts:
         if isinstance(act, Turns):
-            pairs = zip(spans_of(recorder, act.first), spans_of(recorder, act.second), strict=True)
+            pairs = zip(spans_of(capture, act.first), spans_of(capture, act.second), strict=True)
             both = list(pairs)
             for k in range(2):
                 yield from (_swept(pair[k].address, *pair, act.count) for pair in both)
         elif isinstance(act, Decision):
             yield Span(act.verdict, act.verdict, act.verdict + 1, written=False)
             for way in act.ways:
-                yield from spans_of(recorder, way)
+                yield from spans_of(capture, way)
         else:
-            yield from _operands(recorder, act)
+            yield from _operands(capture, act)
 
 
 def _swept(address: int, first: Span, second: Span, count: int) -> Span:
@@ -179,25 +179,25 @@ def _swept(address: int, first: Span, second: Span, count: int) -> Span:
     return Span(address, first.low + min(0, reach), first.high + max(0, reach), first.written)
 
 
-def _operands(recorder: Recorder, act: Act) -> Iterator[Span]:
+def _operands(capture: Capture, act: Act) -> Iterator[Span]:
     head, *numbers = act.key
     if head == "copy":
         nbytes, target, source = numbers
         yield Span(target, target, target + nbytes, written=True)
         yield Span(source, source, source + nbytes, written=False)
         return
-    extents = recorder.frame.part.image.extents.get(head, ())
+    extents = capture.frame.part.image.extents.get(head, ())
     if len(extents) != len(numbers):
         raise NeedsHost
     for address, (nbytes, written) in zip(numbers, extents, strict=True):
         yield Span(address, address, address + nbytes, written)
 
 
-def windows_of(recorder: Recorder, turns: Turns) -> tuple[list[Window], list[Window | None]]:
+def windows_of(capture: Capture, turns: Turns) -> tuple[list[Window], list[Window | None]]:
     """The windows of turns, and that of every operand, or None for one that stays. Raises
     NeedsHost where copies would change what is computed.
     """
-    first, second = (list(spans_of(recorder, acts)) for acts in (turns.first, turns.second))
+    first, second = (list(spans_of(capture, acts)) for acts in (turns.first, turns.second))
     moves = [
         b.address - a.address if a.low < a.high else 0 for a, b in zip(first, second, strict=True)
     ]
@@ -240,45 +240,45 @@ def _window_of(windows: Iterable[Window], span: Span, move: int) -> Window | Non
 # --------------------------------------------------------------------------------- the device
 
 
-def on_device(recorder: Recorder, acts: Acts) -> Iterator[Act | Decision]:
+def on_device(capture: Capture, acts: Acts) -> Iterator[Act | Decision]:
     """Acts with all turns as what the device does."""
     for act in acts:
         if isinstance(act, Turns):
-            yield from _as_loop(recorder, act)
+            yield from _as_loop(capture, act)
         elif isinstance(act, Decision):
-            ways = tuple(tuple(on_device(recorder, way)) for way in act.ways)
+            ways = tuple(tuple(on_device(capture, way)) for way in act.ways)
             if act.repeats:
-                ways = (tuple(_copied_at_once(recorder, act.row, ways[0])),)
+                ways = (tuple(_copied_at_once(capture, act.row, ways[0])),)
             yield Decision(act.row, act.verdict, ways, act.words)
         else:
             yield act
 
 
-def _as_loop(recorder: Recorder, turns: Turns) -> Iterator[Act | Decision]:
-    near = _Near(recorder, turns)
+def _as_loop(capture: Capture, turns: Turns) -> Iterator[Act | Decision]:
+    near = _Near(capture, turns)
     places = near.places(turns)
-    body = [moved(recorder, act, places) for act in turns.first]
+    body = [moved(capture, act, places) for act in turns.first]
     way = (
         *near.copies(back=False),
-        *on_device(recorder, body),
+        *on_device(capture, body),
         *near.copies(back=True),
         near.own("advance", near.start, turns.count),
     )
     yield near.own("begin", near.start)
-    yield Decision(turns.row, near.start + _VERDICT, (way,), recorder.frame.looks(turns.row))
+    yield Decision(turns.row, near.start + _VERDICT, (way,), capture.frame.looks(turns.row))
 
 
 class _Near:
     """Memory of turns on the device: their state, tables of windows, and the windows."""
 
-    def __init__(self, recorder: Recorder, turns: Turns) -> None:
-        self.recorder, self.driver, self.row = recorder, recorder.driver, turns.row
-        self.windows, self.of = windows_of(recorder, turns)
+    def __init__(self, capture: Capture, turns: Turns) -> None:
+        self.capture, self.driver, self.row = capture, capture.driver, turns.row
+        self.windows, self.of = windows_of(capture, turns)
         size = _STATE_BYTES + 2 * WINDOW_BYTES * len(self.windows)
         for window in self.windows:
             window.near = -(-size // _GRANULE) * _GRANULE + window.low % _GRANULE
             size = window.near + window.high - window.low
-        self.memory = recorder.frame.part.memory.block(size + _GRANULE)
+        self.memory = capture.frame.part.memory.block(size + _GRANULE)
         self.start = -(-self.memory.address // _GRANULE) * _GRANULE
         self.table = self.start + _STATE_BYTES
         for window in self.windows:
@@ -286,13 +286,13 @@ class _Near:
 
     def places(self, turns: Turns) -> Iterator[int]:
         """Where the operands are in a turn."""
-        spans = spans_of(self.recorder, turns.first)
+        spans = spans_of(self.capture, turns.first)
         for span, window in zip(spans, self.of, strict=True):
             yield span.address if window is None else window.near + span.address - window.low
 
     def own(self, name: str, *words: int) -> Act:
         """A kernel of one thread."""
-        return _own(self.recorder, self.row, self.memory, name, *words)
+        return _own(self.capture, self.row, self.memory, name, *words)
 
     def copies(self, *, back: bool) -> Iterator[Act]:
         """The copies of windows near, or back of those that were written."""
@@ -301,11 +301,11 @@ class _Near:
             return
         rows = [(w.near, w.low, w.move, w.high - w.low) for w in some]
         place, self.table = self.table, self.table + WINDOW_BYTES * len(rows)
-        yield _moves(self.recorder, self.row, self.memory, place, rows, self.start, int(back))
+        yield _moves(self.capture, self.row, self.memory, place, rows, self.start, int(back))
 
 
 def _moves(
-    recorder: Recorder,
+    capture: Capture,
     row: int,
     memory: object,
     place: int,
@@ -315,16 +315,16 @@ def _moves(
 ) -> Act:
     """The kernel that copies windows, whose table is put in some place."""
     table = np.array(rows, np.int64)
-    recorder.driver.copy(place, address_of(table), table.nbytes, COMPUTE)
-    recorder.driver.synchronize(COMPUTE)
+    capture.driver.copy(place, address_of(table), table.nbytes, COMPUTE)
+    capture.driver.synchronize(COMPUTE)
     most = max(size for *_, size in rows)
     each = min(_MOST_BLOCKS, -(-most // (_LANES * _LANE_BYTES)))
     words = place, each, state, back
-    return _own(recorder, row, memory, "move", *words, shape=(each * len(rows), _LANES))
+    return _own(capture, row, memory, "move", *words, shape=(each * len(rows), _LANES))
 
 
 def _own(
-    recorder: Recorder,
+    capture: Capture,
     row: int,
     memory: object,
     name: str,
@@ -332,13 +332,13 @@ def _own(
     shape: tuple[int, int] = (1, 1),
 ) -> Act:
     """A kernel of the runtime, which lives on memory of its own."""
-    driver = recorder.driver
+    driver = capture.driver
     prepared = driver.prepare(driver.own(name), (*shape, 0), (*words, row))
     return Act((name, *words), partial(_kept, memory, partial(driver.launch, prepared)))
 
 
 def _copied_at_once(
-    recorder: Recorder, row: int, acts: Sequence[Act | Decision]
+    capture: Capture, row: int, acts: Sequence[Act | Decision]
 ) -> Iterator[Act | Decision]:
     """Acts with small copies that follow one another as one kernel: each is a node otherwise."""
     copies: list[Act] = []
@@ -348,8 +348,8 @@ def _copied_at_once(
             continue
         if len(copies) > 1:
             rows = [(target, source, 0, size) for _, size, target, source in _keys(copies)]
-            memory = recorder.frame.part.memory.block(WINDOW_BYTES * len(rows))
-            yield _moves(recorder, row, memory, memory.address, rows, memory.address)
+            memory = capture.frame.part.memory.block(WINDOW_BYTES * len(rows))
+            yield _moves(capture, row, memory, memory.address, rows, memory.address)
         else:
             yield from copies
         copies = [act] if isinstance(act, Act) and _joins(act, []) else []
@@ -380,20 +380,19 @@ def _kept(memory: object, step: partial[None], stream: int) -> None:
 
 
 def moved(
-    recorder: Recorder, act: Act | Decision | Turns, places: Iterator[int]
+    capture: Capture, act: Act | Decision | Turns, places: Iterator[int]
 ) -> Act | Decision | Turns:
     """An act on operands that lie elsewhere, in the order of `spans_of`."""
     if isinstance(act, Turns):
         first, second = (
-            tuple(moved(recorder, each, places) for each in acts)
-            for acts in (act.first, act.second)
+            tuple(moved(capture, each, places) for each in acts) for acts in (act.first, act.second)
         )
         return Turns(act.row, act.count, first, second)
     if isinstance(act, Decision):
         verdict = next(places)
-        ways = tuple(tuple(moved(recorder, each, places) for each in way) for way in act.ways)
+        ways = tuple(tuple(moved(capture, each, places) for each in way) for way in act.ways)
         return Decision(act.row, verdict, ways, act.words)
     head, *numbers = act.key
     if head == "copy":
-        return recorder.copying(numbers[0], next(places), next(places))
-    return recorder.calling(head, tuple(next(places) for _ in numbers))
+        return capture.copying(numbers[0], next(places), next(places))
+    return capture.calling(head, tuple(next(places) for _ in numbers))

@@ -27,9 +27,9 @@ from graphc.runtime.cuda.interpreter import Walk
 from graphc.runtime.cuda.messages import Boxes, Post
 from graphc.runtime.cuda.native import callback
 from graphc.runtime.cuda.row_runners import (
+    Capture,
     Direct,
     Reached,
-    Recorder,
     Stopped,
     Stretch,
     Traced,
@@ -273,15 +273,15 @@ class DeviceFrame:
         key = row, *bases[FIRST_PARAM:]
         found = self.stretches.pop(key, None)
         if found is None:
-            recorder, left, end, verdict = Recorder(self), list(bases), -1, 0
+            capture, left, end, verdict = Capture(self), list(bases), -1, 0
             try:
-                self._walk(recorder, row, left)
+                self._walk(capture, row, left)
             except Reached as reached:
                 end, verdict = self.row, reached.address
             except Unplanned:
                 self.plannable = False
                 return None
-            found = Stretch(recorder, end, verdict, left)
+            found = Stretch(capture, end, verdict, left)
             if len(self.stretches) == tuned.stretches:
                 del self.stretches[next(iter(self.stretches))]
         self.stretches[key] = found  # the latest one is forgotten last

@@ -23,9 +23,9 @@ from graphc.base.record import record
 from graphc.errors import GraphError
 from graphc.forks import fork_safe_lock
 from graphc.runtime.cuda.autotune import Trial
+from graphc.runtime.cuda.gemm import Gemm
 from graphc.runtime.cuda.interface import DeviceError, Multiplier, Streamed
 from graphc.runtime.cuda.matrix_addresses import fits
-from graphc.runtime.cuda.product import Product
 from graphc.runtime.files.files import cache_folder, write_atomically
 from graphc.runtime.load.table import calls_until, operands_of, rows
 from graphc.runtime.tuning import tuned
@@ -58,7 +58,7 @@ class Route:
         return KERNEL if self.algorithm < 0 else LIBRARY
 
 
-class Products:
+class GemmChoice:
     """The products of one share of a program: `routes` has all that could be made by a library,
     by their rows; `workspace` the bytes that those need which are."""
 
@@ -143,7 +143,7 @@ _decided: dict[tuple[str, str, str], Route] = {}
 _deciding = fork_safe_lock()
 
 
-def known(mode: str, kind: str, key: str, products: Products, row: int) -> Route:
+def known(mode: str, kind: str, key: str, products: GemmChoice, row: int) -> Route:
     """The route of a product, the same for every thread. With the mode "always" it raises
     GraphError where there is no library, and DeviceError where that fails."""
     with _deciding:
@@ -154,14 +154,14 @@ def known(mode: str, kind: str, key: str, products: Products, row: int) -> Route
         return found
 
 
-def _always(kind: str, key: str, products: Products, row: int) -> Route:
+def _always(kind: str, key: str, products: GemmChoice, row: int) -> Route:
     library = products.part.driver.multiplier()
     with Trial(products, row, library) as trial:
         agreeing = trial.agreeing()
     return Route(agreeing[0][0], version=library.version) if agreeing else Route()
 
 
-def _measured(kind: str, key: str, products: Products, row: int) -> Route:
+def _measured(kind: str, key: str, products: GemmChoice, row: int) -> Route:
     if products.part.image.products[row].multiplications < tuned.trial_work:
         return Route()
     kept = _stored().get(kind, {}).get(key)
@@ -178,12 +178,12 @@ def _measured(kind: str, key: str, products: Products, row: int) -> Route:
     return found
 
 
-def _still_is(kept: Route, product: Product, library: Multiplier) -> bool:
+def _still_is(kept: Route, product: Gemm, library: Multiplier) -> bool:
     """Does the library have the algorithm that an earlier process chose?"""
     return kept.version == library.version and kept.algorithm < len(library.plans(product))
 
 
-def _tried(products: Products, row: int, library: Multiplier) -> Route:
+def _tried(products: GemmChoice, row: int, library: Multiplier) -> Route:
     """The fastest of kernels and library. Raises DeviceError and LimitError."""
     with Trial(products, row, library) as trial:
         kernel = trial.seconds(trial.kernels)

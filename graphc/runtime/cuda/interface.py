@@ -12,7 +12,7 @@ from graphc.base.record import record
 from graphc.errors import RunError
 
 if TYPE_CHECKING:
-    from graphc.runtime.cuda.product import Product
+    from graphc.runtime.cuda.gemm import Gemm
 
 # The streams of a device: kernels, copies beside them, and what is only recorded.
 COMPUTE, COPY, CAPTURE = range(3)
@@ -87,7 +87,7 @@ class Multiplier(Protocol):
 
     version: str
 
-    def plans(self, product: Product) -> Sequence[Any]:
+    def plans(self, product: Gemm) -> Sequence[Any]:
         """Ways to make a product, best first, in the same order in every process; `workspace` of
         each are the bytes it needs. None where it cannot be made."""
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import gcd
 
+from graphc.runtime.cuda.gemm import ITEMSIZE, Gemm, Matrix
 from graphc.runtime.cuda.interface import ALIGNMENT
-from graphc.runtime.cuda.product import ITEMSIZE, Matrix, Product
 
 
 def alignment(matrix: Matrix | None, element: str) -> int:
@@ -19,7 +19,7 @@ def place(matrix: Matrix, element: str, addresses: Sequence[int]) -> int:
     return addresses[matrix.operand] + matrix.offset * ITEMSIZE[element]
 
 
-def fits(product: Product, addresses: Sequence[int]) -> bool:
+def fits(product: Gemm, addresses: Sequence[int]) -> bool:
     """Do operands at these addresses lie as a library needs them?
 
     That is: at multiples of what it was told, and the result apart from all that is read, or

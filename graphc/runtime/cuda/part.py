@@ -20,7 +20,7 @@ from graphc.runtime.call.memory import address_of
 from graphc.runtime.cuda.device_variables import Mirrors
 from graphc.runtime.cuda.drivers import open_driver
 from graphc.runtime.cuda.frame import DeviceFrame
-from graphc.runtime.cuda.gemm_choice import Products
+from graphc.runtime.cuda.gemm_choice import GemmChoice
 from graphc.runtime.cuda.interface import COMPUTE, Driver, Streamed
 from graphc.runtime.cuda.memory import Memory
 from graphc.runtime.cuda.result_memory import DeviceBlock, pool_of
@@ -46,7 +46,7 @@ class DevicePart(Part):
         donated = image.donated or (-1,) * len(image.results)
         self._donates = max(donated, default=-1) >= 0
         self._made = [(s, s.nbytes, p) for s, p in zip(image.results, donated, strict=True)]
-        self.products = Products(self)
+        self.products = GemmChoice(self)
         self.mirrors = Mirrors(image.variables, self.memory)
         self.constants = self.memory.allocate(image.constants.nbytes)
         weakref.finalize(self, self.driver.free, self.constants).atexit = False

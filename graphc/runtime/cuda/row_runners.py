@@ -107,7 +107,7 @@ class Direct:
         self.alone(partial(self.frame.post.receives[self.frame.table[row + 3]].receive, address))
 
 
-class Recorder(Direct):
+class Capture(Direct):
     """Rows are written down; branches, too, where the device can decide them."""
 
     def __init__(self, frame: DeviceFrame) -> None:
@@ -209,9 +209,9 @@ class Stretch:
     even one launch takes the driver less time so.  What the device decides is one from the start.
     """
 
-    def __init__(self, recorder: Recorder, row: int, verdict: int, bases: list[int]) -> None:
-        self.driver = recorder.driver
-        self.pieces = recorder.pieces
+    def __init__(self, capture: Capture, row: int, verdict: int, bases: list[int]) -> None:
+        self.driver = capture.driver
+        self.pieces = capture.pieces
         self.row, self.verdict, self.bases = row, verdict, bases
         self.steps: list[Step] | None = None
         self.known = not all(_all_steps(piece) for piece in self.pieces if isinstance(piece, list))

@@ -36,7 +36,7 @@ from graphc.runtime.load.program import (
 from graphc.runtime.load.size_formulas import Reader, holes_of, text_of, whole
 
 if TYPE_CHECKING:
-    from graphc.runtime.cuda.product import Product
+    from graphc.runtime.cuda.gemm import Gemm
 
 FORMAT = 15  # also counts changes of the words that support objects read (frame, context)
 _MOST_HEADER = 100_000_000
@@ -345,10 +345,10 @@ def _origins(rows: Any) -> Iterator[tuple[int, Origin]]:
         yield whole(nbytes), Origin(text_of(node), text_of(file), whole(line))
 
 
-def _products(rows: Any) -> Iterator[tuple[int, Product]]:
+def _products(rows: Any) -> Iterator[tuple[int, Gemm]]:
     if not rows:
         return
-    from graphc.runtime.cuda.product import read  # nothing of GPUs is loaded for other programs
+    from graphc.runtime.cuda.gemm import read  # nothing of GPUs is loaded for other programs
 
     for row, values in rows:
         yield whole(row), read(values)

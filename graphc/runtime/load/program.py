@@ -17,7 +17,7 @@ from graphc.runtime.load import table as step_table
 from graphc.runtime.load.size_formulas import Formulas, Holes
 
 if TYPE_CHECKING:
-    from graphc.runtime.cuda.product import Product
+    from graphc.runtime.cuda.gemm import Gemm
 
 ALIGNMENT = 64
 MOST_BYTES = 1 << 47
@@ -201,7 +201,7 @@ class Image:
     largest: tuple[tuple[int, Origin], ...] = ()
     guarded: bool = False
     stack_bytes: int = UNLIMITED
-    products: Mapping[int, Product] = field(default_factory=dict)
+    products: Mapping[int, Gemm] = field(default_factory=dict)
     extents: Mapping[int, tuple[tuple[int, bool], ...]] = field(default_factory=dict)
     hosts: Mapping[str, HostCall] = field(default_factory=dict)
     formulas: Formulas | None = None

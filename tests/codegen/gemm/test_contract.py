@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graphc.codegen import gemm as contract
-from graphc.codegen.gemm import Contraction, Dim, Plan
+from graphc.codegen.gemm import Dim, NormalForm, Plan
 from graphc.codegen.gemm.layout import Flag, Word
 from graphc.codegen.llvm.target import host, optimise_and_object
 from graphc.tuning import chosen
@@ -146,7 +146,7 @@ def test_convolution_reads_patches_in_place() -> None:
         out = (size - window) // step + 1
         result = np.full((images, filters, out, out), np.nan, "f4")
         sc, so = [s // 4 for s in image.strides], [s // 4 for s in result.strides]
-        form = Contraction(
+        form = NormalForm(
             "f32",
             (),
             (
@@ -179,7 +179,7 @@ def test_convolution_reads_every_second_pixel_as_a_vector(step: int) -> None:
         weight = generator.standard_normal((filters, channels, 3, 2)).astype("f4")
         result = np.full((filters, 3, out), np.nan, "f4")
         sc = [s // 4 for s in image.strides]
-        form = Contraction(
+        form = NormalForm(
             "f32",
             (),
             (Dim(filters, channels * 6, 0, 3 * out),),
@@ -207,7 +207,7 @@ def test_panels_of_pixels_go_on_in_the_next_rows(dtype: str) -> None:
             )
             weight = generator.integers(-3, 4, (40, 2, 2, 3)).astype(NUMPY[dtype])
             result = np.zeros((40, rows, out), NUMPY[dtype])
-            form = Contraction(
+            form = NormalForm(
                 dtype,
                 (),
                 (Dim(40, 12, 0, rows * out),),
@@ -247,7 +247,7 @@ def test_windows_read_in_place_have_the_bits_of_copied_ones(dtype: str, cpu: str
             for shape, side in zip(shapes, ("behind", "before"), strict=True)
         )
         image[-1, -1, -1] = np.nan
-        form = Contraction(
+        form = NormalForm(
             dtype,
             (),
             (Dim(filters, channels * 6, 0, rows * out * apart),),
@@ -286,7 +286,7 @@ def test_many_images_multiply_one_copy_of_weights(dtype: str, own: bool) -> None
             for shape, side in zip(shapes, ("behind", "before"), strict=True)
         )
         each = filters * channels * 3 if own else 0
-        form = Contraction(
+        form = NormalForm(
             dtype,
             (Dim(images, each, channels * (out + 2), filters * 2 * out),),
             (Dim(filters, channels * 3, 0, 2 * out),),
@@ -500,7 +500,7 @@ def test_core_of_the_parts_of_a_plan_runs_it(m: int, n: int, k: int, layout: str
 
 
 def test_axes_of_a_plan_locate_every_dim() -> None:
-    form = Contraction(
+    form = NormalForm(
         "f32",
         (Dim(3, 0, 20, 1000),),
         (Dim(5, 7, 0, 1),),

@@ -7,7 +7,7 @@ import pytest
 from contract_cores import call, core, matrix
 
 from graphc.codegen import gemm as contract
-from graphc.codegen.gemm import Contraction, Dim
+from graphc.codegen.gemm import Dim, NormalForm
 from graphc.codegen.gemm.hardware import Hardware
 from graphc.codegen.gemm.layout import Flag, Word
 
@@ -16,10 +16,10 @@ MACHINE = Hardware(64, 32, True, True, 48 << 10, 256 << 10, 16 << 20)
 PAGE_OF_F32 = 1024
 
 
-def product(m: int, n: int, k: int, apart: int) -> Contraction:
+def product(m: int, n: int, k: int, apart: int) -> NormalForm:
     """A matrix product with rows of A `apart` elements from each other."""
     dims = (Dim(m, apart, 0, n),), (Dim(n, 0, 1, 1),), (Dim(k, 1, n, 0),)
-    return Contraction("f32", (), *dims)
+    return NormalForm("f32", (), *dims)
 
 
 @pytest.mark.parametrize(
@@ -77,5 +77,5 @@ def test_a_panel_of_b_is_copied_if_its_rows_evict_each_other(
 ) -> None:
     dims = (Dim(m, k, 0, 256),), (Dim(256, 0, 1, 1),), (Dim(k, 1, apart, 0),)
     narrow = MACHINE._replace(vector=32, registers=16, masked=False, l1=32 << 10)
-    words = contract.plan(Contraction("f32", (), *dims), narrow).params
+    words = contract.plan(NormalForm("f32", (), *dims), narrow).params
     assert bool(words[Word.FLAGS] & (Flag.PACK_B | Flag.LATE)) == packs

@@ -13,7 +13,7 @@ from open_sizes import template
 
 import graphc as gc
 from graphc.codegen import gemm
-from graphc.codegen.gemm.form import Contraction, Dim
+from graphc.codegen.gemm.form import Dim, NormalForm
 from graphc.codegen.gemm.hardware import host_target
 from graphc.codegen.gemm.layout import Flag, Part, Word
 from graphc.codegen.llvm.target import named
@@ -22,10 +22,10 @@ from graphc.ir.sizes import Scope, Size
 ROWS = (0, 1, 2, 3, 8, 17, 28, 29, 100, 168, 169, 253, 600, 5000)
 
 
-def product(m: int, n: int, k: int, turned: bool, batch: int, whole: bool) -> Contraction:
+def product(m: int, n: int, k: int, turned: bool, batch: int, whole: bool) -> NormalForm:
     """A batch of products; where it is `turned`, B lies column by column."""
     b = (1, k) if turned else (n, 1)
-    return Contraction(
+    return NormalForm(
         "f32",
         (Dim(batch, m * k, k * n, m * n),) if batch > 1 else (),
         (Dim(m, k, 0, n),),
@@ -87,9 +87,9 @@ def test_windows_of_open_images_are_read_as_those_of_exact_ones(cpu: str) -> Non
     """In place or copied, weights once or for each image: decided when images come."""
     hardware = gemm.hardware_of(named(cpu))
 
-    def windows(images: Any, filters: Any, out: Any) -> Contraction:
+    def windows(images: Any, filters: Any, out: Any) -> NormalForm:
         width = 2 * out + 1
-        return Contraction(
+        return NormalForm(
             "f32",
             (Dim(images, 0, 15 * width, filters * out),),
             (Dim(filters, 45, 0, out),),

@@ -40,6 +40,7 @@ from graphc.base.record import replace
 from graphc.codegen.build import build, kernel_texts
 from graphc.codegen.llvm import kernel as llvm_emitter
 from graphc.codegen.llvm import target as targets
+from graphc.codegen.llvm.microarchitectures import KNOWN, microarchitecture
 from graphc.codegen.numba import route as numba_route
 from graphc.codegen.python import source
 from graphc.config import Config
@@ -559,7 +560,7 @@ def test_integer_conversions_vectorise() -> None:
         ("znver5", 1 << 20, F32, "add", 16),
     ],
 )
-def test_what_moves_much_is_moved_in_halves_where_the_processor_has_halves(
+def test_what_moves_much_is_moved_in_halves_where_vectors_are_double_pumped(
     cpu: str, count: int, to: DType, apply: str, lanes: int
 ) -> None:
     def body(b: Scalars, x: Expr, y: Expr) -> list[Expr]:
@@ -608,6 +609,21 @@ def test_other_targets_compile(cpu: str) -> None:
     text = llvm_emitter.emit(softmax(4, 64), target, FUNCTIONS)
     assert len(targets.optimise_and_object([text], target)) > 500
     assert "k0" in targets.assembly([text], target)
+
+
+def test_every_microarchitecture_is_reached_by_its_name() -> None:
+    for known in KNOWN:
+        made = targets.named(known.prefix)
+        assert microarchitecture(known.prefix) is known  # none before it begins like it
+        assert (made.triple, made.vector_bits, made.half) == (
+            known.triple,
+            known.vector_bits,
+            known.half,
+        )
+        assert (made.brain, made.quads) == (known.brain, known.quads)
+        assert (made.double_pumped, made.slow_gathers) == (known.double_pumped, known.slow_gathers)
+    other = microarchitecture("a CPU that nobody has heard of")
+    assert not (other.brain or other.quads or other.double_pumped or other.slow_gathers)
 
 
 def test_unknown_target_and_misplaced_loops_are_errors() -> None:

@@ -345,7 +345,7 @@ def test_plans_finish_whole_rows() -> None:
         with case(m, n, k, element):
             rows, columns, depth = (m, k, 0, n), (n, 0, 1, 1), (k, 1, n, 0)
             dims = [(contract.Dim(*d),) for d in (rows, columns, depth)]
-            product = contract.Contraction(element, (), dims[0], dims[1], dims[2], whole_rows=True)
+            product = contract.NormalForm(element, (), dims[0], dims[1], dims[2], whole_rows=True)
             for threads, packed in ((1, False), (2, False), (5, False), (2, True)):
                 words = contract.plan(
                     product,

@@ -66,7 +66,7 @@ def test_any_small_sizes() -> None:
 def test_which_products_are_small() -> None:
     lanes = host().lanes(4)
     fn = gc.compile(lambda x, y: x @ y)
-    for left, right, at_once in (
+    for left, right, tile_rows in (
         ((64, 8, 8), (64, 8, lanes), 8),
         ((64, 20, 16), (64, 16, lanes), 7),
         ((63, 8, 8), (63, 8, lanes), None),  # few
@@ -75,7 +75,7 @@ def test_which_products_are_small() -> None:
         ((64, 33, 8), (64, 8, lanes), None),  # high
     ):
         (small,) = small_of(fn, *arrays(left, right))
-        assert (small and small.at_once) == at_once
+        assert (small and small.tile_rows) == tile_rows
 
 
 def test_operands_as_they_lie() -> None:

@@ -139,7 +139,7 @@ def test_stores_count_as_work_of_a_product() -> None:
 
     def planned(m: int, k: int, n: int) -> contract.Plan:
         dims = (contract.Dim(m, k, 0, n),), (contract.Dim(n, 0, 1, 1),), (contract.Dim(k, 1, n, 0),)
-        return contract.plan(contract.Contraction("f32", (), *dims), hardware, threads=2)
+        return contract.plan(contract.NormalForm("f32", (), *dims), hardware, threads=2)
 
     assert planned(100_000, 4, 4).units >= 2
     assert planned(16, 4, 4).units == 1

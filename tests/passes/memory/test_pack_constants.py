@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import graphc as gc
 from graphc import tuning
 from graphc.codegen import gemm as contract
-from graphc.codegen.gemm import Contraction, Dim
+from graphc.codegen.gemm import Dim, NormalForm
 from graphc.codegen.llvm.target import host
 from graphc.config import Config
 from graphc.errors import GraphError
@@ -154,7 +154,7 @@ def test_panels_are_those_of_the_core(seed: int, dtype: str) -> None:
     c = [dims[2]._replace(c=n[1]), dims[3]._replace(c=1)]
     a = [dims[0]._replace(a=k[1]), dims[1]._replace(a=1)]
     rows = Dim(3, k[0] * k[1], 0, n[0] * n[1])
-    problem = Contraction(dtype, (), (rows,), tuple(c), tuple(a))
+    problem = NormalForm(dtype, (), (rows,), tuple(c), tuple(a))
     panels = contract.panels_of(problem, contract.host_target())
     if panels is None:
         assert dtype == "bf16"

@@ -20,7 +20,7 @@ import graphc as gc
 from graphc.base.record import replace
 from graphc.errors import GraphError
 from graphc.ops.reference.interpreter import interpret
-from graphc.runtime.cuda.product import Product, read
+from graphc.runtime.cuda.gemm import Gemm, read
 from graphc.runtime.files import gcx_files, gcx_writer
 from graphc.runtime.load.table import rows
 
@@ -71,7 +71,7 @@ OTHERS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
 }
 
 
-def check(function: Callable[..., Any], specs: Any, seed: int = 0, **options: Any) -> list[Product]:
+def check(function: Callable[..., Any], specs: Any, seed: int = 0, **options: Any) -> list[Gemm]:
     """All kernels of a program are products, and computed as those they are what they should."""
     image = image_of(function, *specs, **options)
     random = np.random.default_rng(seed)

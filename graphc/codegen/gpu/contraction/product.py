@@ -3,7 +3,7 @@
 The region has to be one product with strides that BLAS knows, and after it, in this order, each at
 most once: a factor, addends (a bias for each column; something of the shape of the result), relu or
 the gelu with tanh; and casts to narrower floats.  In the graph matrices are row-major, in a
-`Product` column-major: what is called A here is its right factor, B its left one.
+`Gemm` column-major: what is called A here is its right factor, B its left one.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from graphc.config import Config
 from graphc.errors import GraphError
 from graphc.ir.graph import Graph, Node
 from graphc.ir.op import Scalar
-from graphc.runtime.cuda.product import KINDS, Matrix, Product
+from graphc.runtime.cuda.gemm import KINDS, Gemm, Matrix
 
 Side = tuple[int, int | None]  # extent and stride
 
@@ -41,7 +41,7 @@ OF_ZERO = 1e-9  # of what values may be off, near zero
 NARROW = 1  # columns that a run of the result has at least, else it is a batch of more of them
 
 
-def product_of(region: Graph, config: Config, launches: Sequence[Launch]) -> Product | None:
+def product_of(region: Graph, config: Config, launches: Sequence[Launch]) -> Gemm | None:
     """What the launches of a region do, as a product; None where it is none or has to be made in
     a certain order."""
     if config.strict or config.check_finite or len(region.results) != 1:
@@ -60,7 +60,7 @@ def product_of(region: Graph, config: Config, launches: Sequence[Launch]) -> Pro
         return None
     m, n = total(groups.m), total(groups.n)
     last = launches[-1]
-    made = Product(
+    made = Gemm(
         len(launches),
         *names,
         total(groups.batch),

@@ -1,4 +1,4 @@
-"""`Product`: what a kernel computes, where that is a plain product of matrices.
+"""`Gemm`: what a kernel computes, where that is a plain product of matrices.
 
     D = activation(scale * op(L) op(R) + C + bias)
 
@@ -44,7 +44,7 @@ class Matrix:
 
 
 @record(frozen=True)
-class Product:
+class Gemm:
     """A product in place of the last `calls` rows of a table, one after another.
 
     Operands are those of the last row, of `sizes` bytes each; the rows before it have no others.
@@ -154,9 +154,9 @@ def _listed(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
 
 
-def read(values: Any) -> Product:
+def read(values: Any) -> Gemm:
     """The product of a list, not yet checked. Raises TypeError and ValueError."""
-    names, matrices = Product.__match_args__, ("left", "right", "target", "addend", "bias")
+    names, matrices = Gemm.__match_args__, ("left", "right", "target", "addend", "bias")
     made = dict(zip(names, values, strict=True))
     for name, value in made.items():
         if name in matrices:
@@ -169,7 +169,7 @@ def read(values: Any) -> Product:
             made[name] = _typed(value, str if name in ("element", "result", "activation") else int)
     if None in (made["left"], made["right"], made["target"]):
         raise TypeError(values)
-    return Product(**made)
+    return Gemm(**made)
 
 
 def _matrix(values: Any) -> Matrix | None:

@@ -20,7 +20,7 @@ _HEAD = """digraph {
 """
 
 
-def dot(graph: Graph) -> str:
+def graphviz(graph: Graph) -> str:
     """The text of a graph. Raises LimitError for regions that nest too deep."""
     return f"{_HEAD}  label={quoted(graph.name)}\n{''.join(_region(graph, count(), 1))}}}\n"
 
