@@ -232,9 +232,11 @@ class If:
 
 @record(frozen=True, eq=False)
 class For:
-    """for variable in start..stop: parallel (only outermost; over lo..hi), serial or vector.
+    """for variable in start..stop: parallel (only outermost; over lo..hi), serial, vector, within.
 
     `vector` promises that iterations do not depend on one another except through `Update`.
+    `within` is serial: a loop in a vector loop that all of its iterations run side by side, as
+    often as the same literals say.
     """
 
     variable: Expr

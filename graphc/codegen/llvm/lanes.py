@@ -42,6 +42,7 @@ class VectorWriter(FunctionWriter):
         self.splats: dict[Expr, str] = {}
         self.straight = False  # the loop is no loop: all its vectors are written out
         self.fixed_places: dict[Place, tuple[str, int]] = {}
+        self.moving: dict[Place, tuple[str, int]] = {}  # in one turn of an inner loop
         self.pointers: dict[Place, tuple[str, int]] = {}
         self.turned: dict[Place, dict[int, str]] = {}  # by constant: what is loaded or waits
         self.slots: dict[tuple[int, int], Slot] = {}
@@ -116,10 +117,7 @@ class VectorWriter(FunctionWriter):
                 self.fixed_places[place] = k.address(buffer, k.value(index)), constant
         base, origin = self.fixed_places[place]
         where = self.offset(buffer, base, str(constant - origin)) if constant != origin else base
-        kind, size = MEMORY[buffer.dtype.name], buffer.dtype.itemsize
-        return self.spread(
-            kind, k.emit(f"load {kind}, ptr {where}, align {size}{k.access(buffer)}")
-        )
+        return self.spread_from(buffer, where)
 
     def spread(self, kind: str, value: str) -> str:
         k, wide = self.kernel, widened(kind, self.lanes)
@@ -195,6 +193,8 @@ class VectorWriter(FunctionWriter):
     def load(self, expr: Expr) -> str:
         k = self.kernel
         buffer, step = k.kernel.buffers[expr.data[0]], self.facts.stride(expr.args[0])
+        if step == 0:
+            return self.for_all(buffer, expr.args[0])
         if step not in (1, -1):
             if isinstance(self.facts, RowFacts):
                 return self.load_apart(buffer, expr.args[0], self.facts.loaded)
@@ -203,6 +203,23 @@ class VectorWriter(FunctionWriter):
         where = self.pointer(buffer, expr.args[0])
         loaded = self.in_a_row(buffer, where) if step == 1 else self.backwards(buffer, where)
         return self.emit(f"icmp ne i8 {loaded}, 0") if buffer.dtype.kind == "b" else loaded
+
+    def for_all(self, buffer: Buffer, index: Expr) -> str:
+        """One element for all lanes, of a place that an inner loop moves."""
+        terms, constant = self.facts.terms(index)
+        place = buffer.index, frozenset(terms.items())
+        if place not in self.moving:
+            self.moving[place] = self.kernel.address(buffer, self.first(index)), constant
+        base, origin = self.moving[place]
+        where = self.offset(buffer, base, str(constant - origin)) if constant != origin else base
+        return self.spread_from(buffer, where)
+
+    def spread_from(self, buffer: Buffer, where: str) -> str:
+        kind, size = MEMORY[buffer.dtype.name], buffer.dtype.itemsize
+        k = self.kernel
+        return self.spread(
+            kind, k.emit(f"load {kind}, ptr {where}, align {size}{k.access(buffer)}")
+        )
 
     def in_a_row(self, buffer: Buffer, where: str) -> str:
         """The elements from an address on."""

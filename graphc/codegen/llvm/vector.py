@@ -17,7 +17,7 @@ masks.  Where it has none, a scalar loop does those iterations.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import reduce
+from functools import partial, reduce
 from typing import TYPE_CHECKING
 
 from graphc.codegen.llvm.lanes import VectorWriter
@@ -25,7 +25,7 @@ from graphc.codegen.llvm.loops import lane_mask
 from graphc.codegen.llvm.vector_facts import RowFacts, Shape, VectorFacts, shape_of
 from graphc.codegen.tuning import tuned
 from graphc.ir.types import BOOL
-from graphc.loops.facts import loop_range
+from graphc.loops.facts import dissolves, loop_range
 from graphc.loops.nest import (
     Assign,
     Declare,
@@ -216,7 +216,8 @@ class VectorLoop(VectorWriter):
 
     def statement(self, statement: Statement) -> None:
         if isinstance(statement, For):
-            self.copies(statement)
+            short = dissolves(statement, in_vector=True)
+            (self.copies if short else self.repeat)(statement)
         elif isinstance(statement, Fail) and self.facts.fixed(statement.condition):
             value = self.fixed(statement.condition)
             with self.ahead():
@@ -271,12 +272,30 @@ class VectorLoop(VectorWriter):
 
     def copies(self, statement: For) -> None:
         """A short loop as one copy of its body per iteration."""
-        variable, k = statement.variable, self.kernel
+        variable = statement.variable
         self.ranges[variable] = loop_range(statement, self.ranges)
         for i in range(int(statement.start.data), int(statement.stop.data)):
-            k.values[variable] = str(i)
-            self.block(statement.body)
-            del k.values[variable]
+            self.turn(variable, str(i), statement.body)
+
+    def repeat(self, statement: For) -> None:
+        """A longer loop that all lanes run; nothing that it writes is known ahead of a turn."""
+        variable, k = statement.variable, self.kernel
+        self.ranges[variable] = loop_range(statement, self.ranges)
+        written = k.changes.writes(statement)
+        for values in self.known:
+            for expr in [e for e in values if k.changes.needs(e) & written]:
+                del values[expr]
+
+        body = partial(self.turn, variable, body=statement.body)
+        k.counted(str(statement.start.data), str(statement.stop.data), 1, "rest", body)
+
+    def turn(self, variable: Expr, at: str, body: Sequence[Statement]) -> None:
+        """One turn of an inner loop."""
+        self.kernel.values[variable] = at
+        self.moving.clear()
+        self.block(body)
+        self.moving.clear()
+        del self.kernel.values[variable]
 
 
 def vector_loops(

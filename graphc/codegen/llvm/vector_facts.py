@@ -80,6 +80,7 @@ class VectorFacts:
         self.itemsize = 1
         self.widest = 1  # elements from one iteration to the next
         self.woven: dict[int, list[Store]] = {}  # stores that fill what lies between, by the first
+        self.repeats = any(s.kind == "within" for s in _inside(loop.body) if isinstance(s, For))
         self._combs: dict[Expr, Comb] = {}
         self._apart: dict[object, list[tuple[int, Expr]]] = {}  # loads of the same but a constant
         self._variables = {s.variable for s in _inside(loop.body) if isinstance(s, For)}
@@ -211,7 +212,7 @@ class VectorFacts:
     def _allowed(self, statement: Statement) -> bool:
         match statement:
             case For():
-                return dissolves(statement, in_vector=True)
+                return dissolves(statement, in_vector=True) or statement.kind == "within"
             case Declare(value=value):
                 return self._value(value)
             case Assign(register=register, value=value):
@@ -268,6 +269,8 @@ class VectorFacts:
         step = self.stride(expr.args[0])
         if step == -1:  # the vector is reversed
             self.weight += 1
+            return True
+        if step == 0 and self.repeats:  # the same for all, anew each time
             return True
         if step is None or not 1 <= step <= tuned.most_apart:
             return False

@@ -21,9 +21,7 @@ f, f + 8 / bits, f + 16 / bits and f + 24 / bits of the word w.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import partial
-from itertools import chain
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -43,9 +41,7 @@ MOST_DIGITS = 3
 SIGNS = -(1 << 31) | 0x808080  # the sign bits of four bytes, as an i32
 FEWEST, GREATEST = 2.0**-149, 2.0**127  # what numbers are multiplied by to be integers
 LONGEST = 1 << 15  # rows that a sum of products of bytes has room for
-CHUNK = 64  # rows of the matrix that are written out
-Begin = Callable[[Expr, int, int], Expr]
-End = Callable[[Expr, list[list[Register]]], None]
+CHUNK = 32  # rows of the matrix that are written out
 
 
 def row_words(depth: int, groups: int, digits: int) -> int:
@@ -195,7 +191,7 @@ class DigitsProduct(Tiles):
     def __init__(
         self, b: Scalars, node: Applied, read: ReadAt, write: Write, scratch: list[Buffer]
     ) -> None:
-        self.b, self.read, self.write, (self.totals, self.partial) = b, read, write, scratch
+        self.b, self.read, self.write, (self.totals,) = b, read, write, scratch
         self.rows, self.length = node.inputs[0].type.dims
         self.count = node.inputs[1].type.dims[1]
         self.groups = node.inputs[2].type.dims[1]
@@ -220,78 +216,49 @@ class DigitsProduct(Tiles):
                 self.write((row + r, column), total * step)
 
     def group(self, block: Expr, group: Expr, row: Expr, height: int) -> None:
-        """One group of rows of the matrix: sums of integers, a chunk of it at a time."""
-        words = self.count // self.groups
-        start, most = group * words, CHUNK // self.per
-        known = partial(self.known, row=row, group=group)
-        add = partial(self.add, block=block, group=group)
-        if words <= most:
-            self.chunk(block, start, words, row, height, known, add)
-            return
-        self.lanes(height, known, self.keep)
-        with self.b.loop(words // most) as part:
-            self.chunk(block, start + part * most, most, row, height, self.kept, self.keep)
-        if words % most:
-            rest = start + words // most * most
-            self.chunk(block, rest, words % most, row, height, self.kept, self.keep)
-        self.lanes(height, self.kept, add)
+        """One group of rows of the matrix: sums of integers in registers, added to the totals."""
+        b, words, most = self.b, self.count // self.groups, CHUNK // self.per
+        start = group * words
+        with b.loop(LANES, "vector") as lane:
+            sums = [
+                [b.register(self.known(row + r, group, digit)) for digit in range(self.digits)]
+                for r in range(height)
+            ]
+            if words >= most:
+                with b.loop(words // most, "within") as part:
+                    self.chunk(lane, block, start + part * most, most, row, sums)
+            if words % most:
+                rest = start + words // most * most
+                self.chunk(lane, block, rest, words % most, row, sums)
+            scale = self.read(2, b.affine([(block, self.groups)], group) * LANES + lane)
+            for r, digits in enumerate(sums):
+                made = number(*(b.read(register).cast(F32) for register in digits))
+                total = b.load(self.totals, lane + r * LANES)
+                b.store(self.totals, lane + r * LANES, total + scale * made)
 
-    def lanes(self, height: int, begin: Begin, end: End) -> None:
-        """From what `begin` says of the sum of a digit of a row to what `end` makes of all."""
-        with self.b.loop(LANES, "vector") as lane:
-            end(lane, self.sums(lane, height, begin))
-
-    def sums(self, lane: Expr, height: int, begin: Begin) -> list[list[Register]]:
-        return [
-            [self.b.register(begin(lane, r, digit)) for digit in range(self.digits)]
-            for r in range(height)
-        ]
-
-    def known(self, lane: Expr, r: int, digit: int, *, row: Expr, group: Expr) -> Expr:
+    def known(self, row: Expr, group: Expr, digit: int) -> Expr:
         """What a sum begins with."""
-        place = (row + r) * self.length + (self.count * self.fields * self.digits + digit)
+        place = row * self.length + (self.count * self.fields * self.digits + digit)
         first: Expr = self.read(0, place + group * self.digits)
         return first
 
-    def kept(self, lane: Expr, r: int, digit: int) -> Expr:
-        """A sum up to the last chunk."""
-        return self.b.load(self.partial, lane + (r * self.digits + digit) * LANES)
-
-    def keep(self, lane: Expr, sums: list[list[Register]]) -> None:
-        for n, register in enumerate(chain(*sums)):
-            self.b.store(self.partial, lane + n * LANES, self.b.read(register))
-
-    def add(self, lane: Expr, sums: list[list[Register]], *, block: Expr, group: Expr) -> None:
-        """The sums of a group, in what its integers count, are added to the totals."""
-        b = self.b
-        scale = self.read(2, b.affine([(block, self.groups)], group) * LANES + lane)
-        for r, digits in enumerate(sums):
-            made = number(*(b.read(register).cast(F32) for register in digits))
-            total = b.load(self.totals, lane + r * LANES)
-            b.store(self.totals, lane + r * LANES, total + scale * made)
-
     def chunk(
-        self, block: Expr, word: Expr, count: int, row: Expr, height: int, begin: Begin, end: End
+        self, lane: Expr, block: Expr, word: Expr, count: int, row: Expr, sums: list[list[Register]]
     ) -> None:
-        """`lanes` with a few words of each column between."""
+        """A few words of each column, times the digits of the rows."""
         b = self.b
-        with b.loop(LANES, "vector") as lane:
-            sums = self.sums(lane, height, begin)
-            for k in range(count):
-                line = b.affine([(block, self.count)], word + k)
-                numbers = self.read(1, line * LANES + lane) ^ self.half()
-                for field in range(self.fields):
-                    four = (
-                        (numbers >> self.bits * field) & self.mask() if self.bits < 8 else numbers
+        for k in range(count):
+            line = b.affine([(block, self.count)], word + k)
+            numbers = self.read(1, line * LANES + lane) ^ self.half()
+            for field in range(self.fields):
+                four = (numbers >> self.bits * field) & self.mask() if self.bits < 8 else numbers
+                for r, digit in np.ndindex(len(sums), self.digits):
+                    place = b.affine(
+                        [(row + r, self.length), (word, self.fields * self.digits)],
+                        (k * self.fields + field) * self.digits + digit,
                     )
-                    for r, digit in np.ndindex(height, self.digits):
-                        place = b.affine(
-                            [(row + r, self.length), (word, self.fields * self.digits)],
-                            (k * self.fields + field) * self.digits + digit,
-                        )
-                        register = sums[r][digit]
-                        b.assign(register, quads(four, self.read(0, place), b.read(register)))
-            end(lane, sums)
+                    register = sums[r][digit]
+                    b.assign(register, quads(four, self.read(0, place), b.read(register)))
 
     def half(self) -> int:
         """Makes integers positive: the sign bits of all of a word, as an i32."""
@@ -365,7 +332,7 @@ def _product_samples() -> list[Sample]:
 
 
 def _workspace(node: Applied) -> tuple[tuple[DType, int], ...]:
-    return (F32, MOST_ROWS * LANES), (I32, MOST_ROWS * LANES * node.attrs["digits"])
+    return ((F32, MOST_ROWS * LANES),)
 
 
 BITS_OF_MATRIX = Attr("bits", "int", within=Range(2, 8))
