@@ -324,6 +324,10 @@ class ImportedModel(LoadedGraph):
         self._keep(compiled, outline, arrays, answers)
         return compiled
 
+    def _is_for_all(self) -> bool:
+        """It is traced anew for sizes that are given: some are imported only then."""
+        return False
+
     def _may_open(self) -> bool:
         return can_be_open(self.config)
 

@@ -158,6 +158,25 @@ def test_it_is_pickled_and_called_from_threads(tmp_path: Path) -> None:
     assert {n: r.shape for n, r in results.items()} == {n: (n, 2) for n in (1, 2, 3)}
 
 
+def test_sizes_that_shapes_are_computed_from_may_be_bound(tmp_path: Path) -> None:
+    """Such a model is imported for numbers alone."""
+    node, one = helper.make_node, numpy_helper.from_array(np.ones(1, np.float32))
+    path = save(
+        tmp_path / "m.onnx",
+        [
+            node("Shape", ["x"], ["s"]),
+            node("ConstantOfShape", ["s"], ["ones"], value=one),
+            node("Add", ["x", "ones"], ["y"]),
+        ],
+        [tensor("x", ["N", 3])],
+        [tensor("y", ["N", 3])],
+    )
+    target = tmp_path / "m.gcx"
+    main(["compile", str(path), "-o", str(target), "--bind", "N=2"])
+    x = np.ones((2, 3), np.float32)
+    np.testing.assert_array_equal(gc.load(target)(x)["y"], x + 1)
+
+
 @pytest.mark.slow
 def test_the_command_line(tmp_path: Path) -> None:
     path = dense(tmp_path / "m.onnx")
