@@ -19,6 +19,7 @@ _SHORT = (True, False, "truncate", "nearest", "saturate")
 _COSTS = ("static", "measured")
 OF_FUNCTIONS = ("max_compiles", "sizes", "static")  # what gc.compile takes besides
 _PRECISIONS = ("f32", "bf16", "tf32")
+SYSTEMS = ("x86_64-linux", "aarch64-linux", "wasm32")  # that code can be made for by name
 _AMOUNT = "a number that is not negative"
 
 
@@ -39,7 +40,8 @@ class Config:
     opt            0 runs every node as its own kernel, 2 optimises; results agree within rounding
     backend        "llvm" (generated LLVM), or "numba" (readable source through Numba); graphs of
                    GPUs have "cuda" whatever is given
-    target         "cpu", "cpu:<llvm cpu name>" or "cuda:<sm_75 ...>": what code is made for
+    target         "cpu" (this one), "cpu:<llvm cpu name>", a system ("aarch64-linux", "wasm32") or
+                   "cuda:<sm_75 ...>": what code is made for
     check_finite   every kernel checks its result; the first node that goes NaN or Inf is named
     dump           folder that receives every stage
     compress       16-bit transfers of f32 values between devices: True or "truncate" cuts off the
@@ -105,10 +107,13 @@ class Config:
             value = getattr(self, name)
             self._check(name, type(value) is int and value >= 0, _AMOUNT)
         self._check("verify", self.verify <= 4, "0, 1, 2, 3 or 4")
+        if self.target in SYSTEMS:
+            object.__setattr__(self, "target", f"cpu:{self.target}")
         if not isinstance(self.target, str) or self.target.partition(":")[0] not in ("cpu", "cuda"):
             raise GraphError(
-                f"target must be cpu, cpu:<LLVM's name> or cuda:<chip>, got {self.target!r}",
-                hint="for example cpu:x86-64-v3 or cuda:sm_90",
+                f"target must be cpu, cpu:<LLVM's name>, cuda:<chip> or a system, "
+                f"got {self.target!r}",
+                hint=f"for example cpu:x86-64-v3, cuda:sm_90, {', '.join(SYSTEMS)}",
             )
         limit = self.memory_limit
         bounded = limit is None or (type(limit) is int and limit >= 0)

@@ -29,6 +29,8 @@ from graphc.loops.facts import calls_routines
 from graphc.loops.nest import Kernel
 
 if TYPE_CHECKING:
+    import llvmlite.binding as llvmlite
+
     from graphc.codegen.gpu.build import CudaCompiled
 
 PLACEHOLDER = "kernel"  # what a kernel is called until its text is complete
@@ -112,7 +114,7 @@ class Compiler:
 
             text = source.emit(kernel)
             symbol = self.by_numba(
-                text, lambda name: numba_route.compile_kernel(renamed(kernel, name))
+                text, lambda name: numba_route.kernel_module(renamed(kernel, name))
             )
             self.result.by_numba.add(symbol)
         else:
@@ -135,7 +137,7 @@ class Compiler:
         self.result.texts[piece.symbol] = piece.text
         return piece.symbol
 
-    def by_numba(self, text: str, make: Callable[[str], bytes]) -> str:
+    def by_numba(self, text: str, make: Callable[[str], llvmlite.ModuleRef]) -> str:
         """The symbol of a function for Numba, which compiles in one way only."""
         symbol = symbol_of(text)
         if symbol not in self.pieces:
@@ -164,8 +166,8 @@ class Compiler:
         words = len(spec.params) - len(kinds)
         text = f"{function_text(function)} {[k.name for k in kinds]} {words} {ranged}"
 
-        def make(name: str) -> bytes:
-            return numba_route.compile_library(function, kinds, name, params=words, ranged=ranged)
+        def make(name: str) -> llvmlite.ModuleRef:
+            return numba_route.library_module(function, kinds, name, params=words, ranged=ranged)
 
         return self.by_numba(text, make)
 

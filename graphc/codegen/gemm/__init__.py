@@ -11,10 +11,12 @@ column) over a padded image, and nothing is unfolded in memory.
 data type and serves every shape.
 """
 
+from __future__ import annotations
+
 import functools
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from graphc.codegen.gemm.blocking import (
     Sizes,
@@ -47,6 +49,9 @@ from graphc.ir.sizes import Size, alike, either
 from graphc.seams import llvmlite as unlocked
 from graphc.tuning import forgotten
 
+if TYPE_CHECKING:
+    import llvmlite.binding as llvm
+
 __all__ = [
     "Dim",
     "Hardware",
@@ -55,6 +60,7 @@ __all__ = [
     "Part",
     "Plan",
     "compile_core",
+    "compiled_core",
     "contract_symbol",
     "core_of",
     "emit_fused",
@@ -121,17 +127,27 @@ def compile_core(texts: Sequence[str], inner: bool, target: Target) -> bytes:
     twentieth of its time, and code generation at level 1 the same `inner` loops as level 2. What is
     around those runs too seldom to deserve even that.
     """
-    module = parse(texts, target)
     builder = machine(target, 1 if inner else 0)
+    return unlocked.emit_object(builder, compiled_core(texts, target, builder))
+
+
+def compiled_core(
+    texts: Sequence[str],
+    target: Target,
+    builder: llvm.TargetMachine,
+    context: llvm.ContextRef | None = None,
+) -> llvm.ModuleRef:
+    """The optimised module of modules of a core."""
     import llvmlite.binding as llvm
 
+    module = parse(texts, target, context)
     passes = llvm.create_new_module_pass_manager()
     passes.add_sroa_pass()
     passes.add_simplify_cfg_pass()
     passes.add_loop_rotate_pass()
     options = llvm.create_pipeline_tuning_options(speed_level=1)
     unlocked.run(passes, module, llvm.create_pass_builder(builder, options))
-    return unlocked.emit_object(builder, module)
+    return module
 
 
 def contract_symbol(dtype: str, entry: str = "", parts: int = Part.ALL) -> str:

@@ -4,6 +4,8 @@ from graphc.codegen.gemm.emit import Body, Local, Operand
 from graphc.codegen.gemm.layout import MAX_EXTRAS, Field, Flag, Slot, Word
 from graphc.codegen.gemm.vector import Core
 
+OPERAND = "i64"  # an address among operands takes a word, also where a pointer is shorter
+
 
 class Frame:
     """Typed access to `params`, the buffers and the workspace inside a function body."""
@@ -30,7 +32,7 @@ class Frame:
 
     def buffer(self, index: int) -> str:
         """A data pointer."""
-        return self.body.load("ptr", self.body.at("%bufs", index, "ptr"), 8)
+        return self.body.load("ptr", self.body.at("%bufs", index, OPERAND), 8)
 
     def work(self, word: Operand) -> str:
         """A region of this thread's workspace; the function has an argument `work`."""
@@ -118,9 +120,9 @@ def operands(body: Body, count: int) -> str:
 
     The address of the cancel flag lies before them, as it does before ours: loops may look at it.
     """
-    room = body.slot("ptr", count + 1)
-    body.store("ptr", body.load("ptr", body.at("%bufs", -1, "ptr"), 8), room, 8)
-    return body.at(room, 1, "ptr")
+    room = body.slot(OPERAND, count + 1)
+    body.store("ptr", body.load("ptr", body.at("%bufs", -1, OPERAND), 8), room, 8)
+    return body.at(room, 1, OPERAND)
 
 
 MAKE_ARGUMENTS = [
@@ -143,8 +145,8 @@ def emit_make(core: Core) -> None:
     pointers, numbers = operands(body, MAX_EXTRAS + 1), body.slot("i64", 5)
     body.store("ptr", "%to", pointers, 8)
     with body.loop("%sources", body.add("%extras", 4)) as source:
-        pointer = body.load("ptr", body.at("%bufs", source, "ptr"), 8)
-        place = body.at(pointers, body.add(body.sub(source, "%sources"), 1), "ptr")
+        pointer = body.load("ptr", body.at("%bufs", source, OPERAND), 8)
+        place = body.at(pointers, body.add(body.sub(source, "%sources"), 1), OPERAND)
         body.store("ptr", pointer, place, 8)
     turned = body.test("eq", "%line", core.size)
 

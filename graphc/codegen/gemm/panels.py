@@ -6,7 +6,7 @@ strip: row tiles
 """
 
 from graphc.codegen.gemm.emit import Body, Local, Operand
-from graphc.codegen.gemm.frame import Frame, operands
+from graphc.codegen.gemm.frame import OPERAND, Frame, operands
 from graphc.codegen.gemm.layout import MAX_EXTRAS, Field, Flag, Slot, Word
 from graphc.codegen.gemm.vector import Core
 from graphc.codegen.tuning import tuned
@@ -68,10 +68,10 @@ def emit_finish(core: Core) -> None:
         pointers = operands(body, MAX_EXTRAS + 2)
         tile = body.choose(staged, "ptr", shifted, "%c")
         body.store("ptr", tile, pointers, 8)
-        body.store("ptr", frame.buffer(2), body.at(pointers, 1, "ptr"), 8)
+        body.store("ptr", frame.buffer(2), body.at(pointers, 1, OPERAND), 8)
         with body.loop(0, frame.get(Word.EXTRAS)) as extra:
-            source = body.at("%bufs", body.add(extra, 4), "ptr")
-            place = body.at(pointers, body.add(extra, 2), "ptr")
+            source = body.at("%bufs", body.add(extra, 4), OPERAND)
+            place = body.at(pointers, body.add(extra, 2), OPERAND)
             body.store("ptr", body.load("ptr", source, 8), place, 8)
         for index, value in enumerate(("%batch", "%j0", "%j1", lead)):
             body.put(numbers, index, value)
@@ -363,7 +363,7 @@ def _pack_lanes(body: Body, frame: Frame, rows: str, k: tuple[str, str]) -> None
 
 def _look(body: Body, status: Local, more: Local) -> None:
     """Go on no more if the run is cancelled: there may be any number of blocks."""
-    flag = body.load("ptr", body.at("%bufs", -1, "ptr"), 8)
+    flag = body.load("ptr", body.at("%bufs", -1, OPERAND), 8)
     now = body.new(f"load atomic i64, ptr {flag} monotonic, align 8")
     with body.when(body.test("ne", now, 0)):
         status.set(CANCELLED)

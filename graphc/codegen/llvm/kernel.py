@@ -171,7 +171,7 @@ class KernelWriter(Statements[str], LoopWriter):
     def pointer(self, buffer: Buffer) -> str:
         found = self.pointers.get(buffer.index)
         if found is None:
-            slot = self.at_entry(f"getelementptr inbounds ptr, ptr %bufs, i64 {buffer.index}")
+            slot = self.at_entry(f"getelementptr inbounds i64, ptr %bufs, i64 {buffer.index}")
             found = self.at_entry(f"load ptr, ptr {slot}, align 8")
             if buffer.mode == "work":
                 stride = work_stride(buffer)
@@ -554,7 +554,7 @@ class KernelWriter(Statements[str], LoopWriter):
     def cancel_flag(self) -> str:
         """Its address, which lies before those of the buffers."""
         if not self.flag:
-            slot = self.at_entry("getelementptr inbounds ptr, ptr %bufs, i64 -1")
+            slot = self.at_entry("getelementptr inbounds i64, ptr %bufs, i64 -1")
             self.flag = self.at_entry(f"load ptr, ptr {slot}, align 8")
         return self.flag
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from graphc.base.record import record
 from graphc.codegen import gemm as contract
@@ -13,17 +14,23 @@ from graphc.codegen.runtime.support import kept_object, support_object
 from graphc.codegen.tuning import tuned
 from graphc.seams.llvmlite import settled
 
+if TYPE_CHECKING:
+    import llvmlite.binding as llvm
+
 _CALLED = re.compile(r"@(graphc_contract_\w+|graphc_\w+_fill_\w+)\(")  # of other objects
 
 
 @record(frozen=True)
 class Piece:
-    """One thing to compile: its symbol, its cache key and how to make object code of it."""
+    """One thing to compile: its symbol, its cache key and how to make object code of it.
+
+    `make` compiles it through Numba, for this machine, to a module that defines the symbol.
+    """
 
     symbol: str
     key: str
     text: str  # LLVM IR, or "" when `make` compiles it
-    make: Callable[[], bytes] | None = None
+    make: Callable[[], llvm.ModuleRef] | None = None
     core: contract.Module | None = None
     is_kept: bool = True  # in the cache
 
@@ -53,7 +60,14 @@ def objects_of(
             jobs.append(lambda: support_object(target))
         codes = together(jobs, threads)
     made = list(zip(codes, groups))
-    return support or codes[-1], made + [(p.make(), [p]) for p in pieces if p.make is not None]
+    return support or codes[-1], made + [(_by_numba(p), [p]) for p in pieces if p.make is not None]
+
+
+def _by_numba(piece: Piece) -> bytes:
+    from graphc.codegen.numba import route as numba_route
+
+    assert piece.make is not None
+    return numba_route.emitted(piece.make())
 
 
 def grouped(pieces: Sequence[Piece]) -> list[list[Piece]]:

@@ -74,6 +74,15 @@ def key_of(text: str, target: Target, *options: object) -> str:
     return digest(text, target.cpu, target.features, target.triple, probe().compiler, *options)
 
 
+# By the system alone: what the least of its CPUs can do, and browsers since 2021.
+_WASM = "+simd128,+bulk-memory,+nontrapping-fptoint,+sign-ext,+mutable-globals"
+_SYSTEMS = {
+    "x86_64-linux": Target("x86-64", "", "x86_64-unknown-linux-gnu", 128, False),
+    "aarch64-linux": Target("generic", "", "aarch64-unknown-linux-gnu", 128, True),
+    "wasm32": Target("generic", _WASM, "wasm32-unknown-unknown", 128, False),
+}
+
+
 @cache
 def _initialise(native: bool) -> None:
     import llvmlite.binding as llvm
@@ -99,15 +108,18 @@ def host() -> Target:
 
 
 def named(cpu: str) -> Target:
-    """A target by LLVM CPU name ("x86-64-v3", "znver4", "neoverse-n1" ...); "host" is this machine.
+    """A target by LLVM CPU name ("x86-64-v3", "znver4", "neoverse-n1" ...) or by system
+    ("aarch64-linux", "wasm32" ...); "host" is this machine.
 
     Raises `GraphError` for a name that is not known.
     """
     if cpu == "host":
         return host()
+    if cpu in _SYSTEMS:
+        return _SYSTEMS[cpu]
     known = microarchitecture(cpu)
     if known not in KNOWN:
-        listed = ", ".join(each.prefix for each in KNOWN)
+        listed = ", ".join([*_SYSTEMS, *(each.prefix for each in KNOWN)])
         raise GraphError(f"unknown CPU target {cpu!r}", hint=f"use host, or {listed}")
     return Target(cpu, "", known.triple, known.vector_bits, known.half)
 
@@ -214,15 +226,21 @@ def optimise(module: llvm.ModuleRef, target: Target, opt: int = 2, slp: bool = F
     unlocked.run(builder.getModulePassManager(), module, builder)
 
 
-def compiled(texts: Sequence[str], target: Target, opt: int = 2, slp: bool = False) -> Any:
-    """The optimised module of all texts.
+def compiled(
+    texts: Sequence[str],
+    target: Target,
+    opt: int = 2,
+    slp: bool = False,
+    context: llvm.ContextRef | None = None,
+) -> Any:
+    """The optimised module of all texts, in a context of its own if none is given.
 
     A text without a loop that is left to LLVM is nearly final code: it gets no more than `finish`.
     """
     import llvmlite.binding as llvm
 
     left = [text for text in texts if LEFT in text]
-    context = llvm.create_context()
+    context = context or llvm.create_context()
     module = parse([text for text in texts if LEFT not in text], target, context)
     if opt:
         finish(module, target)

@@ -463,7 +463,7 @@ class Native:
     def __init__(
         self, body: Callable[..., None], result: str, is_public: bool, symbol: str
     ) -> None:
-        self.body, self.result, self.is_public = body, result, is_public or bool(symbol)
+        self.body, self.result, self.is_public = body, result, is_public
         self.symbol = symbol or f"graphc_{body.__name__}"
         self.__doc__ = body.__doc__
         self.parameters: dict[str, str | type[Layout]] = {
@@ -510,7 +510,7 @@ def native(
 ) -> Callable[..., Native]:
     """Make a native function of one that writes its body; the annotations are its signature.
 
-    One with a symbol of its own is public.
+    A public one can be called from other objects.
     """
     return lambda body: Native(body, result, is_public, symbol)
 

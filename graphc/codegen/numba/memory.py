@@ -43,7 +43,7 @@ def new_block(f: Writer, size: Number, align: Number) -> None:
 
 
 def _plain(symbol: str) -> Native:
-    @native(PTR, symbol=symbol)
+    @native(PTR, is_public=True, symbol=symbol)
     def allocate(f: Writer, size: Number) -> None:
         f.give(new_block(f, size, 16))
 
@@ -51,14 +51,14 @@ def _plain(symbol: str) -> Native:
 
 
 def _aligned(symbol: str) -> Native:
-    @native(PTR, symbol=symbol)
+    @native(PTR, is_public=True, symbol=symbol)
     def allocate(f: Writer, size: Number, align: Int32) -> None:
         f.give(new_block(f, size, align.cast("zext", I64)))
 
     return allocate
 
 
-@native(symbol="NRT_MemInfo_call_dtor")
+@native(is_public=True, symbol="NRT_MemInfo_call_dtor")
 def release_block(f: Writer, block: Struct[BlockWords]) -> None:
     destructor = block.destructor
     with f.when(destructor.is_some):
@@ -66,12 +66,12 @@ def release_block(f: Writer, block: Struct[BlockWords]) -> None:
     _free(f, block)
 
 
-@native(PTR, symbol="NRT_Allocate")
+@native(PTR, is_public=True, symbol="NRT_Allocate")
 def allocate(f: Writer, size: Number) -> None:
     f.give(_malloc(f, size))
 
 
-@native(symbol="NRT_Free")
+@native(is_public=True, symbol="NRT_Free")
 def free(f: Writer, memory: Pointer) -> None:
     _free(f, memory)
 
@@ -91,7 +91,7 @@ def hold(block: Struct[BlockWords], data: Value, size: Value) -> None:
     block.data, block.size = data, size
 
 
-@native(PTR, symbol="NRT_MemInfo_new_varsize_dtor")
+@native(PTR, is_public=True, symbol="NRT_MemInfo_new_varsize_dtor")
 def new_list_of(f: Writer, size: Number, elements: Pointer) -> None:
     made = new_block(f, 0, 16)
     with f.when(made.is_some):
@@ -101,19 +101,19 @@ def new_list_of(f: Writer, size: Number, elements: Pointer) -> None:
     f.give(made)
 
 
-@native(PTR, symbol="NRT_MemInfo_new_varsize")
+@native(PTR, is_public=True, symbol="NRT_MemInfo_new_varsize")
 def new_list(f: Writer, size: Number) -> None:
     f.give(new_list_of(f, size, f.null()))
 
 
-@native(PTR, symbol="NRT_MemInfo_varsize_alloc")
+@native(PTR, is_public=True, symbol="NRT_MemInfo_varsize_alloc")
 def allocate_elements(f: Writer, block: Struct[BlockWords], size: Number) -> None:
     data = _malloc(f, size)
     hold(block, data, size)
     f.give(data)
 
 
-@native(PTR, symbol="NRT_MemInfo_varsize_realloc")
+@native(PTR, is_public=True, symbol="NRT_MemInfo_varsize_realloc")
 def grow_elements(f: Writer, block: Struct[BlockWords], size: Number) -> None:
     data = _realloc(f, block.data, size)
     with f.when(data.is_some):
@@ -121,7 +121,7 @@ def grow_elements(f: Writer, block: Struct[BlockWords], size: Number) -> None:
     f.give(data)
 
 
-@native(symbol="NRT_MemInfo_varsize_free")
+@native(is_public=True, symbol="NRT_MemInfo_varsize_free")
 def forget_elements(f: Writer, block: Struct[BlockWords], data: Pointer) -> None:
     _free(f, data)
     with f.when(block.data == data):

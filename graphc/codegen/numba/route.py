@@ -77,7 +77,7 @@ def _wrapper(inner: str, name: str, triple: str) -> str:
     """A kernel that calls a compiled function as Numba does."""
     function = Extern(f'"{inner}"', I32, PTR, PTR, PTR, PTR, I64, I64, I64)
 
-    @native(I32, symbol=name)
+    @native(I32, is_public=True, symbol=name)
     def kernel(
         f: Writer, bufs: Pointer, params: Pointer, lo: Number, hi: Number, thread: Number
     ) -> None:
@@ -101,7 +101,12 @@ def compile_kernel(kernel: Kernel, functions: source.Functions | None = None) ->
 
     Raises GraphError if the object would need Numba's runtime.
     """
-    return _emitted(_kernel_module(kernel.name, kernel_text(kernel, functions)))
+    return emitted(kernel_module(kernel, functions))
+
+
+def kernel_module(kernel: Kernel, functions: source.Functions | None = None) -> llvm.ModuleRef:
+    """As `compile_kernel`, before there is machine code."""
+    return _module_of(kernel.name, kernel_text(kernel, functions))
 
 
 def kernel_text(kernel: Kernel, functions: source.Functions | None = None) -> str:
@@ -117,7 +122,7 @@ def kernel_text(kernel: Kernel, functions: source.Functions | None = None) -> st
 def kernel_files(kernel: Kernel) -> dict[str, str]:
     """What Numba made of a kernel, for dumps: its source, optimised LLVM IR and assembly."""
     text = kernel_text(kernel)
-    module = _kernel_module(kernel.name, text)
+    module = _module_of(kernel.name, text)
     assembly = target.machine(target.host()).emit_assembly(module)
     return {
         f"{kernel.name}.py": text,
@@ -126,7 +131,7 @@ def kernel_files(kernel: Kernel) -> dict[str, str]:
     }
 
 
-def _kernel_module(name: str, text: str) -> llvm.ModuleRef:
+def _module_of(name: str, text: str) -> llvm.ModuleRef:
     namespace = execute(text, name, {})
     # Nothing allocates, but a long body can keep the release of an array that Numba did not prune.
     return _module(namespace["entry"], name, allocates=True)
@@ -150,6 +155,18 @@ def compile_library(
     The function returns None (ok) or an int status; an exception becomes the status `RAISED`.
     Raises GraphError when Numba refuses the function, or when it calls what no loader provides.
     """
+    return emitted(library_module(function, dtypes, name, sizes, params, ranged))
+
+
+def library_module(
+    function: Callable[..., Any],
+    dtypes: Sequence[DType],
+    name: str,
+    sizes: Sequence[int] | None = None,
+    params: int = 0,
+    ranged: bool = False,
+) -> llvm.ModuleRef:
+    """As `compile_library`, before there is machine code."""
     import numba
     from numba import types
 
@@ -185,7 +202,7 @@ def compile_library(
     body = _call_text(f"function({', '.join(arguments)})", returned, custom is not None, name)
     text = "import numpy as np\n" + _ENTRY.format(body=body)
     namespace = execute(text, name, {"function": dispatcher})
-    return _emitted(_module(namespace["entry"], name, allocates=True))
+    return _module(namespace["entry"], name, allocates=True)
 
 
 def _call_text(call: str, returned: Any, is_custom: bool, name: str) -> str:
@@ -304,7 +321,8 @@ def _module(entry: Callable[..., Any], name: str, allocates: bool) -> llvm.Modul
     return module
 
 
-def _emitted(module: llvm.ModuleRef) -> bytes:
+def emitted(module: llvm.ModuleRef) -> bytes:
+    """Object code of a module for this machine."""
     made: bytes = target.machine(target.host()).emit_object(module)
     return made
 

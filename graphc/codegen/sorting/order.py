@@ -223,7 +223,7 @@ def order_text(target: Target, bits: int) -> str:
     that a thread has."""
     made = Orderer(target, bits)
 
-    @native(I32, symbol="kernel")
+    @native(I32, is_public=True, symbol="kernel")
     def kernel(
         f: Writer, bufs: Pointer, params: Pointer, lo: Number, hi: Number, thread: Number
     ) -> None:

@@ -75,7 +75,7 @@ class Finder:
 def places_text(target: Target) -> str:
     """The kernel; its params are how many elements there are, and how many places."""
 
-    @native(I32, symbol="kernel")
+    @native(I32, is_public=True, symbol="kernel")
     def kernel(
         f: Writer, bufs: Pointer, params: Pointer, lo: Number, hi: Number, thread: Number
     ) -> None:

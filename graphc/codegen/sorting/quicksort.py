@@ -294,7 +294,7 @@ def rows_text(sorter: Sorter, triple: str) -> str:
     a thread has."""
     lanes = sorter.lanes
 
-    @native(I32, symbol="kernel")
+    @native(I32, is_public=True, symbol="kernel")
     def kernel(
         f: Writer, bufs: Pointer, params: Pointer, lo: Number, hi: Number, thread: Number
     ) -> None:

@@ -223,7 +223,7 @@ def select_text(target: Target, bits: int, is_short: bool) -> str:
     made = Selector(target, bits, is_short)
     lanes = made.lanes
 
-    @native(I32, symbol="kernel")
+    @native(I32, is_public=True, symbol="kernel")
     def kernel(
         f: Writer, bufs: Pointer, params: Pointer, lo: Number, hi: Number, thread: Number
     ) -> None:

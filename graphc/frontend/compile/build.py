@@ -17,6 +17,7 @@ from graphc.forks import fork_safe_lock
 from graphc.frontend.compile.memory_check import check_bytes, check_filled, check_limit
 from graphc.ir.graph import Graph, Program
 from graphc.ir.liveness import planned_bytes
+from graphc.runtime.devices.device import missing_here
 from graphc.runtime.load.program import UNLIMITED
 
 if TYPE_CHECKING:
@@ -38,24 +39,30 @@ class Built:
     threads: int
     seconds: float = 0.0
     build_seconds: float = 0.0
+    elsewhere: str = ""  # why only another machine can run it
     _executable: Executable | None = None
     _open: OpenExecutable | None = None
     _lock: threading.RLock = field(default_factory=fork_safe_lock)
 
     @property
     def executable(self) -> Executable:
-        """What runs the image. Raises GraphError where it needs a GPU that is not there: compiling
-        needs none.
+        """What runs the image. Raises GraphError where it needs another machine, or a GPU that is
+        not there: compiling needs none.
         """
         made = self._executable
         if made is None:
             from graphc.runtime.devices.multi_device import executable
 
+            self._check_machine()
             with self._lock:
                 made = self._executable = self._executable or executable(
                     self.image, threads=self.threads
                 )
         return made
+
+    def _check_machine(self) -> None:
+        if self.elsewhere:
+            raise GraphError(self.elsewhere, hint='target="cpu" makes code for this machine')
 
     @property
     def is_open(self) -> bool:
@@ -88,6 +95,7 @@ class Built:
         from graphc.runtime.call.open_executable import OpenExecutable
         from graphc.runtime.devices.multi_device import executable
 
+        self._check_machine()
         with self._lock:
             if self._open is None:
 
@@ -114,7 +122,9 @@ class Built:
         if found is None:
             return None
         seconds = self.seconds, self.build_seconds
-        return Built(self.stages, found.image, self.kernels, self.threads, *seconds, found)
+        return Built(
+            self.stages, found.image, self.kernels, self.threads, *seconds, _executable=found
+        )
 
     @property
     def stack_bytes(self) -> int:
@@ -139,6 +149,15 @@ class Built:
     def cached(self) -> int:
         """How many kernels the object-code cache held."""
         return self.kernels.cached
+
+
+def _elsewhere(image: Image, config: Config) -> str:
+    """Why this machine cannot run code for the target of a config; "" where it can."""
+    if config.target.partition(":")[2] in ("", "host"):
+        return ""
+    cpus = (each for each in image.images if not each.on_gpu)
+    reasons = (missing_here(each.triple, each.cpu, each.features) for each in cpus)
+    return next(filter(None, reasons), "")
 
 
 def stages_of(
@@ -199,8 +218,9 @@ def build(
         lowered = perf_counter()
         image, kernels = build_image(stages[-1].value, config)
     image = replace(image, stack_bytes=stack_bytes(stages[-1].value, config))
-    built = Built(stages, image, kernels, config.threads)
-    if not built.is_open and not any(each.on_gpu for each in image.images):
+    built = Built(stages, image, kernels, config.threads, elsewhere=_elsewhere(image, config))
+    on_gpu = any(each.on_gpu for each in image.images)
+    if not (built.is_open or built.elsewhere or on_gpu):
         built.executable  # noqa: B018  (makes it)
     else:
         image.check()

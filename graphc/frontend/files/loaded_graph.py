@@ -15,7 +15,7 @@ from graphc.config import Config
 from graphc.errors import FeedError, GraphError, RunError
 from graphc.forks import fork_safe_lock
 from graphc.frontend.compile import outlined  # noqa: F401
-from graphc.frontend.compile.build import Built, build
+from graphc.frontend.compile.build import Built, build, stages_of
 from graphc.frontend.compile.data_sizes import build_counted, numbers_of
 from graphc.frontend.compile.memory_check import check_memory
 from graphc.frontend.compile.open_sizes import USUAL, OpenBuilds, build_traced, can_be_open
@@ -30,6 +30,7 @@ from graphc.ir.place import Device, device_of
 from graphc.ir.sizes import Scope
 from graphc.ir.specialise import specialise
 from graphc.ir.types import Type, type_text
+from graphc.ir.verify import graphs_of
 from graphc.ops.record.value import Value, current, lift, trace_of
 from graphc.passes.placement.allowed_devices import inner_nodes
 from graphc.runtime.call.open_executable import Latest
@@ -231,6 +232,26 @@ class LoadedGraph(Loaded):
         graph = self.bound(binding)
         check_memory(graph)
         return build(graph, self.config, stage=self.stage)
+
+    def planned(self, *shapes: tuple[int, ...]) -> Graph | Program:
+        """The last stage for parameters of these shapes, which no code is made of.
+
+        Raises GraphError where sizes have no value, and for those that only the data knows.
+        """
+        if self._marked.counts:
+            nodes, ids = graphs_of(self.graph)[0].nodes, self._marked.counts.values()
+            counted = next(node for node in nodes if node.id in ids)
+            raise GraphError(
+                f"{self.name} has sizes that only its data knows",
+                details=(counted.summary(),),
+                location=counted.loc,
+                hint="compile to a .gcx file, which Python runs",
+            )
+        if self._symbolic and not shapes:
+            self._require_bound()
+        graph = self.bound(self.bind(shapes) if self._symbolic else {})
+        check_memory(graph)
+        return stages_of(graph, self.config, stage=self.stage)[-1].value
 
     def _for_all(self) -> Built:
         """The compilation that leaves the sizes open."""

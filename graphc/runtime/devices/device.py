@@ -91,16 +91,23 @@ def _linux_name(name: str) -> str:
 
 
 def check_host(triple: str, cpu: str, features: tuple[str, ...]) -> None:
-    """Raise GraphError unless this machine can execute code made for that CPU."""
-    hint = "--rebuild compiles the graph that the file holds for this machine"
+    """Raise GraphError unless this machine can execute a file's code, which is for that CPU."""
+    reason = missing_here(triple, cpu, features)
+    if reason:
+        hint = "--rebuild compiles the graph that the file holds for this machine"
+        raise GraphError(reason, hint=hint)
+
+
+def missing_here(triple: str, cpu: str, features: tuple[str, ...]) -> str:
+    """Why this machine cannot execute code made for that CPU; "" where it can."""
     ours, theirs = machine(), _architecture(triple.split("-")[0])
     if triple and ours != theirs:
-        raise GraphError(f"the code is for {theirs}, this machine is {ours}", hint=hint)
+        return f"the code is for {theirs}, this machine is {ours}"
     present = host_features()
     missing = [] if present is None else [name for name in features if name not in present]
-    if missing:
-        names = ", ".join(missing)
-        raise GraphError(f"the code was made for {cpu}; this CPU lacks {names}", hint=hint)
+    if not missing:
+        return ""
+    return f"the code was made for {cpu}; this CPU lacks {', '.join(missing)}"
 
 
 @cache

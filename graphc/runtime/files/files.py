@@ -8,7 +8,7 @@ import io
 import os
 import stat
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -55,6 +55,27 @@ def write_atomically(path: Path, pieces: Iterable[Any], *, durable: bool = False
             _reach_disk(path.parent)
     except OSError as error:
         raise GraphError(f"cannot write {path}: {error.strerror}") from None
+
+
+def write_together(files: Mapping[Path, bytes]) -> None:
+    """Write files that belong together: none appears before all are written.
+
+    Raises GraphError where one cannot be.
+    """
+    with ExitStack() as stack:
+        written = []
+        for path, data in files.items():
+            try:
+                if path.is_dir():
+                    raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+                file, temporary = stack.enter_context(new_file(path))
+                file.write(data)
+                file.flush()
+            except OSError as error:
+                raise GraphError(f"cannot write {path}: {error.strerror}") from None
+            written.append((temporary, path))
+        for temporary, path in written:
+            temporary.replace(path)
 
 
 def npz(arrays: Mapping[str, Any]) -> bytes:

@@ -71,7 +71,7 @@ _WORDS = {
     SEND: 6,
     WAIT: 6,
 }
-_TARGET_WORD = {JUMP: 2, BRANCH: 2, LOOP: 3, SAME: 2}
+TARGET_WORD = {JUMP: 2, BRANCH: 2, LOOP: 3, SAME: 2}
 _REGISTER_WORDS = {SET: (2,), LOOP: (2,), ROTATE: (2, 3, 4), POP: (5,)}
 _OPERAND_WORDS = {BRANCH: (3,), SET: (3,), COPY: (3, 5), STACK: (3,), PUSH: (3, 5), POP: (3,)}
 _LISTS = {END: 1, BUMP: 2}  # rows of any length: the words of an entry
@@ -174,7 +174,7 @@ class TableBuilder:
 
     def patch(self, row: int, target: int) -> None:
         """Set the target of a jump, branch or loop row that was added earlier."""
-        self.words[row + _TARGET_WORD[self.words[row]]] = target
+        self.words[row + TARGET_WORD[self.words[row]]] = target
 
     def finish(self) -> np.ndarray:
         """The table as an int64 array."""
@@ -219,7 +219,7 @@ def can_split(words: Sequence[int]) -> bool:
 
 def has_jumps(words: Sequence[int]) -> bool:
     """Whether the length of a run depends on anything but the table's length."""
-    return any(words[row] in _TARGET_WORD for row in rows(words))
+    return any(words[row] in TARGET_WORD for row in rows(words))
 
 
 def stack_slots(words: Sequence[int]) -> int:
@@ -257,7 +257,7 @@ def validate(table: np.ndarray, bounds: Bounds) -> None:
         raise GraphError("the step table does not finish with an end row")
     ends = [row for row in rows(words) if words[row] == END]
     for row in starts:
-        target = _TARGET_WORD.get(words[row])
+        target = TARGET_WORD.get(words[row])
         if target is None:
             continue
         if words[row + target] not in starts:
