@@ -3,6 +3,8 @@
 table.expect({"exp": "families.exponentials"})
 table["exp"]      imports that module, which writes it, and others
 list(table)       imports every module that is expected to write something
+
+Entries come in the order in which they were expected, whatever was imported first; others follow.
 """
 
 from __future__ import annotations
@@ -21,10 +23,13 @@ class LateTable(dict[K, V]):
     def __init__(self) -> None:
         super().__init__()
         self._modules: dict[Any, str] = {}
+        self._places: dict[Any, int] = {}
 
     def expect(self, modules: Mapping[Any, str]) -> None:
         """Say which module writes an entry of a name."""
         self._modules.update(modules)
+        for name in modules:
+            self._places.setdefault(name, len(self._places))
 
     def forget(self) -> None:
         """Expect nothing more."""
@@ -62,24 +67,33 @@ class LateTable(dict[K, V]):
         return super().__len__()
 
     def __iter__(self) -> Iterator[K]:
-        self.whole()
-        return super().__iter__()
+        return iter(self._in_order())
 
     def keys(self) -> Any:
-        self.whole()
-        return super().keys()
+        return self._in_order().keys()
 
     def values(self) -> Any:
-        self.whole()
-        return super().values()
+        return self._in_order().values()
 
     def items(self) -> Any:
+        return self._in_order().items()
+
+    def _in_order(self) -> dict[K, V]:
         self.whole()
-        return super().items()
+        entries, last = list(super().items()), len(self._places)
+        entries.sort(key=lambda entry: self._places.get(self.name(entry[0]), last))
+        return dict(entries)
+
+    def name(self, key: Any) -> Any:
+        """What a key is expected under."""
+        return key
 
 
 class LateTableOfNumpy(LateTable[Any, V]):
     """By functions of NumPy, expected under their full names."""
+
+    def name(self, key: Any) -> Any:
+        return name_in_numpy(key)
 
     def bring(self, key: Any) -> None:
         home: str = getattr(key, "__module__", None) or ""

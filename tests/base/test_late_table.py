@@ -63,6 +63,15 @@ def test_whoever_wants_the_whole_gets_it(loaded: Any, whole: Any) -> None:
     assert loaded() == ["late_first", "late_second"]
 
 
+def test_entries_come_in_the_order_in_which_they_are_expected() -> None:
+    table: LateTable[str, int] = LateTable()
+    table.expect({"first": "", "second": ""})
+    table.forget()
+    table.update(other=3, second=2, first=1)
+    assert list(table) == list(table.keys()) == ["first", "second", "other"]
+    assert list(table.values()) == [1, 2, 3]
+
+
 def test_what_is_expected_and_not_written_is_not_there(loaded: Any) -> None:
     TABLE.expect({"four": "late_first"})
     assert "four" not in TABLE
