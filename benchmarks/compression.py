@@ -15,7 +15,7 @@ from collections import Counter
 import numpy as np
 
 import graphc as gc
-from graphc.ops.control.compression import MODES, WORST
+from graphc.ops.control.transfer_casts import MODES, WORST
 
 CHUNK = 1 << 14  # small enough for the first cache
 EXPONENT, PAYLOAD = np.uint32(0x7F800000), 0x007FFFFF

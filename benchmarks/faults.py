@@ -31,7 +31,7 @@ import numpy as np
 
 import graphc as gc
 from graphc import nn, optim, parallel
-from graphc.runtime.cluster.remote import RemoteCluster
+from graphc.runtime.cluster.remote_workers import RemoteCluster
 
 COUNT, STEPS, WIDTH = 3, 48, 64
 WATCHED_SECONDS = 20.0

@@ -35,10 +35,10 @@ from graphc.formats.convert import convert as convert
 from graphc.formats.torch.backend import torch_backend as torch_backend
 from graphc.formats.torch.live import from_torch as from_torch
 from graphc.formats.view import view as view
-from graphc.frontend.compile.calibrate import measure_links as measure_links
-from graphc.frontend.compile.calibrate import profile as profile
 from graphc.frontend.compile.decorator import compile as compile
 from graphc.frontend.compile.device_args import to_device as to_device
+from graphc.frontend.compile.measure_devices import measure_links as measure_links
+from graphc.frontend.compile.measure_devices import profile as profile
 from graphc.frontend.diagnosis.bisect import bisect as bisect
 from graphc.frontend.diagnosis.precision import precision_report as precision_report
 from graphc.frontend.diagnosis.why import why as why

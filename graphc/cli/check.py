@@ -16,7 +16,7 @@ import numpy as np
 from graphc.base.record import record
 from graphc.cli.commands import Mismatch
 from graphc.ir.types import dtype
-from graphc.ops.control.compression import widen16
+from graphc.ops.control.transfer_casts import widen16
 from graphc.passes.compare import TOLERANCE, distance
 from graphc.runtime.devices.multi_device import TeamFrame
 
@@ -185,7 +185,7 @@ def _bound(built: Built) -> float | None:
     """The most that lost precision changes about the results, whatever the data are; infinite if
     nothing bounds it, and None if the exact program is not known."""
     from graphc.ir.graph import Program
-    from graphc.ops.control.compression import WORST
+    from graphc.ops.control.transfer_casts import WORST
     from graphc.passes.devices.conditioning import weights
 
     stages = {r.name: r.value for r in built.stages}

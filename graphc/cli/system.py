@@ -138,7 +138,7 @@ def _type_row(kind: Any) -> tuple[str, ...]:
 
 def _calibrate(model: Path | None, as_json: bool) -> None:
     """Measure rates, and the kernels of a model on random arguments; keep them in the cache."""
-    from graphc.frontend.compile.calibrate import calibrate, observe
+    from graphc.frontend.compile.measure_devices import calibrate, observe
     from graphc.passes.placement.measured import store
 
     found = calibrate()

@@ -61,7 +61,7 @@ class Tracer:
 
     def keep(self, built: Built, found: Trace) -> None:
         """Add what the run says of costs to the measured ones."""
-        from graphc.frontend.compile.calibrate import observed
+        from graphc.frontend.compile.measure_devices import observed
         from graphc.passes.placement.measured import store
 
         costs = observed(built, found)

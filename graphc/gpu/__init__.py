@@ -2,8 +2,8 @@
 
 The one door to `numba.cuda` for device code; importing it imports Numba, so it is imported where a
 kernel is made and never before.  With NUMBA_ENABLE_CUDASIM=1 kernels run as Python functions over
-NumPy arrays: `simulated` stands in for `numba.cuda` then, and each device function here has a plain
-version that computes the same bits.  Pointers are one-dimensional arrays there.
+NumPy arrays: `kernel_simulator` stands in for `numba.cuda` then, and each device function here has
+a plain version that computes the same bits.  Pointers are one-dimensional arrays there.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ SIMULATED = bool(getattr(config, "ENABLE_CUDASIM", False))
 
 def _target() -> Any:
     if SIMULATED:
-        from graphc.gpu import simulated
+        from graphc.gpu import kernel_simulator
 
-        return simulated.cuda
+        return kernel_simulator.cuda
     try:
         from numba import cuda
     except ImportError as error:

@@ -24,7 +24,7 @@ import numpy as np
 
 from graphc.base.size_arithmetic import KINDS, even_parts
 from graphc.errors import GraphError
-from graphc.ir.once import KEYS, once, once_for_two
+from graphc.ir.memo import KEYS, once, once_for_two
 from graphc.ir.size_answers import (
     FORMULAS,
     AsNumber,

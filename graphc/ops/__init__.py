@@ -18,7 +18,7 @@ FAMILIES = (
     "batching.vmap",
     "control.collectives",
     "control.comm",
-    "control.compression",
+    "control.transfer_casts",
     "control.control",
     "control.host_calls",
     "control.phased",

@@ -12,8 +12,6 @@ OPS = {
         "all_gather all_reduce all_to_all reduce_scatter reduce_to to_all",
     "control.comm":
         "recv send",
-    "control.compression":
-        "exact truncate16 widen16",
     "control.control":
         "cond scan switch while",
     "control.host_calls":
@@ -28,6 +26,8 @@ OPS = {
         "pop push stack",
     "control.state":
         "assign read",
+    "control.transfer_casts":
+        "exact truncate16 widen16",
     "index.dynamic":
         "dynamic_slice dynamic_update_slice",
     "index.gather":
@@ -135,7 +135,7 @@ OPS = {
         "argsort argsort_keys sort sort_keys topk topk_keys",
 }
 PUBLIC = {
-    "control.compression":
+    "control.transfer_casts":
         "exact truncate16 widen16",
     "index.dynamic":
         "dynamic_slice dynamic_update_slice",

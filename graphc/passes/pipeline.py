@@ -21,7 +21,7 @@ from typing import NamedTuple
 from graphc.base.garbage_collection import collector_paused
 from graphc.base.hints import meant
 from graphc.base.record import record, replace
-from graphc.codegen.table.check_contents import every_value_is_found
+from graphc.codegen.table.check_memory_plan import every_value_is_found
 from graphc.config import Config
 from graphc.errors import UNCOMPUTABLE, GraphError, GraphHint, VerifyError, uncomputable
 from graphc.ir import verify

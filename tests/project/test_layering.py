@@ -170,7 +170,7 @@ CLOSING = {
     ),
     "A program runs in other processes where its devices do; each then runs programs itself.": (
         "runtime.devices.multi_device -> runtime.cluster.program",
-        "runtime.devices.jobs -> runtime.cluster.local",
+        "runtime.devices.jobs -> runtime.cluster.local_workers",
     ),
 }
 

@@ -84,9 +84,9 @@ def last_first(monkeypatch: pytest.MonkeyPatch) -> None:
     one has yet to write finds out."""
     if not SIMULATED:
         return
-    from graphc.gpu import simulated
+    from graphc.gpu import kernel_simulator
 
-    monkeypatch.setattr(simulated, "order", lambda threads, chance: threads.reverse())
+    monkeypatch.setattr(kernel_simulator, "order", lambda threads, chance: threads.reverse())
 
 
 def rng(*salt: int) -> np.random.Generator:

@@ -14,7 +14,7 @@ import graphc as gc
 from graphc.codegen.gpu.arch import SIMULATED
 from graphc.codegen.gpu.compile import pointed_dtype
 from graphc.codegen.gpu.contraction.kernels import Contract, Launches, contract_launches
-from graphc.codegen.gpu.contraction.plan import Group, Matrix, Tile
+from graphc.codegen.gpu.contraction.tile_choice import Group, Matrix, Tile
 from graphc.codegen.lowering.contraction import form_of
 from graphc.gpu import cuda
 from graphc.ir.graph import Graph

@@ -9,7 +9,7 @@ from gpu_cases import CASES, STATE_CASES
 from gpu_programs import COUNT
 
 from graphc.gpu import SIMULATED, cuda
-from graphc.runtime.cuda.simulator import functions
+from graphc.runtime.cuda.simulated_driver import functions
 
 F32 = ("float32", COUNT)
 

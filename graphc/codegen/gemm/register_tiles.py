@@ -1,6 +1,6 @@
 """Register tiles of the contraction core, and the two matrix-vector kernels: how they are written.
 
-Their sizes are chosen in `blocking` and, for a type and a CPU, in `hardware`.
+Their sizes are chosen in `blocking` and, for a type and a CPU, in `tile_choice`.
 
 A tile keeps `rows` x `vectors` accumulators in registers while it walks k:
 

@@ -75,7 +75,7 @@ class CudaCompiler:
 
     def _simulate(self) -> None:
         """Kernels run in this process, as Python functions."""
-        from graphc.runtime.cuda.simulator import functions
+        from graphc.runtime.cuda.simulated_driver import functions
 
         for symbol, launch in self.result.launches.items():
             if symbol not in functions:

@@ -8,7 +8,7 @@ and take turns piece by piece, so that both copy a large message at the same tim
     taker              waits until a piece is there, copies it to where the step table says
 
 Where both ends have no memory in common, each has a link of its own, and carriers move the bytes
-between them (see `graphc.runtime.cluster.carrier`).
+between them (see `graphc.runtime.cluster.transport`).
 
 An empty message is one byte that nobody reads.  Who waits spins for a while, then sleeps in the
 kernel (futex) for short times: `stop` and the cancel flag end its wait also when nobody wakes it.

@@ -35,8 +35,8 @@ def support_ir(target: Target) -> str:
         emit_entry,
         emit_nesting,
         links,
-        pool,
         team,
+        thread_pool,
         walker,
     )
     from graphc.codegen.runtime.team_failure import team_fail, team_open, team_stop
@@ -50,9 +50,9 @@ def support_ir(target: Target) -> str:
             emit_nesting.nested,
             emit_direct_call.call,
             emit_direct_call.call_settings,
-            pool.pool_start,
-            pool.pool_reset,
-            pool.spin,
+            thread_pool.pool_start,
+            thread_pool.pool_reset,
+            thread_pool.spin,
             team_open,
             team_stop,
             team_fail,

@@ -25,9 +25,9 @@ from graphc.codegen.llvm.writer import (
     native,
 )
 from graphc.codegen.runtime.channels import next_segment, receive, send
-from graphc.codegen.runtime.pool import fork
-from graphc.codegen.runtime.pool_work import alone
 from graphc.codegen.runtime.stacks import open_stack, pop, push
+from graphc.codegen.runtime.thread_pool import fork
+from graphc.codegen.runtime.thread_pool_work import alone
 from graphc.codegen.runtime.tracing import mark
 from graphc.runtime.call.failure import BAD_ROW, CANCELLED
 from graphc.runtime.load import table

@@ -7,8 +7,8 @@ judges what came out: nothing here asks why a piece waits for another.  A bit st
     releases    1,2  3   3   -       2 writes over what 1 reads, is refused
     has seen      -  0   0  0,1,2
 
-Every access to memory, as `check_contents` finds them in the order of the graph, must have seen the
-last write to each of its bytes; a write must have seen those who have read since, too.
+Every access to memory, as `check_memory_plan` finds them in the order of the graph, must have seen
+the last write to each of its bytes; a write must have seen those who have read since, too.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 
-from graphc.codegen.table.check_contents import Access, Span, accesses
+from graphc.codegen.table.check_memory_plan import Access, Span, accesses
 from graphc.codegen.table.segments import Segment
 from graphc.ir.graph import Graph, Node
 from graphc.ir.op import Host

@@ -1,4 +1,4 @@
-"""Formulas and holes of an image: what is left to the sizes of arrays (`runtime.load.formulas`)."""
+"""Formulas and holes of an image: what is left to sizes (`runtime.load.size_formulas`)."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ import numpy as np
 from graphc.codegen.kernels import data_params, spec_of
 from graphc.codegen.spec import Spec
 from graphc.codegen.table.blocks import block_rows
-from graphc.codegen.table.check_contents import check_contents
+from graphc.codegen.table.check_memory_plan import check_memory_plan
 from graphc.codegen.table.check_order import check_order
 from graphc.codegen.table.control import control_rows
 from graphc.codegen.table.donation import donations, variables
@@ -71,7 +71,9 @@ class TableWriter:
         self.donated = donations(graph, config.donate)
         if config.verify >= 2 and any(p >= 0 for p in self.donated):
             with by_example():
-                check_contents(graph, self.donated)  # which the plan's own promise knows nothing of
+                check_memory_plan(
+                    graph, self.donated
+                )  # which the plan's own promise knows nothing of
         known = len(graph.params) + len(graph.results) + len(self.variables)
         self.first_register = FIRST_PARAM + known
         self.scope = self.outermost()

@@ -21,19 +21,10 @@ from graphc.frontend.compile.baked import Baked, baked
 from graphc.frontend.compile.bound_function import BoundFunction
 from graphc.frontend.compile.build import Built
 from graphc.frontend.compile.call_cache import MOST_RECENT, CallCache
-from graphc.frontend.compile.families import (
-    EXACT,
-    Family,
-    NamedSizes,
-    family_of,
-    hint_changing,
-    hint_closed,
-    sizes_option,
-)
 from graphc.frontend.compile.gpu_launches import Launches
 from graphc.frontend.compile.nesting import NAMED
 from graphc.frontend.compile.open_sizes import can_be_open
-from graphc.frontend.compile.retrace import Counts, Run, run_for_counts, trace_for_counts
+from graphc.frontend.compile.recount import Counts, Run, run_for_counts, trace_for_counts
 from graphc.frontend.compile.signature import (
     Binder,
     Literals,
@@ -45,6 +36,15 @@ from graphc.frontend.compile.signature import (
     parameter_names,
     parameter_type,
     signature_of,
+)
+from graphc.frontend.compile.size_families import (
+    EXACT,
+    Family,
+    NamedSizes,
+    family_of,
+    hint_changing,
+    hint_closed,
+    sizes_option,
 )
 from graphc.frontend.compile.variant import UNKNOWN, Compile, Variant, static_leaf
 from graphc.frontend.trace.hooks import seen

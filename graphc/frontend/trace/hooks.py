@@ -30,7 +30,7 @@ from graphc.frontend.trace.index_tricks import CONCATENATORS, Concatenator
 from graphc.frontend.trace.known_arrays import KnownArray, evaluate, is_element
 from graphc.frontend.trace.masks import SelectedElements
 from graphc.frontend.trace.operands import any_unknown, leaves, mapped, plain
-from graphc.frontend.trace.python_choices import CHOICES
+from graphc.frontend.trace.python_builtins import CHOICES
 from graphc.frontend.trace.standins import STANDINS, stacked
 from graphc.frontend.trace.tracer import Tracer
 from graphc.ir.sizes import Size

@@ -4,7 +4,7 @@
     cpu:1   %9 = recv() {c0} : u16   %10 = widen16(%9) : f32   %3 = neg(%10)
 
 The conversions are nodes like any other and are fused into the kernels around them.  Only f32 is
-shortened (`control/compression.py`), and never feeds, results, what variables are assigned, what
+shortened (`control/transfer_casts.py`), and never feeds, results, what variables are assigned, what
 `gc.exact` marks, views of any of these, or anything within a device.  With an error budget the
 module `error_budget` chooses the channels.
 """
@@ -23,7 +23,7 @@ from graphc.ir.op import Alias, Compute, Effect
 from graphc.ir.place import device_of
 from graphc.ir.sizes import hint_of
 from graphc.ir.types import DTYPES, F32, Type, tensor
-from graphc.ops.control.compression import TRUNCATE, WIDEN, WORST
+from graphc.ops.control.transfer_casts import TRUNCATE, WIDEN, WORST
 from graphc.passes import reasons
 
 if TYPE_CHECKING:

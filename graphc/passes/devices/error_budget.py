@@ -20,7 +20,7 @@ from graphc.base.record import record
 from graphc.config import Config
 from graphc.errors import GraphError
 from graphc.ir.graph import Program
-from graphc.ops.control.compression import WORST, truncate16, widen16
+from graphc.ops.control.transfer_casts import WORST, truncate16, widen16
 from graphc.ops.reference.interpreter import interpret
 from graphc.passes.devices.conditioning import weights
 from graphc.passes.measured_error import affordable, check_sample, result_error, variables_of

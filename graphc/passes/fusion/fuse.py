@@ -20,7 +20,7 @@ from graphc.ir.op import OPS, Alias, Attrs, Compute, Contraction, Library, Loops
 from graphc.ir.regions import talks
 from graphc.ir.sizes import hint_of
 from graphc.ir.types import leaves, tuple_type
-from graphc.passes.fusion.groups import PROLOGUE, Group, Groups, groups_of, regrouped
+from graphc.passes.fusion.fusion_choice import PROLOGUE, Group, Groups, groups_of, regrouped
 from graphc.passes.fusion.widening import behind_views
 from graphc.passes.reasons import collecting, explain
 from graphc.passes.tuning import tuned

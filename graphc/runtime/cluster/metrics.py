@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from graphc.errors import GraphError
-from graphc.runtime.cluster.local import LocalCluster
+from graphc.runtime.cluster.local_workers import LocalCluster
 
 # name -> what it is, and where status() has it; counters end with _total
 OF_CLUSTER = {

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from graphc.runtime.cluster.link_table import BELL_BYTES, links_of
-from graphc.runtime.cluster.local import MODULE, resident_bytes
+from graphc.runtime.cluster.local_workers import MODULE, resident_bytes
 from graphc.runtime.load.layouts import BellWords
 
 

@@ -11,8 +11,8 @@ from types import ModuleType
 from typing import Any
 
 from graphc.errors import GraphError
-from graphc.runtime.cluster.local import check_options, new_token
-from graphc.runtime.cluster.remote import RemoteCluster
+from graphc.runtime.cluster.local_workers import check_options, new_token
+from graphc.runtime.cluster.remote_workers import RemoteCluster
 
 _END_SECONDS = 10.0  # for a worker to end when it is told to
 

@@ -31,7 +31,7 @@ from graphc.runtime.call.frame import Frame
 from graphc.runtime.call.interrupt import EVER, stop_on_interrupt
 from graphc.runtime.call.memory import address_of
 from graphc.runtime.call.variable import Cell
-from graphc.runtime.cluster.local import LocalCluster, LocalWorker, LostWorker, note
+from graphc.runtime.cluster.local_workers import LocalCluster, LocalWorker, LostWorker, note
 from graphc.runtime.cluster.memory import Block, new_block
 from graphc.runtime.cluster.program_part import (
     MemoryLayout,

@@ -27,7 +27,7 @@ from graphc.runtime.load.program import ALIGNMENT, FAR, Channel, Image, Slot
 from graphc.runtime.load.table import FIRST_PARAM
 
 if TYPE_CHECKING:
-    from graphc.runtime.cluster.carrier import Carrier
+    from graphc.runtime.cluster.transport import Carrier
 
 _LINE = 2 * ALIGNMENT
 

@@ -13,11 +13,11 @@ import numpy as np
 
 from graphc.errors import GraphError
 from graphc.runtime.call import native_support
-from graphc.runtime.cluster.carrier import Carrier, CurveSockets, PlainSockets
 from graphc.runtime.cluster.heartbeats import BEAT_SECONDS
 from graphc.runtime.cluster.link_table import BELL_BYTES
 from graphc.runtime.cluster.memory import Block, file_of, new_block
 from graphc.runtime.cluster.program_part import carried
+from graphc.runtime.cluster.transport import Carrier, CurveSockets, PlainSockets
 from graphc.runtime.cluster.wire import (
     PULSE,
     Kind,

@@ -39,7 +39,7 @@ from graphc.runtime.load.layouts import BellWords
 from graphc.runtime.load.program import FAR, Image
 
 if TYPE_CHECKING:
-    from graphc.runtime.cluster.carrier import Carrier
+    from graphc.runtime.cluster.transport import Carrier
 
 TOKEN = "GRAPHC_TOKEN"  # where links go over TCP
 READ_SOCKET = -1  # instead of the number of a program
@@ -170,7 +170,7 @@ class Worker:
                 check_host(each.triple, each.cpu, each.features)
         support = native_support.support(image.support)
         if self.token and self.carrier is None:
-            from graphc.runtime.cluster.carrier import Carrier, sockets_for_links
+            from graphc.runtime.cluster.transport import Carrier, sockets_for_links
 
             sockets = sockets_for_links(self.token, message.get("encrypts", bool))
             self.carrier = Carrier(support, sockets, self.report_broken_link)

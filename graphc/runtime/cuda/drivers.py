@@ -28,7 +28,7 @@ def open_driver(cpu: str, device: str) -> Driver:
 
 def _make(kind: str, number: int) -> Driver:
     if kind == "simulator":
-        from graphc.runtime.cuda.simulator import Simulator
+        from graphc.runtime.cuda.simulated_driver import Simulator
 
         return Simulator(number)
     from graphc.runtime.cuda.driver import Cuda

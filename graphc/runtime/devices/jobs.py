@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from graphc.errors import GraphError
 
 if TYPE_CHECKING:
-    from graphc.runtime.cluster.local import LocalCluster
+    from graphc.runtime.cluster.local_workers import LocalCluster
 
 _TASK = re.compile(r"/job:(?P<job>\w+)/task:(?P<task>[0-9]{1,9})/device:\w+:[0-9]+")
 

@@ -15,7 +15,8 @@ from graphc.codegen.gpu import toolkit
 from graphc.codegen.gpu.arch import Chip
 from graphc.codegen.gpu.compile import compile_ptx
 from graphc.codegen.gpu.contraction.kernels import Contract, Launches, contract_launches
-from graphc.codegen.gpu.contraction.plan import (
+from graphc.codegen.gpu.contraction.thin import thin_cut
+from graphc.codegen.gpu.contraction.tile_choice import (
     DOUBLE,
     GROUPS,
     MATRICES,
@@ -28,7 +29,6 @@ from graphc.codegen.gpu.contraction.plan import (
     cut,
     tiles_for,
 )
-from graphc.codegen.gpu.contraction.thin import thin_cut
 from graphc.codegen.gpu.launch import Launch
 from graphc.codegen.lowering.contraction import form_of
 from graphc.ir.graph import Graph

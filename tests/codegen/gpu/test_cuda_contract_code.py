@@ -22,7 +22,7 @@ from graphc.codegen.gemm.form import normalise, total
 from graphc.codegen.gpu.arch import Chip
 from graphc.codegen.gpu.compile import pointed_dtype
 from graphc.codegen.gpu.contraction.kernels import Contract
-from graphc.codegen.gpu.contraction.plan import Cut, Thin, Tile, filled
+from graphc.codegen.gpu.contraction.tile_choice import Cut, Thin, Tile, filled
 from graphc.codegen.gpu.launch import Launch
 from graphc.codegen.lowering.contraction import form_of
 from graphc.ops.reference.interpreter import interpret

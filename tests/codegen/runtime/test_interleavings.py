@@ -29,10 +29,10 @@ from graphc.codegen.llvm.writer import (
     Writer,
     native,
 )
-from graphc.codegen.runtime import channels, pool, pool_waking, team
+from graphc.codegen.runtime import channels, team, thread_pool, thread_pool_waking
 from graphc.codegen.runtime.device_threads import device_worker
-from graphc.codegen.runtime.pool_work import ENTERED, IDLE, POSTED, JobWords, job, slots
 from graphc.codegen.runtime.team_failure import team_stop
+from graphc.codegen.runtime.thread_pool_work import ENTERED, IDLE, POSTED, JobWords, job, slots
 from graphc.codegen.runtime.tuning import tuned
 from graphc.runtime.call.failure import CANCELLED, NO_WORKER
 from graphc.runtime.load.layouts import (
@@ -270,7 +270,7 @@ def test_a_message_that_was_taken_is_not_heard_of_again() -> None:
 def fork_all(f: Writer, kernel: Pointer, work: Pointer, count: Number, units: Number) -> None:
     """Fork as often, each time for the next eight words of work."""
     with f.loop(0, count) as k:
-        pool.fork(f, kernel, f.null(), work.at(k << 3), units, 1, 2, 0, work.at(-1))
+        thread_pool.fork(f, kernel, f.null(), work.at(k << 3), units, 1, 2, 0, work.at(-1))
 
 
 @native(PTR)
@@ -324,24 +324,24 @@ def forks(
 @pytest.mark.parametrize(("patience", "buffered"), [(1, False), (0, True)])
 def test_every_unit_of_every_job_is_run_once(patience: int, buffered: bool) -> None:
     """Workers that are asleep are left so, or woken."""
-    text = text_of(fork_all, pool.pool_worker)
+    text = text_of(fork_all, thread_pool.pool_worker)
     assert forks(text, memory={"patience": patience}, buffered=buffered) > 100
 
 
 @pytest.mark.slow
 def test_two_callers_share_a_pool() -> None:
-    assert forks(text_of(fork_all, pool.pool_worker), callers=2, count=1) > 100
+    assert forks(text_of(fork_all, thread_pool.pool_worker), callers=2, count=1) > 100
 
 
 def test_a_pool_that_is_released_twice_is_found() -> None:
     release = "store atomic i32 0, ptr @graphc_busy release, align 4"
-    text = planted(text_of(fork_all, pool.pool_worker), release, f"{release}\n  {release}")
+    text = planted(text_of(fork_all, thread_pool.pool_worker), release, f"{release}\n  {release}")
     with pytest.raises(AssertionError, match=r"race|twice|not run"):
         forks(text, callers=2, worker="")  # which may be that late
 
 
 def test_a_worker_that_takes_one_job_for_another_is_found() -> None:
-    text = text_of(fork_all, pool.pool_worker, hasty_worker)
+    text = text_of(fork_all, thread_pool.pool_worker, hasty_worker)
     assert forks(text, count=1, worker="hasty_worker") > 10, "one job has no other"
     with pytest.raises(AssertionError, match="twice"):
         forks(text, worker="hasty_worker")
@@ -351,7 +351,7 @@ def test_a_worker_that_takes_one_job_for_another_is_found() -> None:
 def judge_step(f: Writer, begin: Number, own_end: Number, end: Number) -> None:
     """Judge a step of two threads by when it began, the caller had done its share, and all had."""
     job(f).units = end  # what the clock says
-    pool_waking.judge(f, begin, own_end, Value(f, I64, "2"))
+    thread_pool_waking.judge(f, begin, own_end, Value(f, I64, "2"))
 
 
 def rests(steps: list[tuple[float, float]]) -> list[float]:

@@ -7,7 +7,7 @@ import pytest
 from state_harness import X, agree, homes_of
 
 import graphc as gc
-from graphc.codegen.table.check_contents import every_value_is_found
+from graphc.codegen.table.check_memory_plan import every_value_is_found
 from graphc.errors import GraphError, RunError, VerifyError
 
 # ------------------------------------------------------------------------------------ regions

@@ -12,7 +12,7 @@ import pytest
 import graphc as gc
 from graphc.config import Config
 from graphc.errors import GraphError
-from graphc.frontend.compile.calibrate import observe
+from graphc.frontend.compile.measure_devices import observe
 from graphc.ir.graph import Graph, Node
 from graphc.ir.place import parse_device
 from graphc.ir.types import F32, tensor, tuple_type

@@ -18,10 +18,10 @@ import pytest
 
 import graphc as gc
 from graphc.errors import GraphError, RunError
-from graphc.frontend.compile import calibrate
+from graphc.frontend.compile import measure_devices
 from graphc.passes.placement import measured
 from graphc.runtime.cluster.observe import workers_of_this_machine
-from graphc.runtime.cluster.remote import RemoteWorker
+from graphc.runtime.cluster.remote_workers import RemoteWorker
 from graphc.runtime.cluster.wire import Kind, Message
 from graphc.runtime.observe.replay import recorded
 from graphc.runtime.observe.trace import Event, Trace, trace
@@ -135,7 +135,7 @@ def _clock(hop: float, seconds_of_byte: float) -> Callable[..., float]:
 
     def seconds(function: Any, arrays: list[Any], devices: Sequence[str] = ("cpu:0",)) -> float:
         gc.compile(function, devices=tuple(devices))(*arrays)
-        hops = calibrate.HOPS if len(devices) == 2 else 0
+        hops = measure_devices.HOPS if len(devices) == 2 else 0
         kernels = max(hops - 1, 0) * 1e-6
         return 1e-6 + kernels + hops * (hop + arrays[0].nbytes * seconds_of_byte)
 
@@ -143,8 +143,8 @@ def _clock(hop: float, seconds_of_byte: float) -> Callable[..., float]:
 
 
 def test_links_are_measured_and_kept(monkeypatch: pytest.MonkeyPatch, costs: Path) -> None:
-    monkeypatch.setattr(calibrate, "MOVED", 1 << 10)
-    monkeypatch.setattr(calibrate, "_time", _clock(1e-5, 1e-9))
+    monkeypatch.setattr(measure_devices, "MOVED", 1 << 10)
+    monkeypatch.setattr(measure_devices, "_time", _clock(1e-5, 1e-9))
     with gc.cluster.local(workers=2, job="linked") as found:
         link = gc.measure_links(found)
     assert measured.load(costs).links == {"linked": link}
@@ -159,15 +159,15 @@ def test_no_link_is_kept_that_cannot_be(
     monkeypatch: pytest.MonkeyPatch, costs: Path, workers: gc.cluster.LocalCluster
 ) -> None:
     """A cluster that is closed, hops that take no time, and as many bytes as one likes."""
-    monkeypatch.setattr(calibrate, "MOVED", 1 << 10)
+    monkeypatch.setattr(measure_devices, "MOVED", 1 << 10)
     for hop, byte in ((-1e-7, 1e-9), (0.0, 1e-10), (1e-5, 0.0), (1e-5, -1e-9)):
-        monkeypatch.setattr(calibrate, "_time", _clock(hop, byte))
+        monkeypatch.setattr(measure_devices, "_time", _clock(hop, byte))
         with pytest.raises(GraphError, match="could not be measured"):
             gc.measure_links(workers)
-        assert calibrate._link(np.ones(8, np.float32), np.ones(1 << 10, np.float32)) is None
+        assert measure_devices._link(np.ones(8, np.float32), np.ones(1 << 10, np.float32)) is None
     with gc.cluster.local(workers=2, job="closed") as found:
         pass
-    monkeypatch.setattr(calibrate, "_time", _clock(1e-5, 1e-9))
+    monkeypatch.setattr(measure_devices, "_time", _clock(1e-5, 1e-9))
     with pytest.raises(GraphError, match="closed"):
         gc.measure_links(found)
     for bad in (None, 3, ["cpu:0", "cpu:1"]):

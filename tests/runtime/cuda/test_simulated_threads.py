@@ -17,12 +17,12 @@ from threads import at_once
 pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
 pytest.importorskip("greenlet", reason="greenlet is not installed")
 
-from graphc.gpu import simulated
-from graphc.gpu.simulated import cuda
-from graphc.runtime.cuda.simulator import Simulator
+from graphc.gpu import kernel_simulator
+from graphc.gpu.kernel_simulator import cuda
+from graphc.runtime.cuda.simulated_driver import Simulator
 
 ORDERS: dict[str, Callable[..., None]] = {
-    "drawn": simulated.drawn,
+    "drawn": kernel_simulator.drawn,
     "first first": lambda threads, chance: threads.sort(key=lambda thread: thread.index.x),
     "last first": lambda threads, chance: threads.reverse(),
 }
@@ -30,7 +30,7 @@ ORDERS: dict[str, Callable[..., None]] = {
 
 @pytest.fixture(params=ORDERS)
 def any_order(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(simulated, "order", ORDERS[request.param])
+    monkeypatch.setattr(kernel_simulator, "order", ORDERS[request.param])
 
 
 def turned(x: Any, y: Any, barrier: bool) -> None:

@@ -312,10 +312,10 @@ def test_a_constraint_needs_a_device(saved, invoke) -> None:
 
 def test_costs_that_cannot_be_kept(saved, invoke, tmp_path, monkeypatch) -> None:
     """A calibration says so; a run has its results all the same."""
-    from graphc.frontend.compile import calibrate
+    from graphc.frontend.compile import measure_devices
 
     (tmp_path / "file").write_text("")
-    monkeypatch.setattr(calibrate, "calibrate", lambda: Measured({"cpu": kind_of("cpu")}, {}))
+    monkeypatch.setattr(measure_devices, "calibrate", lambda: Measured({"cpu": kind_of("cpu")}, {}))
     for root in (tmp_path / "file", tmp_path / "file" / "below"):
         monkeypatch.setattr(measured, "default_path", lambda root=root: root / "costs.json")
         status, text = invoke("devices", "--calibrate")

@@ -16,8 +16,8 @@ from __future__ import annotations
 from graphc.codegen.gpu.attention.matrix import PAD, MatrixAttention
 from graphc.codegen.gpu.attention.plan import FRAGMENTS, Cut, Gradient, padded
 from graphc.codegen.gpu.attention.source import NOTHING, Place
-from graphc.codegen.gpu.contraction.plan import ceiling
 from graphc.codegen.gpu.contraction.text import plus, times
+from graphc.codegen.gpu.contraction.tile_choice import ceiling
 
 NOTES = ("top", "part", "drop")  # of every query, in the workspace
 

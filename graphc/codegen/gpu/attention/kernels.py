@@ -20,7 +20,7 @@ from graphc.codegen.gpu.attention.plan import (
 )
 from graphc.codegen.gpu.attention.source import AttentionSource, joining
 from graphc.codegen.gpu.attention.tile import TileAttention
-from graphc.codegen.gpu.contraction.plan import ceiling
+from graphc.codegen.gpu.contraction.tile_choice import ceiling
 from graphc.codegen.gpu.emit import maker
 from graphc.codegen.gpu.launch import Launch, Operand
 from graphc.codegen.gpu.tuning import tuned

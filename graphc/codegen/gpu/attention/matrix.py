@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from graphc.codegen.gpu.attention.plan import FRAGMENTS, WARP_ROWS, Attention, Cut, padded
 from graphc.codegen.gpu.attention.source import AttentionSource, Place
-from graphc.codegen.gpu.contraction.plan import WARP
 from graphc.codegen.gpu.contraction.text import plus, times
+from graphc.codegen.gpu.contraction.tile_choice import WARP
 
 PAD = 8  # elements between lines, so that columns lie in many banks
 

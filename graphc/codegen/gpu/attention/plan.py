@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from graphc.codegen.gpu.arch import Chip
-from graphc.codegen.gpu.contraction.plan import WARP, WIDEST, Term, ceiling
+from graphc.codegen.gpu.contraction.tile_choice import WARP, WIDEST, Term, ceiling
 from graphc.codegen.gpu.tuning import tuned
 from graphc.codegen.lowering.evaluate import tensor_type
 from graphc.codegen.lowering.operands import read_of

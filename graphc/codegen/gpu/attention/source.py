@@ -24,8 +24,8 @@ from functools import partial
 from typing import NamedTuple
 
 from graphc.codegen.gpu.attention.plan import Attention, Cut, Side
-from graphc.codegen.gpu.contraction.plan import ceiling
 from graphc.codegen.gpu.contraction.text import Addresses, Lines, plus, times
+from graphc.codegen.gpu.contraction.tile_choice import ceiling
 from graphc.codegen.python.helpers import storage
 from graphc.ir.types import BOOL, DType
 from graphc.ops.nn.attention_scores import HIDDEN

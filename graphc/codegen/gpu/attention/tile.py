@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from graphc.codegen.gpu.attention.plan import Attention, Cut
 from graphc.codegen.gpu.attention.source import AttentionSource, Place
-from graphc.codegen.gpu.contraction.plan import ceiling
 from graphc.codegen.gpu.contraction.text import plus
+from graphc.codegen.gpu.contraction.tile_choice import ceiling
 
 RUN = 4  # elements of a line that are read at once: 16 bytes
 

@@ -20,7 +20,6 @@ from functools import partial
 from typing import NamedTuple
 
 from graphc.codegen.gpu.contraction.copies import Copies
-from graphc.codegen.gpu.contraction.plan import WIDEST, Cut, Side, sides_of
 from graphc.codegen.gpu.contraction.text import (
     Addresses,
     Lines,
@@ -30,6 +29,7 @@ from graphc.codegen.gpu.contraction.text import (
     times,
     widened,
 )
+from graphc.codegen.gpu.contraction.tile_choice import WIDEST, Cut, Side, sides_of
 from graphc.codegen.gpu.tuning import tuned
 from graphc.codegen.lowering.contraction import Form
 from graphc.codegen.python.helpers import storage

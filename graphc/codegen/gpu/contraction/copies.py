@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from graphc.codegen.gpu.contraction.plan import WIDEST, Cut, Side
 from graphc.codegen.gpu.contraction.text import plus, times
+from graphc.codegen.gpu.contraction.tile_choice import WIDEST, Cut, Side
 from graphc.ir.types import DType
 
 

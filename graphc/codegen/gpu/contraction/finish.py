@@ -12,7 +12,7 @@ once for each sum, and nothing else writes results: what they overwrite may be r
 from __future__ import annotations
 
 from graphc.codegen.gemm.form import Axis, axes_of
-from graphc.codegen.gpu.contraction.plan import Cut
+from graphc.codegen.gpu.contraction.tile_choice import Cut
 from graphc.codegen.gpu.emit import GpuKernel
 from graphc.codegen.gpu.thread_map import Shape
 from graphc.codegen.lowering.contraction import Form, result_axes

@@ -10,9 +10,9 @@ from __future__ import annotations
 from graphc.codegen.gpu.contraction.copies import Copies
 from graphc.codegen.gpu.contraction.matrix import HIGH, WIDE
 from graphc.codegen.gpu.contraction.pipeline import Pipeline
-from graphc.codegen.gpu.contraction.plan import ATOM, GROUP_ROWS, WARP, Side
 from graphc.codegen.gpu.contraction.swizzle import Swizzled
 from graphc.codegen.gpu.contraction.text import plus
+from graphc.codegen.gpu.contraction.tile_choice import ATOM, GROUP_ROWS, WARP, Side
 from graphc.codegen.gpu.tuning import tuned
 from graphc.codegen.python.helpers import storage
 from graphc.ir.types import F32

@@ -17,10 +17,10 @@ from graphc.codegen.gpu.contraction.block import BlockSource
 from graphc.codegen.gpu.contraction.finish import Finish, accumulator_of, buffers_of
 from graphc.codegen.gpu.contraction.group import GroupSource
 from graphc.codegen.gpu.contraction.matrix import MatrixSource
-from graphc.codegen.gpu.contraction.plan import WARP, Cut, Group, Matrix, Thin, Tile, cut
 from graphc.codegen.gpu.contraction.text import Lines
 from graphc.codegen.gpu.contraction.thin import ThinSource, thin_cut
 from graphc.codegen.gpu.contraction.tile import PipelinedTile, TileSource
+from graphc.codegen.gpu.contraction.tile_choice import WARP, Cut, Group, Matrix, Thin, Tile, cut
 from graphc.codegen.gpu.emit import HEADER, maker
 from graphc.codegen.gpu.launch import Buffers, Launch, Operand
 from graphc.codegen.gpu.tuning import tuned

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from graphc.codegen.gpu.contraction.copies import Copies
 from graphc.codegen.gpu.contraction.pipeline import Pipeline
-from graphc.codegen.gpu.contraction.plan import WARP, Side
 from graphc.codegen.gpu.contraction.text import plus
+from graphc.codegen.gpu.contraction.tile_choice import WARP, Side
 
 HIGH, WIDE, DEEP = 16, 8, 16  # a fragment of the result, and its products
 

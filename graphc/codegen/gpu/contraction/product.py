@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from graphc.codegen.gemm.form import Groups, Loop, normalise, step_of, total
-from graphc.codegen.gpu.contraction.plan import operand
+from graphc.codegen.gpu.contraction.tile_choice import operand
 from graphc.codegen.gpu.launch import Launch
 from graphc.codegen.lowering.contraction import Form, form_of, result_axes
 from graphc.codegen.lowering.evaluate import tensor_type

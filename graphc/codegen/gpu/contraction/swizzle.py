@@ -12,8 +12,8 @@ what does not in memory, or not by 16 bytes, is copied element by element.
 from __future__ import annotations
 
 from graphc.codegen.gpu.contraction.copies import Copies
-from graphc.codegen.gpu.contraction.plan import LINE, WIDEST, Cut, Side
 from graphc.codegen.gpu.contraction.text import plus
+from graphc.codegen.gpu.contraction.tile_choice import LINE, WIDEST, Cut, Side
 from graphc.ir.types import F32, DType
 
 PLACES = 8  # in a line, and lines until the order repeats

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from graphc.codegen.gpu.contraction.plan import Cut, Term
+from graphc.codegen.gpu.contraction.tile_choice import Cut, Term
 from graphc.codegen.python.helpers import storage
 from graphc.ir.types import BF16, F16, DType
 

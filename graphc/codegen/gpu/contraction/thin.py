@@ -12,7 +12,16 @@ from functools import partial
 
 from graphc.codegen.gemm.form import Groups, Loop, normalise, total
 from graphc.codegen.gpu.arch import Chip
-from graphc.codegen.gpu.contraction.plan import (
+from graphc.codegen.gpu.contraction.text import (
+    Addresses,
+    Lines,
+    bare,
+    deliver,
+    plus,
+    times,
+    widened,
+)
+from graphc.codegen.gpu.contraction.tile_choice import (
     WIDEST,
     Cut,
     Terms,
@@ -24,15 +33,6 @@ from graphc.codegen.gpu.contraction.plan import (
     neighbours,
     operand,
     possible_splits,
-)
-from graphc.codegen.gpu.contraction.text import (
-    Addresses,
-    Lines,
-    bare,
-    deliver,
-    plus,
-    times,
-    widened,
 )
 from graphc.codegen.gpu.tuning import tuned
 from graphc.codegen.lowering.contraction import Form

@@ -15,8 +15,8 @@ from __future__ import annotations
 from graphc.codegen.gpu.contraction.block import BlockSource
 from graphc.codegen.gpu.contraction.copies import Copies
 from graphc.codegen.gpu.contraction.pipeline import Pipeline
-from graphc.codegen.gpu.contraction.plan import Side, vector_of
 from graphc.codegen.gpu.contraction.text import plus, times
+from graphc.codegen.gpu.contraction.tile_choice import Side, vector_of
 from graphc.codegen.gpu.tuning import tuned
 
 WARP, WARP_DOWN, WARP_ACROSS = 32, 4, 8

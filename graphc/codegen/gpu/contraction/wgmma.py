@@ -21,7 +21,7 @@ from numba import types as numba_types
 from graphc.codegen.gpu.contraction import plain
 from graphc.codegen.gpu.contraction.device import bytes_of, cgutils, data_of, device, ir, literal
 from graphc.codegen.gpu.contraction.mma import address, effect, volatile, wait
-from graphc.codegen.gpu.contraction.plan import ATOM, GROUP_DEPTH, LINE
+from graphc.codegen.gpu.contraction.tile_choice import ATOM, GROUP_DEPTH, LINE
 
 types: Any = numba_types
 Device = Callable[..., Any]

@@ -4,8 +4,8 @@
 
 A block computes a tile of `rows` x `columns` sums, `depth` steps of k at a time through shared
 memory; each of its threads holds `tall` x `wide` of them.  Every address is separable: an offset
-by batch, one by i (or j) and one by k, each a mixed-radix sum over a few dims (`contract.form`), so
-a convolution needs no unfolding.
+by batch, one by i (or j) and one by k, each a mixed-radix sum over a few dims (see
+`codegen.gemm.form`), so a convolution needs no unfolding.
 """
 
 from __future__ import annotations

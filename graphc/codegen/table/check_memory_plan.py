@@ -1,4 +1,4 @@
-"""check_contents: does every node of a planned graph find the values that it reads?
+"""check_memory_plan: does every node of a planned graph find the values that it reads?
 
 The plan is carried out on paper.  Memory is stretches of bytes, each of which holds what was
 written there last; a node reads all its operands, spoils its scratch memory and writes its results,
@@ -121,10 +121,10 @@ def every_value_is_found(value: Graph | Program) -> None:
     Raises VerifyError.
     """
     for graph in graphs_of(value):
-        check_contents(graph, ())
+        check_memory_plan(graph, ())
 
 
-def check_contents(graph: Graph, donated: Sequence[int]) -> None:
+def check_memory_plan(graph: Graph, donated: Sequence[int]) -> None:
     """The same for one graph; result k takes over the memory of parameter `donated[k]`, if that is
     not -1.
     """

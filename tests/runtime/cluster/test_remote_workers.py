@@ -19,9 +19,9 @@ import pytest
 
 import graphc as gc
 from graphc.errors import GraphError, RunError
-from graphc.runtime.cluster import remote
-from graphc.runtime.cluster.carrier import CurveSockets
-from graphc.runtime.cluster.remote import RemoteCluster
+from graphc.runtime.cluster import remote_workers
+from graphc.runtime.cluster.remote_workers import RemoteCluster
+from graphc.runtime.cluster.transport import CurveSockets
 from graphc.runtime.cluster.wire import PULSE, host_of
 
 pytest.importorskip("zmq")
@@ -65,7 +65,7 @@ def ranks(patch: pytest.MonkeyPatch, **options: Any) -> Iterator[tuple[Any, list
         with patch.context() as inside:
             for name, value in environment(address, 0).items():
                 inside.setenv(name, value)
-            inside.setattr(remote, "START_SECONDS", 300.0)  # a busy machine starts none in 60
+            inside.setattr(remote_workers, "START_SECONDS", 300.0)  # busy machines take over 60
             with gc.cluster.from_environment(threads=1, job="far", **options) as found:
                 yield found, processes, address
         for process in processes:

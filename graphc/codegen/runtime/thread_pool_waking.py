@@ -29,7 +29,6 @@ from graphc.codegen.llvm.writer import (
     copy_bytes,
     native,
 )
-from graphc.codegen.runtime.pool_work import SlotWords, job, run_chunks, slots
 from graphc.codegen.runtime.system import (
     MASK,
     condition_signal,
@@ -41,6 +40,7 @@ from graphc.codegen.runtime.system import (
     set_thread_cores,
     without_core,
 )
+from graphc.codegen.runtime.thread_pool_work import SlotWords, job, run_chunks, slots
 from graphc.codegen.runtime.tuning import tuned
 
 ALL = (1 << 63) - 1  # chunks

@@ -38,7 +38,7 @@ from graphc.runtime.files.gcx_function import Loaded
 from graphc.runtime.observe.trace import Trace, trace
 
 if TYPE_CHECKING:
-    from graphc.runtime.cluster.local import LocalCluster
+    from graphc.runtime.cluster.local_workers import LocalCluster
 
 PAIR = ("cpu:0", "cpu:1")
 SIDE = 512  # of the matrices
@@ -73,7 +73,9 @@ def measure_links(cluster: LocalCluster) -> Link:
     this process and later ones.  Raises GraphError for what is no cluster, one of a single worker,
     and a link that other work of the machine hides; RunError for a cluster that is closed.
     """
-    from graphc.runtime.cluster.local import LocalCluster  # starts nothing, but is not for all
+    from graphc.runtime.cluster.local_workers import (
+        LocalCluster,  # starts nothing, but is not for all
+    )
 
     if not isinstance(cluster, LocalCluster):
         raise GraphError(

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import graphc as gc
 from benchmarks.hostile.models import FUNCTIONS, dumps
 from graphc.codegen.build import build
-from graphc.codegen.table.check_contents import check_contents, every_value_is_found
+from graphc.codegen.table.check_memory_plan import check_memory_plan, every_value_is_found
 from graphc.config import Config
 from graphc.errors import VerifyError
 from graphc.ir.graph import Graph, Node, Program
@@ -206,10 +206,10 @@ def test_a_plan_that_is_accepted_runs_right(model: str, seed: int) -> None:
 def test_what_a_result_takes_over_is_read_no_more(function: Any, fits: bool) -> None:
     spec = gc.spec((8, 8), "f32")
     graph = first(gc.compile(function, threads=1).stages(spec, spec)[-1].value)
-    check_contents(graph, (-1,) * len(graph.results))
+    check_memory_plan(graph, (-1,) * len(graph.results))
     taken = (0, *(-1 for _ in graph.results[1:]))
     if fits:
-        check_contents(graph, taken)
+        check_memory_plan(graph, taken)
     else:
         with pytest.raises(VerifyError):
-            check_contents(graph, taken)
+            check_memory_plan(graph, taken)

@@ -23,10 +23,10 @@ import numpy as np
 from graphc.errors import GraphError
 from graphc.runtime.call import native_support
 from graphc.runtime.call.variable import Cell
-from graphc.runtime.cluster.carrier import MOST_FRAME, CurveSockets
 from graphc.runtime.cluster.heartbeats import Heartbeats
-from graphc.runtime.cluster.local import LocalCluster, LostWorker, local, note
+from graphc.runtime.cluster.local_workers import LocalCluster, LostWorker, local, note
 from graphc.runtime.cluster.memory import Block
+from graphc.runtime.cluster.transport import MOST_FRAME, CurveSockets
 from graphc.runtime.cluster.wire import (
     PULSE,
     START_SECONDS,

@@ -32,18 +32,6 @@ from graphc.codegen.llvm.writer import (
     clear_bytes,
     native,
 )
-from graphc.codegen.runtime.pool_waking import ALL, helped, holiday, judge, run_beside_sleepers
-from graphc.codegen.runtime.pool_work import (
-    ENTERED,
-    IDLE,
-    POSTED,
-    SlotWords,
-    alone,
-    failure,
-    job,
-    run_chunks,
-    slots,
-)
 from graphc.codegen.runtime.system import (
     condition_init,
     condition_wait,
@@ -55,6 +43,24 @@ from graphc.codegen.runtime.system import (
     pause,
     thread_create,
     thread_detach,
+)
+from graphc.codegen.runtime.thread_pool_waking import (
+    ALL,
+    helped,
+    holiday,
+    judge,
+    run_beside_sleepers,
+)
+from graphc.codegen.runtime.thread_pool_work import (
+    ENTERED,
+    IDLE,
+    POSTED,
+    SlotWords,
+    alone,
+    failure,
+    job,
+    run_chunks,
+    slots,
 )
 from graphc.codegen.runtime.tuning import tuned
 from graphc.runtime.devices.device import MOST_THREADS

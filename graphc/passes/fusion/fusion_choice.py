@@ -1,4 +1,4 @@
-"""Which nodes run together: the analysis behind `propose_groups` and `fuse`.
+"""Which nodes run in one kernel: the analysis behind `propose_groups` and `fuse`.
 
 One forward sweep.  Every group has a *stage*; an edge between two groups always leads to a higher
 stage, so the groups form no cycle however they grow:

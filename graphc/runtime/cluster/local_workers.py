@@ -35,7 +35,7 @@ from graphc.runtime.devices.jobs import clusters
 from graphc.runtime.load.layouts import BellWords
 
 if TYPE_CHECKING:
-    from graphc.runtime.cluster.carrier import Carrier
+    from graphc.runtime.cluster.transport import Carrier
 
 MOST_WORKERS = 64
 _ROOT = str(Path(__file__).parents[3])
@@ -387,7 +387,7 @@ class LocalCluster:
     def own_carrier(self, support: native_support.Support) -> Carrier:
         """What carries the links of this process, started when it first takes part."""
         if self.carrier is None:
-            from graphc.runtime.cluster.carrier import Carrier, sockets_for_links
+            from graphc.runtime.cluster.transport import Carrier, sockets_for_links
 
             sockets = sockets_for_links(self.token, self.encrypts)
             self.carrier = Carrier(support, sockets, self.report_broken_link, self.host)
@@ -538,7 +538,7 @@ def check_options(
 
 def new_token() -> str:
     """A secret of a cluster. Raises GraphError where the library of links over TCP is missing."""
-    from graphc.runtime.cluster.carrier import zeromq
+    from graphc.runtime.cluster.transport import zeromq
 
     zeromq()
     return os.urandom(32).hex()
