@@ -27,8 +27,8 @@ from graphc.ir.text import show
 from graphc.ir.types import TupleType, dtype
 from graphc.ops.reference.interpreter import interpret
 from graphc.passes import pipeline
+from graphc.passes.fusion.can_fuse import Groups
 from graphc.passes.fusion.fuse import fuse
-from graphc.passes.fusion.fusion_choice import Groups
 from graphc.passes.loops import accumulate_after_loop, batch_scan_dots, hoist, merge_dots
 from graphc.passes.memory.plan import Arena
 from graphc.passes.normalise.cse import cse

@@ -2,7 +2,7 @@
 
 A simulation says when every node would start; that is the order in which its device issues it.  A
 recv, if nothing held it back, would begin when the run does and hold memory until it is read.
-`slack` finds how late it may begin; here it gets an `after` edge to the last kernel that ends
+`recv_slack` finds how late it may begin; here it gets an `after` edge to the last kernel that ends
 before that.  What is kept is never slower in the simulation, and holds fewer bytes.  With one
 device the order is that of the nodes.
 """
@@ -23,7 +23,7 @@ from graphc.ir.place import device_of
 from graphc.ir.rewrites import permitted
 from graphc.ir.sizes import hint_of
 from graphc.passes import reasons
-from graphc.passes.devices.slack import Hold, holds, windows
+from graphc.passes.devices.recv_slack import Hold, holds, windows
 from graphc.passes.fusion.node_costs import Shares
 from graphc.passes.placement.measured import cost_model
 from graphc.passes.placement.simulate import Costs, simulate

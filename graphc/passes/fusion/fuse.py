@@ -1,4 +1,5 @@
-"""fuse: every group of nodes becomes one `fused` node with a closed region, one kernel each.
+"""fuse: every group of nodes becomes one `fused` node with a closed region, one kernel each; which
+nodes make a group `can_fuse` decides.
 
 Views (transposes, slices, broadcasts, reshapes) are copied into the region of each reader, where
 lowering folds them into strides.  Groups are issued in an order that respects every edge and stays
@@ -20,7 +21,7 @@ from graphc.ir.op import OPS, Alias, Attrs, Compute, Contraction, Library, Loops
 from graphc.ir.regions import talks
 from graphc.ir.sizes import hint_of
 from graphc.ir.types import leaves, tuple_type
-from graphc.passes.fusion.fusion_choice import PROLOGUE, Group, Groups, groups_of, regrouped
+from graphc.passes.fusion.can_fuse import PROLOGUE, Group, Groups, groups_of, regrouped
 from graphc.passes.fusion.widening import behind_views
 from graphc.passes.reasons import collecting, explain
 from graphc.passes.tuning import tuned

@@ -23,7 +23,7 @@ from graphc.ir.op import Scalar
 from graphc.ir.rewrites import permitted
 from graphc.ir.sizes import hint_of
 from graphc.ir.types import Type
-from graphc.passes.fusion.fusion_choice import PROLOGUE, Group, Groups, finishes_rows, groups_of
+from graphc.passes.fusion.can_fuse import PROLOGUE, Group, Groups, finishes_rows, groups_of
 from graphc.passes.fusion.widening import behind_views, is_view
 from graphc.passes.reasons import explain
 from graphc.passes.tuning import tuned

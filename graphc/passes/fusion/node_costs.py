@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from graphc.ir.graph import Graph, Node, Program
 from graphc.ir.place import Device, device_of
 from graphc.ir.types import AnyType
-from graphc.passes.fusion.fusion_choice import Group, Groups
+from graphc.passes.fusion.can_fuse import Group, Groups
 from graphc.passes.placement.cost import CostModel, Work, nbytes_of
 
 

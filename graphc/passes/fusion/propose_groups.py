@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from graphc.config import Config
 from graphc.ir.graph import Graph
-from graphc.passes.fusion.fusion_choice import Groups
+from graphc.passes.fusion.can_fuse import Groups
 from graphc.passes.reasons import explain
 
 

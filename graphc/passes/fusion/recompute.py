@@ -21,7 +21,7 @@ from graphc.ir.op import Scalar
 from graphc.ir.sizes import hint_of
 from graphc.ir.types import Type
 from graphc.ops.math.comparison import compares_values
-from graphc.passes.fusion.fusion_choice import COPY, Group, Groups, Sources, groups_of
+from graphc.passes.fusion.can_fuse import COPY, Group, Groups, Sources, groups_of
 from graphc.passes.reasons import explain
 from graphc.passes.tuning import tuned
 

@@ -7,7 +7,7 @@ from typing import Any
 from graphc.config import Config
 from graphc.ir.graph import Graph, Node
 from graphc.ir.op import Compute, Library, Loops, Reduction, Scalar
-from graphc.passes.fusion.fusion_choice import Group, Groups, Sources, regrouped
+from graphc.passes.fusion.can_fuse import Group, Groups, Sources, regrouped
 
 Edge = tuple[int, int]  # ids of a node and of one that reads it
 

@@ -13,7 +13,7 @@ from dataclasses import field
 from graphc.base.record import record
 from graphc.ir.graph import Graph, Node
 from graphc.ir.place import Device
-from graphc.passes.fusion.fusion_choice import Group, Groups
+from graphc.passes.fusion.can_fuse import Group, Groups
 from graphc.passes.placement.allowed_devices import Classes, inner_nodes, spec_of, ties_of
 from graphc.passes.placement.assignment import Problem
 from graphc.passes.placement.cost import CostModel, Work, nbytes_of

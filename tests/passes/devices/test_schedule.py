@@ -22,8 +22,8 @@ from graphc.ir.parse import parse
 from graphc.ir.rewrites import counting
 from graphc.ir.text import show
 from graphc.passes import pipeline
+from graphc.passes.devices.recv_slack import holds, windows
 from graphc.passes.devices.schedule import explanation, scheduled
-from graphc.passes.devices.slack import holds, windows
 from graphc.passes.placement.cost import CostModel
 from graphc.passes.placement.simulate import simulate
 from graphc.passes.reasons import duration

@@ -12,7 +12,7 @@ import pytest
 
 import graphc as gc
 from graphc.errors import GraphError
-from graphc.runtime.cluster import carrier as carriers
+from graphc.runtime.cluster import transport
 from graphc.runtime.load.layouts import LinkWords
 
 pytest.importorskip("zmq")
@@ -84,7 +84,7 @@ def support() -> Any:
     return gc.compile(lambda x: x).executable(X).support
 
 
-made: list[carriers.Carrier] = []
+made: list[transport.Carrier] = []
 troubles: list[str] = []
 
 
@@ -102,7 +102,7 @@ ENCRYPTS = pytest.mark.parametrize("encrypts", [True, False], ids=["encrypted", 
 def pair(support: Any, here: str, there: str, encrypts: bool = True) -> tuple[Any, Any, Any, Any]:
     """A carrier with a link that sends, and one with the link that takes, with these tokens."""
     a, b = (
-        carriers.Carrier(support, carriers.sockets_for_links(token, encrypts), troubles.append)
+        transport.Carrier(support, transport.sockets_for_links(token, encrypts), troubles.append)
         for token in (here, there)
     )
     made.extend((a, b))
@@ -166,8 +166,8 @@ def test_frames_of_other_openings_and_nonsense_are_dropped(support: Any) -> None
 
 
 def test_a_head_that_was_changed_or_is_not_signed_is_no_head() -> None:
-    sockets = carriers.PlainSockets(TOKEN)
-    head = carriers.HEAD.pack(1, 7, 0, True, 16)
+    sockets = transport.PlainSockets(TOKEN)
+    head = transport.HEAD.pack(1, 7, 0, True, 16)
     signed = sockets.sealed(head)
     assert sockets.opened(signed) == head
     changed = [bytes([*signed[:k], signed[k] ^ 1, *signed[k + 1 :]]) for k in range(len(signed))]
@@ -192,14 +192,14 @@ def test_a_connection_that_is_cut_or_never_made_is_told(
     made.remove(b)
     b.close()
     assert until(lambda: any("was cut" in text for text in troubles))
-    monkeypatch.setattr(carriers, "MOST_WAIT", 200)
+    monkeypatch.setattr(transport, "MOST_WAIT", 200)
     put(support, a, sends, 2)
     assert until(lambda: any("no connection" in text for text in troubles))
 
 
 def test_short_tokens_are_refused() -> None:
     with pytest.raises(GraphError, match="16 characters"):
-        carriers.keys_of("short")
+        transport.keys_of("short")
     with pytest.raises(GraphError, match="links"):
         gc.cluster.local(1, links="pigeon", job="other")
     with pytest.raises(GraphError, match="encrypt is True or False"):
