@@ -145,10 +145,15 @@ def signals(batch: int, channels: int, length: int) -> list[Array]:
 
 
 def voice(batch: int, samples: int) -> list[Array]:
-    """A second of a rising tone, 16,000 samples of it, and the pitches to look for in hertz."""
+    """A second of a rising tone, 16,000 samples of it, and the pitches to look for in hertz.
+
+    There is a little noise, as in any recording: without it most frequencies hold nothing but the
+    rounding of f32, of which the network takes logarithms.
+    """
     time = np.arange(samples) / 16_000
     tones = [np.sin(2 * np.pi * k * (120 + 60 * time) * time) / k for k in range(1, 6)]
-    made = np.sum(tones, axis=0)[None].repeat(batch, 0).astype(np.float32)
+    noise = 1e-3 * np.random.default_rng(0).standard_normal((batch, samples))
+    made = (np.sum(tones, axis=0) + noise).astype(np.float32)
     return [made, np.array(46.875, np.float32), np.array(2093.75, np.float32)]
 
 

@@ -26,6 +26,8 @@ import graphc as gc
 from benchmarks.worker import limit_threads
 
 F32 = np.float32
+# Rounding decides on which side of a ReLU an element near 0 lies.  Larger steps magnify that: with
+# 0.01 the third loss of ResNet-18 is up to 0.5 % from that in f64 in torch and JAX, 0.7 % here.
 RATE = 0.001
 STEPS = 3  # after which losses are compared
 TOLERANCE = 2e-3

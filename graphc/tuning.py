@@ -8,9 +8,9 @@ Each room keeps its own in a `tuning.py`, a class of fields that read like what 
     tuned = PassesTuning("passes")     # tuned.block_rows is 16
 
 A number is tuned if any value between `least` and `most` gives the same results but for rounding:
-the tests compile random graphs with all of them at their ends.  What is refused (`graphc.limits`),
-what files and objects hold, what a type rule reads, and what follows from mathematics is not tuned;
-it stands where it is used.
+the tests compile random graphs with many of them at their ends and between.  What is refused
+(`graphc.limits`), what files and objects hold, what a type rule reads, and what follows from
+mathematics is not tuned; it stands where it is used.
 
 GRAPHC_TUNING="codegen.unit_work=65536,passes.block_rows=32" sets numbers for a process.  Whatever
 keeps what was made with one set of numbers has `changes()` in its keys, or is `forgotten`.

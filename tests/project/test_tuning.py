@@ -99,6 +99,20 @@ def test_rows_side_by_side_fit_the_columns_that_are_folded_at_once() -> None:
     np.testing.assert_allclose(found, x.sum(0), rtol=1e-3, atol=1e-3)
 
 
+@pytest.mark.parametrize("count", [3, 5, 6])
+@pytest.mark.parametrize("ways", [lambda x: x.sum(0), lambda x: (x.max(0), (x + 1).sum(0))])
+def test_rows_that_are_folded_at_once_need_be_no_power_of_two(count: int, ways: Any) -> None:
+    """What lay in one lane was folded in pairs, of which an odd row had none."""
+    x = np.random.default_rng(0).uniform(size=(40_001, 6)).astype("f4")
+    numbers = {"codegen.fold_rows": count, "codegen.fold_rows_of_many": count}
+    made = tuned_programs.Program("rows", ways, (x,))
+    assert tuned_programs.tried(made, 1, numbers, listed(ways(x))) is None
+
+
+def listed(found: Any) -> list[Any]:
+    return [np.asarray(a) for a in (found if isinstance(found, tuple) else (found,))]
+
+
 def test_a_unit_of_a_product_has_a_block_of_rows_however_soon_it_is_to_be_cancelled() -> None:
     """Blocks of more rows than a unit might have left none: a division by zero."""
     x, w = np.ones((40, 7), "f4"), np.ones((7, 5), "f4")

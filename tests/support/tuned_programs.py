@@ -1,4 +1,4 @@
-"""Random programs that are compiled with tuned numbers at the ends of their ranges.
+"""Random programs that are compiled with tuned numbers at the ends of their ranges and between.
 
 PYTHONPATH=.:tests/support python -m tuned_programs 500      a long run; prints what differs
 """
@@ -329,16 +329,23 @@ def program(seed: int) -> Program:
 # ------------------------------------------------------------------------------------ numbers
 
 
-def ends(
+def others(
     seed: int, rooms: tuple[str, ...] = ("loops", "ops", "passes", "codegen")
 ) -> dict[str, Any]:
-    """Numbers at one of their ends: a single one, few, or half of them."""
+    """Other values of a single number, of a few, or of half of them."""
     draw = random.Random(seed)
     known = {n: k for n, k in tuning.numbers().items() if n.split(".")[0] in rooms}
     count = draw.choice((1, 3, 12, len(known) // 2))
-    return {
-        n: draw.choice((known[n].least, known[n].most)) for n in draw.sample(list(known), count)
-    }
+    return {n: other(known[n], draw) for n in draw.sample(list(known), count)}
+
+
+def other(known: tuning.Number, draw: random.Random) -> Any:
+    """An end of a number's range or, a third of the time, a value near it: 3, 6 and 7 for an 8."""
+    ends = known.least, known.most
+    if isinstance(known.value, tuple) or draw.randrange(3):
+        return draw.choice(ends)
+    near = known.value * draw.uniform(0.25, 2)
+    return min(max(type(known.value)(near), known.least), known.most)
 
 
 def results(made: Program, threads: int, numbers: dict[str, Any]) -> list[Array]:
@@ -366,7 +373,7 @@ def difference(made: Program, wanted: list[Array], found: list[Array]) -> str | 
 
 def check(seed: int) -> str | None:
     """None, or what the numbers of a seed have changed about its program."""
-    made, numbers, threads = program(seed), ends(seed), 1 + seed // len(FAMILIES) % 2
+    made, numbers, threads = program(seed), others(seed), 1 + seed // len(FAMILIES) % 2
     wanted = results(made, threads, {})
     problem = tried(made, threads, numbers, wanted)
     if problem is None:

@@ -308,8 +308,9 @@ class Tall(Columns):
             for index in indices
         ]
         while len(values) > 1:
-            pairs = zip(values[::2], values[1::2], strict=True)
-            values = [b.op(lower.combine, *pair) for pair in pairs]
+            odd = values[len(values) // 2 * 2 :]
+            pairs = zip(values[:-1:2], values[1::2], strict=True)
+            values = [b.op(lower.combine, *pair) for pair in pairs] + odd
         total = b.op(lower.combine, b.load(buffer, slot), values[0].cast(buffer.dtype))
         b.store(buffer, slot, total)
 

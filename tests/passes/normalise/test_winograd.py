@@ -72,6 +72,24 @@ def test_winograd(case: Any, threads: int) -> None:
     assert error(fast(*given), expected) < WINOGRAD
 
 
+@pytest.mark.slow
+def test_gradients_through_normalised_layers() -> None:
+    """Statistics of batches and activations that are smooth magnify no rounding."""
+    x, w, v, scale, shift = arrays((4, 16, 24, 24), (16, 16, 3, 3), (16, 16, 3, 3), (16,), (16,))
+
+    def loss(w: Any, v: Any, scale: Any, shift: Any) -> Any:
+        h = gc.batch_norm(gc.conv(x.astype(w.dtype), w, padding=1), weight=scale, bias=shift)
+        h = gc.conv(h * gc.sigmoid(h), v, padding=1) / 12
+        return (h * np.tanh(h)).mean()
+
+    gradients = gc.compile(gc.grad(loss, wrt=(0, 1, 2, 3)), threads=1)
+    given = w, v, scale, shift
+    assert "winograd_input" in ops_of(gradients, *given)
+    exact = gradients(*(a.astype(np.float64) for a in given))
+    for made, expected in zip(gradients(*given), exact, strict=True):
+        assert error(made, expected) < WINOGRAD
+
+
 @pytest.mark.parametrize("options", [{"fast_math": False}, {"opt": 0}])
 def test_the_plain_route_on_request(options: Any) -> None:
     x, w, given = CASES[0]
