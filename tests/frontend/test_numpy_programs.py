@@ -320,14 +320,21 @@ def test_the_number_of_selected_elements_is_numpys(function):
             np.testing.assert_array_equal(compiled(x), want)
 
 
-def test_what_needs_the_number_of_selected_elements_is_refused_in_a_loop():
-    for of_row in (
-        lambda r: len(r[r > 0]),
-        lambda r: list(r[r > 0]),
-        lambda r: r[r > 0] + r[r > 1],
-    ):
-        with pytest.raises(TraceError, match="traced mask"):
-            gc.compile(lambda x, of_row=of_row: gc.map(of_row, x))(X)
+def test_each_step_of_a_loop_selects_as_many_elements_as_there_are():
+    counts = gc.compile(lambda x: gc.map(lambda r: len(r[r > 0]), x))(X)
+    np.testing.assert_array_equal(counts, (X > 0).sum(axis=1))
+
+
+@pytest.mark.parametrize(
+    ("of_row", "reason"),
+    [
+        (lambda r: list(r[r > 0]), "stands for any size here, and its number is asked for"),
+        (lambda r: r[r > 0] + r[r > 1], "of a size that the run finds"),
+    ],
+)
+def test_what_a_loop_cannot_do_with_selected_elements(of_row, reason):
+    with pytest.raises(TraceError, match=reason):
+        gc.compile(lambda x: gc.map(of_row, x))(X)
 
 
 REFUSED = [

@@ -42,6 +42,8 @@ WITHOUT_KERNEL = {
     "callback": "none: it calls Python, and is placed on a CPU",
     "resource": "none: it calls Python, and is placed on a CPU",
     "summary": "none: it calls Python, and is placed on a CPU",
+    "phased": "none: a program of its own takes its place, which `outlined` calls",
+    "outlined": "none: it calls Python, and is placed on a CPU",
     **dict.fromkeys(
         ("all_reduce", "reduce_to", "to_all", "all_gather", "reduce_scatter", "all_to_all"),
         "none: `route_collectives` writes it with other ops and messages",
