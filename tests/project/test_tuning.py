@@ -113,6 +113,24 @@ def listed(found: Any) -> list[Any]:
     return [np.asarray(a) for a in (found if isinstance(found, tuple) else (found,))]
 
 
+@pytest.mark.parametrize(
+    ("function", "shape", "number", "value"),
+    [
+        (lambda x: np.linalg.solve(x + 140 * np.eye(70, dtype="f4"), x), (70, 70), "ops.panel", 5),
+        (np.fft.fft, (3, 128), "codegen.most_lanes", 3),
+    ],
+)
+def test_what_has_to_be_a_multiple_is_rounded(
+    function: Any, shape: tuple[int, ...], number: str, value: int
+) -> None:
+    """Rows of a panel that fill no block were left out; vectors of three lanes were none."""
+    x = np.random.default_rng(0).uniform(-1, 1, shape).astype("f4")
+    made = tuned_programs.Program("multiples", function, (x,))
+    assert (
+        tuned_programs.tried(made, 1, {number: value}, tuned_programs.results(made, 1, {})) is None
+    )
+
+
 def test_a_unit_of_a_product_has_a_block_of_rows_however_soon_it_is_to_be_cancelled() -> None:
     """Blocks of more rows than a unit might have left none: a division by zero."""
     x, w = np.ones((40, 7), "f4"), np.ones((7, 5), "f4")

@@ -389,9 +389,10 @@ def shape_of(facts: VectorFacts, target: Target, count: int | None) -> Shape | N
     """How a loop that is `possible` is written; None if it is better left alone."""
     if count == 0:
         return None
+    most = 1 << tuned.most_lanes.bit_length() - 1
     if isinstance(facts, RowFacts):
-        return _rows_shape(min(target.lanes(facts.itemsize), tuned.most_lanes), count)
-    lanes = min(target.lanes(facts.itemsize), tuned.most_lanes, _MOST_BITS // facts.widest)
+        return _rows_shape(min(target.lanes(facts.itemsize), most), count)
+    lanes = min(target.lanes(facts.itemsize), most, _MOST_BITS // facts.widest)
     lanes = 1 << lanes.bit_length() - 1
     if target.double_pumped and lanes > 2 and moves_much(facts):
         lanes //= 2

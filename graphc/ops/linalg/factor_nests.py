@@ -46,7 +46,7 @@ def matrices(node: Applied) -> int:
 
 def depth_of(n: int) -> int:
     """Columns of a panel: a multiple of ROWS and of TERMS."""
-    return max(ROWS, min(tuned.panel, -(-n // ROWS) * ROWS))
+    return max(ROWS, min(tuned.panel // ROWS * ROWS, -(-n // ROWS) * ROWS))
 
 
 def padded(n: int) -> int:
