@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from effort import few
 import graphc as gc
 from graphc.cli import main
 from graphc.errors import GraphError
+from graphc.ir.graph import Graph, Node
 
 SHAPES = ((5, 7), (4, 7), (9, 30), (0, 3), (3, 1))
 
@@ -43,6 +44,14 @@ FOUND: dict[str, Callable[[Any], Any]] = {
     "arange": lambda r: (np.arange(len(r[r > 0])) * 0.5).sum(),
     "written": written,
 }
+
+
+def nodes_within(graph: Graph) -> Iterator[Node]:
+    """All nodes, those of regions included."""
+    for node in graph.nodes:
+        yield node
+        for region in node.regions:
+            yield from nodes_within(region)
 
 
 def python_rows(f: Callable[[Any], Any], x: Any) -> tuple[Any, Any]:
@@ -179,6 +188,47 @@ def test_variables_and_bodies_in_bodies() -> None:
         want = sum(row[row > v].sum() for row in x for v in row)
         np.testing.assert_allclose(step(x), want, rtol=1e-12, atol=1e-12)
         np.testing.assert_allclose(total.value, expected, rtol=1e-12)
+
+
+def test_variables_are_assigned_where_a_body_counts() -> None:
+    total, steps = gc.Variable(np.zeros(()), name="sum"), gc.Variable(np.zeros(()), name="steps")
+    last = gc.Variable(np.zeros(3), name="last")
+
+    @gc.compile
+    def step(x: Any) -> Any:
+        def body(_: Any, c: Any) -> Any:
+            kept = np.sort(c[c > 0])[::2]
+            total.assign(total + kept.sum())
+            steps.assign(steps + 1)
+            last.assign(np.zeros(3) + len(kept))
+            return c - 0.5
+
+        return gc.fori(0, 3, body, x), gc.cond(x[0] > 9, lambda: x.sum(), lambda: total + 0.0)
+
+    assert sum(n.op.traits.phased for n in nodes_within(step.graph(np.ones(4)))) > 0
+    expected = 0.0
+    for size in (4, 7, 5):
+        x = np.arange(float(size))
+        made, seen = step(x)
+        np.testing.assert_array_equal(made, x - 1.5)
+        for k in range(3):
+            kept = np.sort((x - 0.5 * k)[x - 0.5 * k > 0])[::2]
+            expected += kept.sum()
+        assert seen == total.value == expected
+        np.testing.assert_array_equal(last.value, np.full(3, len(kept)))
+    assert steps.value == 9
+
+
+def test_a_body_that_counts_may_be_placed() -> None:
+    @gc.compile(devices=["cpu:0", "cpu:1"])
+    def step(x: Any) -> Any:
+        with gc.device("cpu:1"):
+            return gc.fori(0, 3, lambda _, c: c + np.sort(c[c > 0])[::2].sum(), x)
+
+    x = want = np.arange(4.0)
+    for _ in range(3):
+        want = want + np.sort(want[want > 0])[::2].sum()
+    np.testing.assert_array_equal(step(x), want)
 
 
 REFUSED = {

@@ -471,3 +471,15 @@ def test_what_constants_make_that_is_not_finite_stops_the_run(opt: int, tmp_path
 def test_an_earlier_name_of_a_stage_is_known_and_gets_a_hint(before: str, now: str) -> None:
     with pytest.warns(GraphHint, match=f"the stage {before} is called {now} now"):
         assert pipeline.stage_named(before) == pipeline.stage_named(now)
+
+
+def test_a_product_that_is_reshaped_stays_where_it_was_put() -> None:
+    @gc.compile(devices=["cpu:0", "cpu:1"])
+    def model(x, w):
+        with gc.device("cpu:1"):
+            y = x @ w
+        return y.reshape(2, 3, 5) + 1
+
+    stages = {s.name: s.value for s in model.stages(np.ones((6, 8)), np.ones((8, 5)))}
+    products = [n for n in stages["place"].nodes if n.op.traits.matrix_product]
+    assert [str(n.place) for n in products] == ["/job:localhost/device:cpu:1"]

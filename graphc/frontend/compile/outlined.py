@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from threading import Lock
 from typing import Any
 
 from graphc.base.record import replace
 from graphc.config import Config
 from graphc.errors import GraphError
+from graphc.forks import fork_safe_lock
 from graphc.frontend.compile.data_sizes import build_counted
 from graphc.frontend.trace.trace import Traced
 from graphc.frontend.trace.tree import flatten
-from graphc.ir.graph import Graph
+from graphc.ir.graph import Graph, Node, Reads, map_nodes, map_regions
 from graphc.ir.sizes import USUAL_COUNT, Scope, Size, hint_of, scope_of
 from graphc.ir.specialise import specialise
 from graphc.ops.control.phased import builders
@@ -20,15 +20,25 @@ from graphc.passes.normalise.cut_phases import sizes_of
 from graphc.runtime.call.phased_executable import PhasedExecutable, Refused
 
 
+def unplaced(region: Graph) -> Graph:
+    """The region and those within it for one device, whatever they were to run on."""
+
+    def moved(node: Node, reads: Reads) -> Node:
+        made = map_regions(node, unplaced)
+        return made.replace(inputs=reads[0], after=reads[1], place=None)
+
+    return map_nodes(region, moved)
+
+
 class OutlinedProgram:
     """A region that counts sizes, as a function of arrays; it is compiled when it is first called,
     once for all sizes."""
 
     def __init__(self, region: Graph, counts: tuple[str, ...], config: Config) -> None:
-        self.region, self.counts = region, counts
+        self.region, self.counts = unplaced(region), counts
         self.config = replace(config, dump=None, devices=("cpu:0",), donate=(), constraints=())
         self.__name__ = region.name
-        self._lock = Lock()
+        self._lock = fork_safe_lock()
         self._made: PhasedExecutable | None = None
 
     def __call__(self, *arrays: Any) -> Sequence[Any]:

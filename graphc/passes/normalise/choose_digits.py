@@ -14,18 +14,21 @@ from graphc.codegen.gemm.packed import hardware_for
 from graphc.config import Config
 from graphc.ir.graph import Graph, Node, Rewriter
 from graphc.ir.op import OPS
+from graphc.ir.place import parse_device
 from graphc.ir.sizes import is_open
 from graphc.ir.types import F32, Type
 from graphc.ops.linalg.digits import LONGEST
 from graphc.passes.normalise.narrow_products import is_exact
-from graphc.passes.normalise.rules import by_op, on_gpus_alone
+from graphc.passes.normalise.rules import by_op
 from graphc.passes.reasons import explain
 
 
 def choose_digits(graph: Graph, config: Config) -> Graph:
     """The graph with products of bytes, on machines that multiply u8 by i8 four at a time."""
-    if config.backend != "llvm" or on_gpus_alone(config) or config.strict or config.parity:
+    if config.backend != "llvm" or config.strict or config.parity:
         return graph
+    if any(parse_device(name).type == "gpu" for name in config.devices):
+        return graph  # where a product runs is not known yet, and GPUs have kernels of their own
     if not hardware_for(config).quads:
         return graph
     count = 2 if config.precision == "bf16" and config.error_budget is None else 3

@@ -97,6 +97,8 @@ def product_of_reshaped(node: Node, r: Rewriter) -> Node | None:
     product, kind = node.inputs[0], node.type
     if product.op is not OPS["matmul"] or product.after or node.after:
         return None
+    if product.place != node.place:  # the product stays where it was put
+        return None
     x, w = product.inputs
     assert isinstance(x.type, Type)
     assert isinstance(w.type, Type)

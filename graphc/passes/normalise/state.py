@@ -141,7 +141,8 @@ class Layout:
     """Where a region op takes and returns variables.
 
     Region operands start at input `first`.  A variable that is written goes in at operand
-    `enters` and comes out at result `leaves`; `counter` is the attribute that counts these.
+    `enters` and comes out at result `leaves` of the region; the op gives all of these but the first
+    `hidden`.  `counter` is the attribute that counts operands that are written.
     Variables that are only read follow the region's operands.
     """
 
@@ -149,13 +150,17 @@ class Layout:
     enters: int
     leaves: int
     counter: str | None = None
+    hidden: int = 0
 
 
 def layout_of(node: Node) -> Layout:
     """Raises GraphError for an op whose regions cannot hold state."""
     last = node.regions[0]
     traits = node.op.traits
-    if traits.once or traits.phased or traits.branch or traits.lanes:
+    if traits.phased:  # the sizes that it counts are the region's own
+        counts = len(node.attrs["counts"])
+        return Layout(choosers(node), len(last.params), len(last.results), hidden=counts)
+    if traits.once or traits.branch or traits.lanes:
         return Layout(choosers(node), len(last.params), len(last.results))
     if traits.loop:
         carries = node.attrs["carries"]
@@ -301,7 +306,7 @@ class _Sweep(Rewriter):
             loc=node.loc,
             place=node.place,
         )
-        self.split(node, made, layout.leaves, written)
+        self.split(node, made, layout.leaves - layout.hidden, written)
 
     def split(self, old: Node, made: Node, position: int, written: list[Key]) -> None:
         """Let each result of a region op stand where it stood, and the values of variables."""
