@@ -104,6 +104,10 @@ offset=0, columns=2, step=4, together=1} : f32[8]
   %4 = summary(%3) {kind="histogram", tag="t", text="", stepped=false, threaded=false} : ()
   return %3
 }""",
+    """graph @f(%0 x: f32[3,4]) {
+  %1 = outlined(%0) {function="f#7", dtypes=["f32"], ranks=[2], dims=[3,4]} : f32[3,4]
+  return %1
+}""",
 )
 
 X = np.ones((3, 4), np.float32)
@@ -160,6 +164,10 @@ def staged(x: Any) -> Any:
     return gc.parallel.pipeline(loss, ["cpu:0", "cpu:1"], chunks=3)(w, x)
 
 
+def counted(x: Any) -> Any:
+    return gc.fori(0, 3, lambda _, c: c + np.sort(c[c > 0])[::2].sum(), x)
+
+
 PROGRAMS: tuple[tuple[Callable[..., Any], tuple[Any, ...]], ...] = (
     (chosen, (X, np.int64(1))),
     (differentiated, (X,)),
@@ -168,6 +176,7 @@ PROGRAMS: tuple[tuple[Callable[..., Any], tuple[Any, ...]], ...] = (
     (kept, (X,)),
     (queued, (X,)),
     (staged, (X,)),
+    (counted, (X,)),
 )
 
 

@@ -93,7 +93,7 @@ def _all_rows(
     """Sums of scaled rows of B, columns j0..j1: a group of its rows at a time for all rows of C.
 
     Rows of a group lie far apart: the prefetcher fetches twice as much of these as of neighbours.
-    The first group overwrites C; where k is 0 there is none.
+    Where sums are ordered they are neighbours: all come in the order of k.  The first group overwrites C; where k is 0 there is none.
     """
     x, row_a, y = pointers
     depth, columns = frame.get(Word.K), body.sub("%j1", "%j0")
@@ -106,9 +106,11 @@ def _all_rows(
     origin = body.at("%b", body.mul("%j0", core.kind.memory_bytes))
     spread = body.div(depth, tuned.row_group)
     main = body.mul(spread, tuned.row_group)
-    groups = (Slot.ROWS, spread, "0", spread), (Slot.ROW, "0", main, depth)
-    for slot, apart, start, stop in groups:
-        with body.loop(start, stop) as k, body.loop(0, rows) as row:
+    together = (Slot.ROWS, spread, "0", spread, 1)
+    if core.hardware.ordered:
+        together = (Slot.ROWS, "1", "0", main, tuned.row_group)
+    for slot, apart, start, stop, stride in (together, (Slot.ROW, "0", main, depth, 1)):
+        with body.loop(start, stop, stride) as k, body.loop(0, rows) as row:
             factors = body.at(body.at(x, body.word(row_a, row)), k, core.kind.element)
             source = body.at(origin, body.mul(k, step))
             target = body.at(y, body.word(frame.work(Word.ROW_C), row))
