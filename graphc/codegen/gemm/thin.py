@@ -93,7 +93,8 @@ def _all_rows(
     """Sums of scaled rows of B, columns j0..j1: a group of its rows at a time for all rows of C.
 
     Rows of a group lie far apart: the prefetcher fetches twice as much of these as of neighbours.
-    Where sums are ordered they are neighbours: all come in the order of k.  The first group overwrites C; where k is 0 there is none.
+    Where sums are ordered they are neighbours: all come in the order of k.  The first group
+    overwrites C; where k is 0 there is none.
     """
     x, row_a, y = pointers
     depth, columns = frame.get(Word.K), body.sub("%j1", "%j0")
