@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import itertools
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import llvmlite.binding as llvm
 import numpy as np
@@ -33,6 +34,11 @@ def half(x: Expr) -> Expr:
 
 
 FUNCTIONS: dict[str, Callable[..., Expr]] = {"square_plus": square_plus, "half": half}
+
+
+def library_code(*arguments: Any, **more: Any) -> bytes:
+    """Object code of a hand-written function, of the arguments of `library_module`."""
+    return numba_route.emitted(numba_route.library_module(*arguments, **more))
 
 
 class Loaded:
@@ -64,7 +70,7 @@ def by_llvm(kernel: Kernel, opt: int = 2, target: targets.Target = HOST) -> Load
 
 
 def by_numba(kernel: Kernel) -> Loaded:
-    return Loaded(numba_route.compile_kernel(kernel, FUNCTIONS), kernel.name)
+    return Loaded(numba_route.emitted(numba_route.kernel_module(kernel, FUNCTIONS)), kernel.name)
 
 
 ROUTES: dict[str, Callable[[Kernel], Loaded]] = {

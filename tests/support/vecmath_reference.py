@@ -97,7 +97,9 @@ def call(address: int, arrays: Sequence[np.ndarray]) -> np.ndarray:
 def run_by_numba(name: str, *arrays: np.ndarray) -> np.ndarray:
     """The same from the readable source, through Numba."""
     made = kernel(name, F32 if arrays[0].dtype == np.float32 else F64)
-    builder = llvm.JITLibraryBuilder().add_object_img(numba_route.compile_kernel(made))
+    builder = llvm.JITLibraryBuilder().add_object_img(
+        numba_route.emitted(numba_route.kernel_module(made))
+    )
     compiler = llvm.create_lljit_compiler()
     library = builder.export_symbol(made.name).link(compiler, made.name)
     return call(library[made.name], arrays)

@@ -96,16 +96,11 @@ _WITHOUT_PYTHON = re.compile(
 )
 
 
-def compile_kernel(kernel: Kernel, functions: source.Functions | None = None) -> bytes:
-    """Object code that defines `kernel.name` with the kernel ABI, made from the readable source.
+def kernel_module(kernel: Kernel, functions: source.Functions | None = None) -> llvm.ModuleRef:
+    """The module that defines `kernel.name` with the kernel ABI, made from the readable source.
 
     Raises GraphError if the object would need Numba's runtime.
     """
-    return emitted(kernel_module(kernel, functions))
-
-
-def kernel_module(kernel: Kernel, functions: source.Functions | None = None) -> llvm.ModuleRef:
-    """As `compile_kernel`, before there is machine code."""
     return _module_of(kernel.name, kernel_text(kernel, functions))
 
 
@@ -137,15 +132,15 @@ def _module_of(name: str, text: str) -> llvm.ModuleRef:
     return _module(namespace["entry"], name, allocates=True)
 
 
-def compile_library(
+def library_module(
     function: Callable[..., Any],
     dtypes: Sequence[DType],
     name: str,
     sizes: Sequence[int] | None = None,
     params: int = 0,
     ranged: bool = False,
-) -> bytes:
-    """Object code of a hand-written function, called as `function(buffers..., params)`.
+) -> llvm.ModuleRef:
+    """The module of a hand-written function, called as `function(buffers..., params)`.
 
     With `ranged` it is called as `function(buffers..., params, lo, hi)`: it does those units only.
     One with a parameter `cancelled` is given the cancel flag of the run, one int64, too.
@@ -155,18 +150,6 @@ def compile_library(
     The function returns None (ok) or an int status; an exception becomes the status `RAISED`.
     Raises GraphError when Numba refuses the function, or when it calls what no loader provides.
     """
-    return emitted(library_module(function, dtypes, name, sizes, params, ranged))
-
-
-def library_module(
-    function: Callable[..., Any],
-    dtypes: Sequence[DType],
-    name: str,
-    sizes: Sequence[int] | None = None,
-    params: int = 0,
-    ranged: bool = False,
-) -> llvm.ModuleRef:
-    """As `compile_library`, before there is machine code."""
     import numba
     from numba import types
 

@@ -30,7 +30,16 @@ from graphc.ir.op import POSITIVE, Attr, Loops, Range, Sample
 from graphc.ir.types import F32, I32, AnyType, DType, Type, tensor
 from graphc.loops.nest import Buffer, Expr, Register, Scalars
 from graphc.loops.scalars import maximum, minimum, quads, rint
-from graphc.ops.linalg.few_bits import BITS, LANES, MOST_ROWS, WORD, Tiles, check, packed, unpacked
+from graphc.ops.linalg.few_bits import (
+    BITS,
+    LANES,
+    MOST_ROWS,
+    WORD,
+    Tiles,
+    check,
+    sample_operands,
+    unpacked,
+)
 from graphc.ops.record.arguments import Applied, Array, ReadAt, Write
 from graphc.ops.record.batching import lane_by_lane
 from graphc.ops.record.dims import tensor_type
@@ -301,11 +310,7 @@ def _product_samples() -> list[Sample]:
     def case(
         rows: int, depth: int, columns: int, bits: int, groups: int, digits: int = 3
     ) -> Sample:
-        rng = np.random.default_rng(depth)
-        most = 2 ** (bits - 1)
-        words = packed(rng.integers(-most, most, (columns, depth)), bits)
-        scales = sample_array("f32", (words.shape[0], groups, LANES), (-2, 2), 1)
-        x = sample_array("f32", (rows, depth), (-4, 4), 0)
+        x, words, scales = sample_operands(rows, depth, columns, bits, groups)
         given = _digits(x, bits, groups, digits), words, scales
         named = {"bits": bits, "columns": columns, "digits": digits}
         return Sample(given, named, tolerance=16)

@@ -241,16 +241,22 @@ def _batch(op: Op, lanes: Lanes, *values: Value, **attrs: Any) -> Any:
     return functions.reshape(made, (count, rows, made.shape[1]))
 
 
+def sample_operands(
+    rows: int, depth: int, columns: int, bits: int, groups: int, kind: str = "f32"
+) -> tuple[Array, Array, Array]:
+    """Rows and a matrix of so many bits, with its scales."""
+    most = 2 ** (bits - 1)
+    words = packed(np.random.default_rng(depth).integers(-most, most, (columns, depth)), bits)
+    scales = sample_array(kind, (words.shape[0], groups, LANES), (-2, 2), 1)
+    return sample_array(kind, (rows, depth), (-4, 4), 0), words, scales
+
+
 def _samples() -> list[Sample]:
     def case(
         rows: int, depth: int, columns: int, bits: int, groups: int, kind: str = "f32"
     ) -> Sample:
-        rng = np.random.default_rng(depth)
-        most = 2 ** (bits - 1)
-        words = packed(rng.integers(-most, most, (columns, depth)), bits)
-        scales = sample_array(kind, (words.shape[0], groups, LANES), (-2, 2), 1)
-        x = sample_array(kind, (rows, depth), (-4, 4), 0)
-        return Sample((x, words, scales), {"bits": bits, "columns": columns}, tolerance=16)
+        operands = sample_operands(rows, depth, columns, bits, groups, kind)
+        return Sample(operands, {"bits": bits, "columns": columns}, tolerance=16)
 
     made = [
         case(1, 64, 16, 4, 2),

@@ -27,6 +27,7 @@ from emitted_kernels import (
     check_that_loads_are_read_when_used,
     combines,
     elementwise,
+    library_code,
     pairs,
     reduction,
     same_numbers,
@@ -41,7 +42,6 @@ from graphc.codegen.build import build, kernel_texts
 from graphc.codegen.llvm import kernel as llvm_emitter
 from graphc.codegen.llvm import target as targets
 from graphc.codegen.llvm.microarchitectures import KNOWN, microarchitecture
-from graphc.codegen.numba import route as numba_route
 from graphc.codegen.python import source
 from graphc.config import Config
 from graphc.errors import RAISED, GraphError
@@ -717,23 +717,23 @@ def prints(source: np.ndarray, params: np.ndarray) -> None:
 
 def test_library_kernel_sizes_at_run_time_and_at_compile_time() -> None:
     values, sink = np.arange(5, dtype=np.float32), np.zeros(5, np.float32)
-    code = numba_route.compile_library(reverse, [F32, F32], "lib0", params=1)
+    code = library_code(reverse, [F32, F32], "lib0", params=1)
     assert Loaded(code, "lib0")([values, sink], 0, 1, (5, 5, 3)) == 0
     assert (sink == values[::-1] * 3).all()
-    fixed = numba_route.compile_library(reverse, [F32, F32], "lib1", sizes=[4, 4], params=1)
+    fixed = library_code(reverse, [F32, F32], "lib1", sizes=[4, 4], params=1)
     assert Loaded(fixed, "lib1")([values, sink], 0, 1, (2,)) == 0
     assert (sink[:4] == values[3::-1] * 2).all()
 
 
 def test_library_kernel_over_a_range_of_units() -> None:
-    run = Loaded(numba_route.compile_library(fill, [I64], "lib7", ranged=True), "lib7")
+    run = Loaded(library_code(fill, [I64], "lib7", ranged=True), "lib7")
     sink = np.zeros(6, np.int64)
     assert run([sink], 2, 4, (6,)) == 0
     assert sink.tolist() == [0, 0, 2, 3, 0, 0]
 
 
 def test_library_kernel_status_and_exception() -> None:
-    run = Loaded(numba_route.compile_library(find, [I64], "lib2", params=2), "lib2")
+    run = Loaded(library_code(find, [I64], "lib2", params=2), "lib2")
     values = np.array([5, 6, 7])
     assert run([values], 0, 1, (3, 0, 7)) == 2
     assert run([values], 0, 1, (3, 0, 9)) == RAISED
@@ -741,7 +741,7 @@ def test_library_kernel_status_and_exception() -> None:
 
 @pytest.mark.slow
 def test_library_kernel_that_allocates_needs_no_numba_runtime() -> None:
-    run = Loaded(numba_route.compile_library(positive, [F64, F64], "lib3"), "lib3")
+    run = Loaded(library_code(positive, [F64, F64], "lib3"), "lib3")
     values, sink = np.random.default_rng(9).standard_normal(3000), np.zeros(3001)
     expected = [*values[values > 0], 0.0]
     for _ in range(50):
@@ -751,11 +751,11 @@ def test_library_kernel_that_allocates_needs_no_numba_runtime() -> None:
 
 def test_library_kernels_that_cannot_be_compiled_say_why() -> None:
     with pytest.raises(GraphError, match="runtime"):
-        numba_route.compile_library(prints, [F64], "lib4")
+        library_code(prints, [F64], "lib4")
     with pytest.raises(GraphError, match="cannot compile"):
-        numba_route.compile_library(lambda a, p: a.no_such_method(), [F64], "lib5")
+        library_code(lambda a, p: a.no_such_method(), [F64], "lib5")
     with pytest.raises(GraphError, match="returns float64"):
-        numba_route.compile_library(lambda a, p: a[0], [F64], "lib6")
+        library_code(lambda a, p: a[0], [F64], "lib6")
 
 
 def test_a_dump_shows_what_numba_ran() -> None:

@@ -11,7 +11,7 @@ from effort import crossed
 from op_harness import check_samples, same, traced
 
 import graphc as gc
-from graphc.codegen.numba.route import compile_library
+from graphc.codegen.numba.route import emitted, library_module
 from graphc.errors import GraphError
 from graphc.ir.op import OPS
 from graphc.ir.types import DTYPES, I64, U32
@@ -214,7 +214,8 @@ def test_many_rows(name: str, shape: tuple[int, ...]) -> None:
 def test_a_radix_sort_of_a_cancelled_run_stops(result: str) -> None:
     """Called as the walker calls it: the address of the flag lies before the operands."""
     out = U32 if result == "keys" else I64
-    code = compile_library(RADIX[result], (U32, out, out, I64), "radix", params=2, ranged=True)
+    kinds = U32, out, out, I64
+    code = emitted(library_module(RADIX[result], kinds, "radix", params=2, ranged=True))
     linked = load.link(code, ["radix"])
     native = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 2, *[ctypes.c_int64] * 3)
     for cancelled in (0, 1):
