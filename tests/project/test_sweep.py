@@ -53,6 +53,17 @@ def test_a_participant_that_dies_fails_its_case_and_is_started_again() -> None:
         assert "seconds" in team["numpy"].ask(do="time", seconds=0)
 
 
+def test_who_is_not_on_turn_is_stopped() -> None:
+    with sweep.participants(["numpy", "graphc"], 2) as team:
+        for member in team.values():
+            member.ask(do="prepare", case="elementwise/add-tiny-f32", file="/dev/null")
+        for member in team.values():
+            assert member.process is not None
+            tasks = Path(f"/proc/{member.process.pid}/task")
+            states = {(task / "stat").read_text().rpartition(")")[2][1] for task in tasks.iterdir()}
+            assert states == {"T"}
+
+
 def test_unknown_cases_and_peers_are_refused() -> None:
     for arguments in (["--only", "nothing-like-it"], ["--peer", "nobody"]):
         assert CliRunner().invoke(sweep.main, arguments).exit_code == 2

@@ -1,4 +1,5 @@
-"""Orthogonal factors, singular values and eigenvalues of stacked matrices, computed by LAPACK.
+"""Orthogonal factors, singular values and eigenvalues of stacked matrices, computed by LAPACK;
+of many small real ones in lanes of vectors, where no vectors are asked for.
 
     qr     x = q r        svd  x = u diag(s) vh        eigh  x v = v diag(w), x Hermitian
     eig    x v = v diag(w)
@@ -33,6 +34,7 @@ from graphc.ir.types import (
 from graphc.loops.nest import NON_FINITE, Expr
 from graphc.loops.scalars import Pair, where
 from graphc.ops.linalg import decomposition_gradients as rules
+from graphc.ops.linalg.jacobi_nests import LaneEigenvalues, LaneSingularValues
 from graphc.ops.linalg.lane_nests import LaneQR, Lanes
 from graphc.ops.linalg.routines import BLOCK, Nest, Routines, Rows, lapack, parts
 from graphc.ops.record.arguments import Applied, Array
@@ -305,6 +307,7 @@ svdvals_op = _op(
     _ANY,
     "The singular values of each matrix, largest first.",
     3.0,
+    lanes=LaneSingularValues,
 )
 
 # ------------------------------------------------------------------------------------ eigh
@@ -379,6 +382,7 @@ eigvalsh_op = _op(
     _SQUARE,
     "The eigenvalues of each Hermitian matrix, smallest first; the lower triangle is read.",
     1.5,
+    lanes=LaneEigenvalues,
 )
 
 # ------------------------------------------------------------------------------------ eig

@@ -9,13 +9,14 @@ rows, is chosen by masks.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import reduce
 from typing import Any
 
 from graphc.ir.op import Loops
 from graphc.ir.sizes import hint_of
-from graphc.ir.types import Type, leaves
+from graphc.ir.types import DType, Type, leaves
 from graphc.loops.nest import Buffer, Expr, Scalars
 from graphc.loops.scalars import copy_sign, fma, maximum, minimum, sqrt, where
 from graphc.ops.linalg.factor_nests import SINGULAR
@@ -40,12 +41,14 @@ class Lanes:
 
     most = 6  # rows and columns: code grows with their product
     index: tuple[Any, ...]  # in the stack
+    lane: Any  # in the block
     number: Any  # among all matrices of it
 
     def __init__(
         self, b: Scalars, node: Applied, read: ReadAt, write: Write, scratch: Sequence[Buffer]
     ) -> None:
         self.b, self.node, self.read, self.write = b, node, read, write
+        self.scratch = scratch
         self.element = node.inputs[0].type.dtype
         self.m, self.n = node.inputs[0].type.dims[-2:]
 
@@ -56,17 +59,30 @@ class Lanes:
         small = all(isinstance(extent, int) and 0 < extent <= cls.most for extent in dims[-2:])
         return len(dims) > 2 and small and hint_of(dims[-3]) >= tuned.lane_matrices
 
+    @classmethod
+    def workspace(cls, node: Applied) -> tuple[tuple[DType, int], ...]:
+        return ()
+
     def nest(self) -> None:
-        b = self.b
+        with self.b.loop(lane_units(self.node), "parallel") as unit:
+            self.block(unit)
+
+    def block(self, unit: Expr) -> None:
+        """What happens to the matrices of a unit."""
+        with self.lanes(unit):
+            self.matrix()
+
+    @contextmanager
+    def lanes(self, unit: Expr) -> Iterator[None]:
+        """A loop over the matrices of a unit."""
         *outer, count, _, _ = self.node.inputs[0].type.dims
         blocks = -(-count // BLOCK)
-        with b.loop(lane_units(self.node), "parallel") as unit:
-            *parts, block = unravel(unit, (*outer, blocks))
-            start = block * BLOCK
-            with b.loop(minimum(start + BLOCK, count), "vector", start) as i:
-                self.index = (*parts, i)
-                self.number = (unit // blocks) * count + i if outer else i
-                self.matrix()
+        *parts, block = unravel(unit, (*outer, blocks))
+        start = block * BLOCK
+        with self.b.loop(minimum(start + BLOCK, count), "vector", start) as i:
+            self.index, self.lane = (*parts, i), i - start
+            self.number = (unit // blocks) * count + i if outer else i
+            yield
 
     def matrix(self) -> None:
         raise NotImplementedError
@@ -94,7 +110,7 @@ def in_lanes(lanes: type[Lanes] | None, loops: Loops) -> Callable[[Applied], Loo
     """The loops of a node: small matrices in lanes, others as they are."""
     if lanes is None:
         return lambda node: loops
-    small = Loops(lambda *given: lanes(*given).nest(), lane_units)
+    small = Loops(lambda *given: lanes(*given).nest(), lane_units, lanes.workspace)
     return lambda node: small if lanes.fits(node) else loops
 
 

@@ -93,3 +93,68 @@ def test_orthogonal_factors_have_lapacks_signs(shape: tuple[int, int], dtype: An
         np.testing.assert_allclose(r / size, r0 / size, atol=eps)
         np.testing.assert_allclose(q, q0, atol=eps * 20)
         np.testing.assert_allclose((q @ r) / size, x / size, atol=eps)
+
+
+def _spectra(dtype: Any, m: int, n: int) -> dict[str, np.ndarray]:
+    """Stacks of matrices by what is hard about them."""
+    largest, least = np.finfo(dtype).max, np.finfo(dtype).smallest_subnormal
+    x = RNG.standard_normal((99, m, n))
+    made = {
+        "any": x,
+        "graded": x * 10.0 ** RNG.uniform(-6, 0, (99, 1, n)),
+        "of rank one": RNG.standard_normal((99, m, 1)) @ RNG.standard_normal((99, 1, n)),
+        "with ties": RNG.integers(-2, 3, (99, m, n)),
+        "large": x / 64 * float(largest),
+        "small": x * 1000 * float(least),
+        "equal": np.ones((99, m, n)),
+        "zero": 0 * x,
+        "diagonal": np.eye(m, n) * RNG.integers(-9, 9, (99, 1, n)),
+    }
+    return {name: value.astype(dtype) for name, value in made.items()}
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("shape", [(1, 1), (2, 2), (4, 4), (8, 8), (4, 2), (3, 7)])
+def test_singular_values_and_eigenvalues_are_as_exact_as_lapacks(
+    shape: tuple[int, int], dtype: Any
+) -> None:
+    eps, least = np.finfo(dtype).eps, np.finfo(dtype).smallest_subnormal
+    singular, symmetric = gc.compile(np.linalg.svdvals), gc.compile(np.linalg.eigvalsh)
+    for name, x in _spectra(dtype, *shape).items():
+        want = np.linalg.svdvals(x.astype(np.float64))
+        bound = 12 * eps * want[:, :1] + 4 * least
+        assert (np.abs(singular(x) - want) <= bound).all(), name
+        if shape[0] == shape[1]:
+            lower = np.tril(x) + np.triu(np.full_like(x, np.nan), 1)  # is not read
+            want = np.linalg.eigvalsh(np.tril(x).astype(np.float64))
+            bound = 12 * eps * np.abs(want).max(-1, keepdims=True) + 4 * least
+            assert (np.abs(symmetric(lower) - want) <= bound).all(), name
+            if name == "diagonal":
+                np.testing.assert_array_equal(symmetric(x), want)
+
+
+@pytest.mark.parametrize("function", [np.linalg.svdvals, np.linalg.eigvalsh])
+def test_spectra_of_what_is_not_finite(function: Any) -> None:
+    """NaN stops the run, an infinity leaves the other matrices as they are: both as in LAPACK."""
+    x = matrices(70, 4, 4)
+    x = x + x.swapaxes(-1, -2)
+    want, fn = function(x), gc.compile(function)
+    x[65, 2, 1] = x[65, 1, 2] = np.inf
+    got = fn(x)
+    assert np.isnan(got[65]).all()
+    got[65] = want[65]
+    np.testing.assert_allclose(got, want, rtol=1e-13, atol=1e-13)
+    x[3, 0, 0] = np.nan
+    with pytest.raises(RunError, match="non-finite"):
+        fn(x)
+
+
+def test_spectra_of_an_open_number_of_matrices() -> None:
+    fn = gc.compile(
+        lambda x: (np.linalg.svdvals(x), np.linalg.eigvalsh(x) + 1), sizes={"x": ("n", 2, 3, 3)}
+    )
+    for n in (40, 0, 1, 65):
+        x = matrices(n, 2, 3, 3)
+        values, eigenvalues = fn(x)
+        np.testing.assert_allclose(values, np.linalg.svdvals(x), atol=1e-14)
+        np.testing.assert_allclose(eigenvalues, np.linalg.eigvalsh(x) + 1, atol=1e-14)
