@@ -2,6 +2,7 @@
 
 Every participant is a process that lives through the run; for each case all prepare it and their
 results are compared, then they take turns in short blocks, and a ratio is the median over rounds.
+Who is not on turn is stopped: threads that wait for work by spinning would take a processor.
 On one thread the clock is the time that a process computes, so that other work on the machine
 counts less; on several it is the wall's. Results are kept after every case: a run that was stopped
 goes on where it was, unless `--fresh`.
@@ -12,7 +13,9 @@ from __future__ import annotations
 import contextlib
 import fnmatch
 import json
+import os
 import select
+import signal
 import statistics
 import subprocess
 import sys
@@ -63,7 +66,17 @@ class Participant:
         )
 
     def ask(self, **order: Any) -> dict[str, Any]:
+        """The answer to an order; all threads of the process are stopped before and after."""
         self.process = self.process or self.start()
+        self.process.send_signal(signal.SIGCONT)
+        answer = self.answer(order)
+        if self.process is not None:
+            self.process.send_signal(signal.SIGSTOP)
+            os.waitid(os.P_PID, self.process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+        return answer
+
+    def answer(self, order: dict[str, Any]) -> dict[str, Any]:
+        assert self.process is not None
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         try:
@@ -74,7 +87,7 @@ class Participant:
             line, ready = "", [0]
         if line:
             return json.loads(line)  # type: ignore[no-any-return]
-        self.close()
+        self.close()  # a process that is stopped can be killed
         return {"failed": "its process died" if ready else f"no answer within {PATIENCE:.0f} s"}
 
     def close(self) -> None:
