@@ -9,8 +9,11 @@ from typing import Any
 import numpy as np
 
 from graphc.formats.deciding_values import refuse
+from graphc.ops.record.value import emit
 from graphc.ops.record.value import functions as f
+from graphc.ops.tuning import tuned
 
+Ints = tuple[int, ...]
 Pairs = list[tuple[int, int]]
 
 
@@ -62,6 +65,58 @@ def windowed(
 
 def lowest(kind: np.dtype[Any]) -> Any:
     return -np.inf if kind.kind not in "iu" else np.iinfo(kind).min
+
+
+def largest_of_windows(
+    x: Any, window: Ints, step: Ints, spread: Ints, around: Pairs
+) -> tuple[Any, list[Any]]:
+    """The largest elements of windows over the axes of x behind the second, and where along each of
+    these they were found: the first of equal ones, of NaN the first."""
+    axes = range(2, x.ndim)
+    wide = f.pad(x, [(0, 0), (0, 0), *around], constant_values=lowest(np.dtype(x.dtype)))
+    found: list[Any] = []
+    if math.prod(window) <= tuned.pool_unrolled:
+        sizes = {"kind": "max", "window": window, "stride": step, "dilation": spread}
+        places = f.astype(emit("pool_choice", wide, **sizes), np.int64)
+        wide, found = emit("pool", wide, **sizes), _unravelled(places, wide.shape[2:])
+    else:
+        for axis, size, s, d in reversed(list(zip(axes, window, step, spread))):
+            wide, place, choice = _largest_along(wide, axis, size, s, d)
+            found = [place, *(choice(v) for v in found)]
+    return wide, [_inside(v, low, gap) for v, (low, _), gap in zip(found, around, spread)]
+
+
+def _unravelled(places: Any, extents: Sequence[int]) -> list[Any]:
+    """Places counted row by row, as one along each axis."""
+    found: list[Any] = []
+    for extent in reversed(extents):
+        found.insert(0, f.remainder(places, extent))
+        places = f.floor_divide(places, extent)
+    return found
+
+
+def _largest_along(x: Any, axis: int, size: int, step: int, gap: int) -> tuple[Any, Any, Any]:
+    """The largest along an axis, where on it, and what chooses the same from other arrays."""
+    count = (x.shape[axis] - (size - 1) * gap - 1) // step + 1
+    at = np.arange(count)[:, None] * step + np.arange(size) * gap
+    parts = f.take(x, at, axis=axis)
+    best = f.argmax(parts, axis=axis + 1, keepdims=True)
+
+    def chosen(parts: Any) -> Any:
+        return f.squeeze(f.take_along_axis(parts, best, axis + 1), axis + 1)
+
+    column = at.reshape(count, size, *[1] * (x.ndim - axis - 1))
+    place = chosen(f.broadcast_to(column, parts.shape))
+    return chosen(parts), place, lambda v: chosen(f.take(v, at, axis=axis))
+
+
+def _inside(place: Any, low: int, gap: int) -> Any:
+    """A place without the padding, which is chosen only where nothing is larger: then the first
+    element of the window that is none counts."""
+    if not low:
+        return place
+    place = f.subtract(place, low)
+    return f.where(f.less(place, 0), f.remainder(place, gap), place)
 
 
 def cut_windows(x: Any, window: Any, step: Any, spread: Any) -> Any:

@@ -129,8 +129,11 @@ def _ceil_pairs(dims: Any, pairs: list[Any], reach: Ints, stride: Ints) -> list[
     return made
 
 
-def _windows(x: Value, kind: str, window: Ints, stride: Ints, dilation: Ints) -> Any:
-    """The pool node, or some per axis where the whole window is too large to unroll."""
+def pool_windows(x: Value, kind: str, window: Ints, stride: Ints, dilation: Ints) -> Any:
+    """What windows over the trailing axes of x hold; their sizes are known.
+
+    One node, or some per axis where the whole window is too large to unroll.
+    """
     if math.prod(window) <= tuned.pool_unrolled:
         return emit("pool", x, kind=kind, window=window, stride=stride, dilation=dilation)
     for axis, (size, step, gap) in enumerate(zip(window, stride, dilation), -len(window)):
@@ -143,7 +146,7 @@ def _any_windows(x: Value, kind: str, window: Ints, stride: Ints, dilation: Ints
     axes = list(zip(window, stride, dilation))
     known = [(1, 1, 1) if is_open(axis) else axis for axis in axes]
     if known != [(1, 1, 1)] * len(axes):
-        x = _windows(x, kind, *zip(*known))
+        x = pool_windows(x, kind, *zip(*known))
     for axis, sizes in enumerate(axes, 2):
         x = _by_places(x, kind, axis, *sizes) if is_open(sizes) else x
     return x
@@ -242,7 +245,7 @@ def _pooled(
     pairs = _ceil_pairs(dims, pairs, reach, stride) if ceil_mode else pairs
     identity = IDENTITY["add" if kind == "sum" else kind](common_element(x)[0])
     padded = emit_pad(x, identity, [(0, 0), (0, 0), *pairs])
-    pool = _any_windows if is_open((*window, *stride, *dilation)) else _windows
+    pool = _any_windows if is_open((*window, *stride, *dilation)) else pool_windows
     return pool(padded, kind, window, stride, dilation), (window, stride, dilation), pairs
 
 

@@ -471,6 +471,24 @@ def test_sizes_of_a_few_bytes_cost_nothing(tmp_path: Path, op: str) -> None:
     assert peak < 200e6
 
 
+@pytest.mark.parametrize("op", ["MaxPool", "AveragePool", "LpPool"])
+def test_windows_may_be_large(tmp_path: Path, op: str) -> None:
+    """A window of 750 elements is pooled axis by axis."""
+    node = helper.make_node(op, ["x"], ["y"], kernel_shape=[25, 30], strides=[2, 3])
+    path = save(
+        tmp_path / "m.onnx", [node], [tensor("x", [1, 2, 31, 37])], [tensor("y", None)], opset=22
+    )
+    x = np.random.default_rng(0).normal(size=(1, 2, 31, 37)).astype(np.float32)
+    read = np.lib.stride_tricks.sliding_window_view(x, (25, 30), (2, 3))[:, :, ::2, ::3]
+    axes = (-2, -1)
+    wanted = {
+        "MaxPool": read.max(axes),
+        "AveragePool": read.mean(axes, np.float64),
+        "LpPool": np.sqrt((read.astype(np.float64) ** 2).sum(axes)),
+    }
+    np.testing.assert_allclose(gc.load(path)(x)["y"], wanted[op], rtol=1e-5, atol=1e-6)
+
+
 GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
 MANY = 1 << 31
 

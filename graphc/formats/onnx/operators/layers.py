@@ -9,8 +9,8 @@ import numpy as np
 
 from graphc.formats.deciding_values import axes_of, refuse
 from graphc.formats.onnx.table import operator
-from graphc.formats.windows import cut_windows, lowest, windowed, windows_of
-from graphc.ops.record.value import emit
+from graphc.formats.windows import largest_of_windows, lowest, windowed, windows_of
+from graphc.ops.nn.pooling import pool_windows
 from graphc.ops.record.value import functions as f
 
 # ------------------------------------------------------------------------------------ normalisation
@@ -128,10 +128,6 @@ def local_response(
 # ------------------------------------------------------------------------------------ pooling
 
 
-def _pooled(x: Any, kind: str, window: Any, step: Any, spread: Any) -> Any:
-    return emit("pool", x, kind=kind, window=tuple(window), stride=step, dilation=spread)
-
-
 @operator("MaxPool")
 def max_pool(
     x: Any,
@@ -151,28 +147,24 @@ def max_pool(
     around = [(0, 0), (0, 0), *((low, high + m) for (low, high), m in zip(pairs, more))]
     kind = np.dtype(x.dtype)
     if call.wants(1):
-        return _max_with_places(x, kernel_shape, step, spread, around, storage_order)
+        return _max_with_places(x, kernel_shape, step, spread, around[2:], storage_order)
     padded = f.pad(x, around, constant_values=lowest(kind)) if any(map(any, around)) else x
-    return _pooled(padded, "max", kernel_shape, step, spread)
+    return pool_windows(padded, "max", kernel_shape, step, spread)
 
 
 def _max_with_places(
     x: Any, window: Any, step: Any, spread: Any, around: Any, column_major: int
-) -> Any:
-    """The largest elements and their places in the flattened array."""
-    refuse(math.prod(x.shape) * math.prod(window) <= 1 << 24, "places in a very large array")
-    wide = f.pad(x, around, constant_values=lowest(np.dtype(x.dtype)))
-    numbers = np.arange(math.prod(x.shape), dtype=np.int64).reshape(x.shape)
+) -> tuple[Any, Any]:
+    """The largest elements and their places in the flattened array, whose images and channels are
+    in the order of rows even where places of an image are in that of columns."""
+    largest, places = largest_of_windows(x, window, step, spread, around)
+    extents = x.shape[2:]
     if column_major:
-        inner = np.arange(math.prod(x.shape[2:]), dtype=np.int64).reshape(x.shape[:1:-1]).T
-        outer = np.arange(math.prod(x.shape[:2])).reshape(*x.shape[:2], *[1] * (x.ndim - 2))
-        numbers = outer * inner.size + inner
-    places = np.pad(numbers, around)
-    read = cut_windows(wide, window, step, spread)
-    found = f.expand_dims(f.argmax(read, axis=-1), -1)
-    at = np.ascontiguousarray(cut_windows(places, window, step, spread))
-    largest = f.getitem(f.take_along_axis(read, found, -1), (..., 0))
-    return largest, f.getitem(f.take_along_axis(at, found, -1), (..., 0))
+        places, extents = places[::-1], extents[::-1]
+    at: Any = np.arange(math.prod(x.shape[:2])).reshape(*x.shape[:2], *[1] * len(extents))
+    for extent, place in zip(extents, places):
+        at = f.add(f.multiply(at, extent), place)
+    return largest, at
 
 
 @operator("AveragePool")
@@ -191,7 +183,7 @@ def average_pool(
         x, kernel_shape, strides, dilations, pads, auto_pad, ceil_mode
     )
     around = [(0, 0), (0, 0), *((low, high + m) for (low, high), m in zip(pairs, more))]
-    total = _pooled(f.pad(x, around), "sum", kernel_shape, step, spread)
+    total = pool_windows(f.pad(x, around), "sum", kernel_shape, step, spread)
     counts: Any = np.ones((), x.dtype)
     for axis, window in enumerate(kernel_shape):
         (low, high), extent = pairs[axis], x.shape[axis + 2]
@@ -223,7 +215,7 @@ def lp_pool(
     )
     around = [(0, 0), (0, 0), *((low, high + m) for (low, high), m in zip(pairs, more))]
     powers = f.multiply(x, x) if p == 2 else f.power(f.abs(x), np.asarray(p, x.dtype))
-    total = _pooled(f.pad(powers, around), "sum", kernel_shape, step, spread)
+    total = pool_windows(f.pad(powers, around), "sum", kernel_shape, step, spread)
     return f.sqrt(total) if p == 2 else f.power(total, np.asarray(1 / p, x.dtype))
 
 

@@ -13,7 +13,7 @@ from graphc.formats.torch.operators.indexing import scattered
 from graphc.formats.torch.operators.products import each
 from graphc.formats.torch.promotion import cast, dtype_of
 from graphc.formats.torch.table import aten
-from graphc.formats.windows import cut_windows, lowest, windowed
+from graphc.formats.windows import largest_of_windows, windowed
 from graphc.ops.nn.images import neighbours
 from graphc.ops.record.value import functions as f
 
@@ -237,18 +237,11 @@ def largest_with_places(
 ) -> tuple[Any, Any]:
     """The largest elements of windows, and their places in the flattened axes behind channels."""
     *_, pairs, more = windowed(x, window, step, spread, (*padding, *padding), "", ceil_mode)
-    wide = f.pad(x, around_of(pairs, more), constant_values=lowest(dtype_of(x)))
-    read = cut_windows(wide, window, step, spread)
-    found = f.expand_dims(f.argmax(read, axis=-1), -1)
-    strides = [math.prod(x.shape[k + 1 :]) for k in range(2, x.ndim)]
-    inside = np.array([np.dot(at, np.multiply(spread, strides)) for at in np.ndindex(*window)])
-    first: Any = 0
-    for axis, (count, stride) in enumerate(zip(read.shape[2:-1], strides)):
-        begin = (np.arange(count) * step[axis] - padding[axis]) * stride
-        first = first + begin.reshape([-1 if k == axis else 1 for k in range(len(strides))])
-    chosen = f.getitem(found, (..., 0))
-    largest = f.getitem(f.take_along_axis(read, found, -1), (..., 0))
-    return largest, f.add(f.take(inside, chosen, axis=0), first)
+    around = around_of(pairs, more)[2:]
+    largest, (place, *others) = largest_of_windows(x, window, step, spread, around)
+    for extent, other in zip(x.shape[3:], others):
+        place = f.add(f.multiply(place, extent), other)
+    return largest, place
 
 
 def _max_pool(rank: int, places: bool) -> Callable[..., Any]:
