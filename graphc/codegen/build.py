@@ -263,10 +263,14 @@ def kernel_sources(compiled: Compiled) -> dict[str, str]:
 
 
 def kernel_versions(compiled: Compiled, config: Config) -> dict[str, list[str]]:
-    """Of which of its loops each kernel has versions, for one of which a call's sizes decide."""
+    """Of what each kernel has versions, for one of which a call's sizes decide: of its loops, and
+    of ways through a product."""
     target = target_of(config.for_device(None))
     written = {k: v for k, v in compiled.kernels.items() if k not in compiled.by_numba and v.sizes}
-    return {symbol: llvm.versions_of(kernel, target) for symbol, kernel in written.items()}
+    found = {symbol: llvm.versions_of(kernel, target) for symbol, kernel in written.items()}
+    for symbol, ways in compiled.ways.items():
+        found[symbol] = [*ways, *found.get(symbol, [])]
+    return found
 
 
 def kernel_texts(compiled: Compiled, config: Config) -> dict[str, str]:

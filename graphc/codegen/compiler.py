@@ -48,6 +48,7 @@ class Compiled:
     texts: dict[str, str] = field(default_factory=dict)  # symbol -> LLVM IR or library name
     kernels: dict[str, Kernel] = field(default_factory=dict)
     by_numba: set[str] = field(default_factory=set)  # the kernels that Numba compiled
+    ways: dict[str, tuple[str, ...]] = field(default_factory=dict)  # symbol -> `Spec.ways`
     compiled: int = 0
     cached: int = 0
     seconds: float = 0.0
@@ -76,6 +77,8 @@ class Compiler:
         """The symbol that runs a spec."""
         if id(spec) not in self.symbols:
             self.symbols[id(spec)] = spec, self.symbol_of(spec)
+            if spec.ways:
+                self.result.ways[self.symbols[id(spec)][1]] = spec.ways
         return self.symbols[id(spec)][1]
 
     def symbol_of(self, spec: Spec) -> str:

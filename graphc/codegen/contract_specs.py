@@ -134,6 +134,7 @@ def _core_spec(region: Graph, config: Config, staged: bool) -> Spec:
         plan.core,
         parts=plan.parts,
         poll=poll_of(region, plan.units),
+        ways=plan.ways,
     )
 
 

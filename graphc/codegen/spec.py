@@ -46,6 +46,7 @@ class Spec:
     On a GPU (kind cuda) `launches` run in order; `operands` are those of the first, the second ...;
     `product` is what they compute where that is a plain product of matrices.
     `then` runs afterwards, in the same workspace: what needs all that the first kernel made.
+    `ways` says in words between which ways of running it sizes decide.
     `pieces` are the texts in LLVM that were made of it: programs that share it share them.
     """
 
@@ -66,6 +67,7 @@ class Spec:
     product: Gemm | None = None
     then: Spec | None = None
     native: str = ""
+    ways: tuple[str, ...] = ()
     pieces: dict[Any, Piece] = field(default_factory=dict, compare=False, repr=False)
 
 

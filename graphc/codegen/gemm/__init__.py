@@ -38,7 +38,19 @@ from graphc.codegen.gemm.blocking import (
     together,
     turning_rows,
 )
-from graphc.codegen.gemm.form import Axis, Dim, Groups, NormalForm, axes_of, normalise, total
+from graphc.codegen.gemm.form import (
+    Axis,
+    Dim,
+    Groups,
+    NormalForm,
+    axes_of,
+    in_roles,
+    joined_and_apart,
+    normalise,
+    run_of,
+    short_runs,
+    total,
+)
 from graphc.codegen.gemm.hardware import Hardware, hardware_of, host_target
 from graphc.codegen.gemm.layout import DIMS, MAX_EXTRAS, Flag, Part, Word
 from graphc.codegen.gemm.parts import Module, core_name, parts_of
@@ -94,8 +106,11 @@ class Plan(NamedTuple):
     `swapped`: A and B trade places, so the data pointers must be given as [B, A, C, ...].
     `axes[group][d]` says where dim d of a group of the *contraction* lies in the indices an
     epilogue sees: (which, divisor, extent) with which one of "batch", "i", "j", so that its index
-    is (which // divisor) % extent. `packed` is the size in bytes of B packed ahead of time (0 if
-    B is not). `core` is the data type whose core runs it, `parts` the `Part`s that it needs.
+    is (which // divisor) % extent, or the sum of several such. `packed` is the size in bytes of B
+    packed ahead of time (0 if B is not). `core` is the data type whose core runs it, `parts` the
+    `Part`s that it needs. Columns may go on from run to run of C, each `run` long (0 if they do
+    not, or nobody needs to know): column j is then "j" = j % run of "run" = j // run. Where sizes
+    decide, `ways` says in words by what between which ways of running it.
     """
 
     params: tuple[int, ...]
@@ -103,10 +118,12 @@ class Plan(NamedTuple):
     grain: int
     workspace: int
     swapped: bool
-    axes: dict[str, tuple[Axis, ...]]
+    axes: dict[str, tuple[tuple[Axis, ...], ...]]
     packed: int
     core: str
     parts: int
+    run: int = 0
+    ways: tuple[str, ...] = ()
 
 
 def core_of(dtype: str, hardware: Hardware, parts: int = Part.ALL) -> tuple[Module, ...]:
@@ -206,6 +223,19 @@ def panels_of(contraction: NormalForm, hardware: Hardware) -> Panels | None:
     return Panels(operand, sizes.m, each, k, n, offset, columns, step, kind.together)
 
 
+class Asked(NamedTuple):
+    """What `plan` is asked for."""
+
+    contraction: NormalForm
+    hardware: Hardware
+    threads: int
+    epilogue: bool
+    extras: int
+    packed_b: bool
+    stage: bool
+    sources: tuple[int, int]
+
+
 @forgotten
 @functools.lru_cache(maxsize=4096)
 def plan(
@@ -231,27 +261,45 @@ def plan(
     if extras > MAX_EXTRAS:
         raise ValueError(f"an epilogue takes at most {MAX_EXTRAS} operands, not {extras}")
     kind = kind_of(contraction.dtype, hardware)
-    groups = normalise(contraction, kind.columns, kind.lanes)
+    asked = Asked(contraction, hardware, threads, epilogue, extras, packed_b, stage, sources)
+    groups = in_roles(contraction, kind.columns, kind.lanes)
+    short = short_runs(groups, kind.columns)
+    if not isinstance(short, Size) or packed_b or any(sources) or contraction.whole_rows:
+        return _of_groups(asked, normalise(contraction, kind.columns, kind.lanes))
+    few, many = joined_and_apart(groups)
+    # Short runs are several, of some tiles together; a run that is a product has some of its own.
+    joined = _of_groups(asked, few, lambda n: 8 * kind.columns)
+    apart = _of_groups(asked, many, lambda n: max(n, 2 * kind.columns))
+    run = run_of(groups)
+    axes = {g: _axes_of_runs(short, run, joined.axes[g], apart.axes[g]) for g in joined.axes}
+    most = f"{2 * kind.columns} side by side"
+    ways = (f"columns in runs of {run}: of fewer than {most} one product, else a product for each",)
+    return _either(short, joined, apart)._replace(axes=axes, run=run, ways=ways)
+
+
+def _of_groups(asked: Asked, groups: Groups, expected: Callable[[int], int] = lambda n: n) -> Plan:
+    """The plan of a contraction in these roles, for as many columns as are `expected`."""
+    contraction, hardware = asked.contraction, asked.hardware
     kind = kind_of(core_in(contraction, groups), hardware)
     sizes = Sizes(total(groups.batch), total(groups.m), total(groups.n), total(groups.k))
-    sources = sources[::-1] if groups.swapped else sources
+    sources = asked.sources[::-1] if groups.swapped else asked.sources
     made = (Flag.MADE_A if sources[0] else 0) | (Flag.MADE_B if sources[1] else 0)
-    thin, few = thin_route(kind, hardware, groups, sizes, packed_b, made)
-    flags = Flag.TILE if staged(kind, groups, epilogue) or stage else 0
+    thin, few = thin_route(kind, hardware, groups, sizes, asked.packed_b, made)
+    flags = Flag.TILE if staged(kind, groups, asked.epilogue) or asked.stage else 0
 
     def made_for(near: Sizes, lanes: bool = False) -> Plan:
-        tiles = Flag.LANES if lanes else route(kind, hardware, groups, near, packed_b, made)
+        tiles = Flag.LANES if lanes else route(kind, hardware, groups, near, asked.packed_b, made)
         chosen = flags | (thin if near.m <= few else tiles)
-        return _planned(contraction, hardware, groups, threads, extras, sources, chosen, near)
+        return _planned(asked, groups, sources, chosen, near)
 
-    lanes = 0 if packed_b or made else in_lanes(kind, hardware, groups, sizes)
-    near = sizes.at_hand
+    lanes = 0 if asked.packed_b or made else in_lanes(kind, hardware, groups, sizes)
+    near = sizes.at_hand._replace(n=expected(sizes.at_hand.n))
     many = near._replace(m=max(near.m, kind.columns), n=max(near.n, tuned.lane_columns))
     if not isinstance(lanes, Size) and lanes > 0:
         return made_for(near, lanes=True)
     if isinstance(sizes.m, Size):
         ends = [few, *turning_rows(kind, hardware, near)]
-        copied = _for_any_rows(sizes, made_for, ends)
+        copied = _for_any_rows(sizes.m, near, made_for, ends)
     else:
         copied = made_for(near)
     return _either(lanes, made_for(many, lanes=True), copied) if isinstance(lanes, Size) else copied
@@ -263,17 +311,17 @@ def core_in(contraction: NormalForm, groups: Groups) -> str:
     return TURNED.get(dtype, dtype) if groups.swapped else dtype
 
 
-def _for_any_rows(sizes: Sizes, made_for: Callable[[Sizes], Plan], ends: list[int]) -> Plan:
+def _for_any_rows(
+    rows: Size, near: Sizes, made_for: Callable[[Sizes], Plan], ends: list[int]
+) -> Plan:
     """A plan that runs as one made for about so many rows: those change at these `ends`."""
-    assert isinstance(sizes.m, Size)
-    near = sizes.at_hand
     ends = sorted(set(ends))
     made = made_for(near._replace(m=max(near.m, ends[-1] + 1)))
     below = made
     for start, end in reversed(list(pairwise([-1, *ends]))):
         plan = made_for(near._replace(m=near.m if start < near.m <= end else end))
         if not alike(plan.params, below.params):
-            made, below = _either(end + 1 - sizes.m, plan, made), plan
+            made, below = _either(end + 1 - rows, plan, made), plan
     return made
 
 
@@ -293,17 +341,28 @@ def _either(condition: int, first: Plan, second: Plan) -> Plan:
     )
 
 
+def _axes_of_runs(
+    short: int, run: int, joined: tuple[tuple[Axis, ...], ...], apart: tuple[tuple[Axis, ...], ...]
+) -> tuple[tuple[Axis, ...], ...]:
+    """Where the dims of a group lie, be it where columns go on from run to run or where they do
+    not: the runs are of extent one in either the batch or among the columns."""
+    made: list[tuple[Axis, ...]] = []
+    for ((name, step, extent),), ((where, divisor, extent_apart),) in zip(
+        joined, apart, strict=True
+    ):
+        if name == where:
+            made.append(((name, either(short, step, divisor), extent),))
+        else:
+            one = (where, divisor, either(short, 1, extent_apart))
+            made.append((one, ("run", step // run, either(short, extent, 1))))
+    return tuple(made)
+
+
 def _planned(
-    contraction: NormalForm,
-    hardware: Hardware,
-    groups: Groups,
-    threads: int,
-    extras: int,
-    sources: tuple[int, int],
-    flags: int,
-    near: Sizes,
+    asked: Asked, groups: Groups, sources: tuple[int, int], flags: int, near: Sizes
 ) -> Plan:
     """The plan of a route, by the sizes that are expected."""
+    contraction, hardware = asked.contraction, asked.hardware
     core = core_in(contraction, groups)
     kind = kind_of(core, hardware)
     sizes = Sizes(total(groups.batch), total(groups.m), total(groups.n), total(groups.k))
@@ -315,8 +374,8 @@ def _planned(
     if count > 1:
         sizes, near = (s._replace(k=-(-s.k // count)) for s in (sizes, near))
     words[Word.M], words[Word.N], words[Word.K] = sizes.m, sizes.n, sizes.k
-    words[Word.EXTRAS], words[Word.SOURCES_A], words[Word.SOURCES_B] = extras, *sources
-    block(words, kind, hardware, sizes, near, threads, contraction.whole_rows)
+    words[Word.EXTRAS], words[Word.SOURCES_A], words[Word.SOURCES_B] = asked.extras, *sources
+    block(words, kind, hardware, sizes, near, asked.threads, contraction.whole_rows)
     groups = made_in_place(words, kind, sizes, groups)
     put_strides(words, kind, contraction, groups)
     packed = put_panels(words, kind, groups, sizes)
@@ -329,13 +388,14 @@ def _planned(
     units = words[Word.ROW_UNITS] * words[Word.COLUMN_UNITS] * sizes.batch
     parts = parts_of(words, kind, groups, hardware.ordered)
     words[Word.FLAGS] += same_tables(words) + same
+    found = axes_of(contraction, groups)
     return Plan(
         params=tuple(words),
         units=units,
         grain=grain_of(sizes, units),
         workspace=workspace,
         swapped=groups.swapped,
-        axes=axes_of(contraction, groups),
+        axes={g: tuple((axis,) for axis in axes) for g, axes in found.items()},
         packed=packed if flags & Flag.PACKED_B else 0,
         core=core,
         parts=parts,

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from graphc.codegen.tuning import tuned
-from graphc.ir.sizes import hint_of, is_open
+from graphc.ir.sizes import hint_of, is_open, least
 
 Axis = tuple[str, int, int]
 
@@ -111,6 +111,43 @@ def total(loops: list[Loop]) -> int:
 def normalise(contraction: NormalForm, columns: int, lanes: int = 1) -> Groups:
     """Choose groups and roles: n holds C's unit stride where it can, shared B rows join m.
 
+    Columns that lie in long runs in C are a product for each run, others go on in the next one.
+    """
+    groups = in_roles(contraction, columns, lanes)
+    batch, n, head = groups.batch, groups.n, _break_in_result(groups.n)
+    if hint_of(short_runs(groups, columns)) <= 0:
+        batch, n = batch + n[:head], n[head:]
+    return groups._replace(batch=_merge(batch), n=n)
+
+
+def short_runs(groups: Groups, columns: int) -> int:
+    """Positive where columns lie in C in several runs of fewer than fill two tiles."""
+    head = _break_in_result(groups.n)
+    if not head:
+        return 0
+    return least(2 * columns - run_of(groups), total(groups.n[:head]) - 1)  # type: ignore[no-any-return]
+
+
+def run_of(groups: Groups) -> int:
+    """How many columns lie side by side in C."""
+    return total(groups.n[_break_in_result(groups.n) :])
+
+
+def joined_and_apart(groups: Groups) -> tuple[Groups, Groups]:
+    """The groups where columns go on from run to run in C, and where each run is a product.
+
+    Both have the same dims: those of the runs are of extent one where they are not.
+    """
+    head = _break_in_result(groups.n)
+    runs, along = groups.n[:head], groups.n[head:]
+    ones = [loop._replace(extent=1, parts=()) for loop in runs]
+    joined = groups._replace(batch=groups.batch + ones, n=runs + along)
+    return joined, groups._replace(batch=groups.batch + runs, n=ones + along)
+
+
+def in_roles(contraction: NormalForm, columns: int, lanes: int) -> Groups:
+    """The groups in their roles, all columns in n.
+
     A short n changes places with m, unless n is what whole rows are made of; so does any where
     panels of the other operand, packed ahead, are better (`_better_across`).
     """
@@ -142,10 +179,7 @@ def normalise(contraction: NormalForm, columns: int, lanes: int = 1) -> Groups:
         if len(kept) < len(batch):
             m = _by_result(m + [loop for loop in batch if loop not in kept])
             batch = kept
-    head = _break_in_result(n)
-    if head and hint_of(total(n[head:])) >= 2 * columns:
-        batch, n = batch + n[:head], n[head:]
-    return Groups(_merge(batch), m, n, k, swapped)
+    return Groups(batch, m, n, k, swapped)
 
 
 def _better_across(
@@ -182,6 +216,7 @@ def _break_in_result(loops: list[Loop]) -> int:
 
 def step_of(loops: list[Loop], field: str) -> int | None:
     """The stride of a group in one operand if the group is one long dim there, else None."""
+    loops = [loop for loop in loops if loop.extent != 1]
     if not loops:
         return 0
     strides: list[int] = [getattr(loop, field) for loop in loops]
@@ -203,7 +238,8 @@ def laid_out(loops: list[Loop], field: str, step: int) -> list[Loop]:
 
 
 def axes_of(contraction: NormalForm, groups: Groups) -> dict[str, tuple[Axis, ...]]:
-    """Where every dim of the contraction went."""
+    """Where every dim of the contraction went: (which group, divisor, extent) is its index there,
+    (index in the group // divisor) % extent."""
     found: dict[tuple[str, int], Axis] = {}
     for name, loops in (("batch", groups.batch), ("i", groups.m), ("j", groups.n), ("k", groups.k)):
         divisor = 1

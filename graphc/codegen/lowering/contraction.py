@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from itertools import chain
 
 from graphc.base.record import record
 from graphc.codegen import gemm as contract
@@ -26,6 +27,7 @@ from graphc.ir.op import Contraction, Reduction, Scalar
 from graphc.ir.size_divisors import common
 from graphc.ir.types import DType, Type
 from graphc.loops.nest import Buffer, Expr, Kernel, Scalars
+from graphc.loops.scalars import maximum, minimum
 from graphc.ops.record.dims import row_major_strides
 
 EPILOGUE_PARAMS = 4
@@ -247,11 +249,13 @@ class EpilogueLowering:
             buffers.append(made)
             self.elements.bind_buffer(param, made)
         batch, first, last, lead = (b.param(k) for k in range(EPILOGUE_PARAMS))
-        rows = sum_of(self.plan, "i")
+        rows, run = sum_of(self.plan, "i"), self.plan.run
 
-        def element(j: Expr, offset: Expr | None = None) -> None:
+        def element(j: Expr, offset: Expr | None = None, number: Expr | None = None) -> None:
             self.tile_reader(buffers[0], i, j if offset is None else j + offset, lead)
             places = {"batch": batch, "i": i, "j": j}
+            if number is not None:
+                places |= {"run": number, "j": j - number * run}
             index = index_at(b, form, 2, self.plan, places, offset)
             index = tuple(index[axis] for axis in form.shown)
             for result, buffer in zip(self.region.results, outputs, strict=True):
@@ -261,7 +265,12 @@ class EpilogueLowering:
 
         block = self.block()
         with b.loop(rows, "parallel") as i:
-            if block < tuned.epilogue_block:
+            if run:
+                with b.loop((last - 1) // run + 1, "serial", first // run) as number:
+                    start, stop = maximum(first, number * run), minimum(last, (number + 1) * run)
+                    with b.loop(stop, "vector", start) as j:
+                        element(j, number=number)
+            elif block < tuned.epilogue_block:
                 with b.loop(last, "vector", first) as j:
                     element(j)
             else:
@@ -287,7 +296,7 @@ class EpilogueLowering:
         words = self.plan.params
         block = common(words[Word.N], words[Word.UNIT_COLUMNS], words[Word.FINISH_COLUMNS])
         for axes in self.plan.axes.values():
-            for which, divisor, extent in axes:
+            for which, divisor, extent in chain.from_iterable(axes):
                 if which == "j":
                     block = common(block, divisor * extent, divisor if divisor > 1 else 0)
         return block
@@ -313,13 +322,14 @@ def index_at(
 ) -> tuple[Expr, ...]:
     """The index tuple of an operand (0, 1) or the result (2) from the core's linear indices.
 
-    Those are "batch", "i", "j" and "k". With an offset the column is "j" + offset, where no axis
-    begins or ends between them.
+    Those are "batch", "i", "run", "j" and "k". With an offset the column is "j" + offset, where no
+    axis begins or ends between them.
     """
     axes = axes_along(form, which)
     made = [b.integer(0)] * tensor_type((*form.node.inputs, form.node)[which]).rank
     for role, groups in plan.axes.items():
-        for position, (name, divisor, extent) in enumerate(groups):
+        parts = [(position, part) for position, each in enumerate(groups) for part in each]
+        for position, (name, divisor, extent) in parts:
             if (role, position) not in axes:
                 continue
             axis, step = axes[role, position]
@@ -335,5 +345,8 @@ def index_at(
 def sum_of(plan: contract.Plan, which: str) -> int:
     """The extent of one of the core's linear indices."""
     return math.prod(
-        extent for axes in plan.axes.values() for name, _, extent in axes if name == which
+        extent
+        for axes in plan.axes.values()
+        for name, _, extent in chain.from_iterable(axes)
+        if name == which
     )

@@ -511,7 +511,7 @@ def test_axes_of_a_plan_locate_every_dim() -> None:
     assert plan.swapped
     sizes = {"batch": 1, "i": 1, "j": 1}
     for group, dims in (("batch", form.batch), ("m", form.m), ("n", form.n)):
-        for (which, divisor, extent), dim in zip(plan.axes[group], dims, strict=True):
+        for ((which, divisor, extent),), dim in zip(plan.axes[group], dims, strict=True):
             assert extent == dim.extent
             sizes[which] = max(sizes[which], divisor * extent)
     assert sizes["batch"] * sizes["i"] * sizes["j"] == 3 * 5 * 4 * 2

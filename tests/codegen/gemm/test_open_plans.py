@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -120,3 +122,66 @@ def test_windows_of_open_images_are_read_as_those_of_exact_ones(cpu: str) -> Non
         assert part & needed == needed
         ways.add(way)
     assert ways == ({0} if hardware.masked else {0, Flag.LANES, Flag.LANES | Flag.SAME_A})
+
+
+IMAGES = [(8, 4, 6), (1, 20, 20), (2, 20, 20), (7, 9, 1), (50, 4, 4), (3, 40, 33), (9, 5, 13)]
+
+
+def convolved(x: Any, w: Any) -> Any:
+    return gc.conv(x, w, stride=2, padding=1)
+
+
+def shifted(x: Any, w: Any) -> Any:
+    """What is made of sums is written where they are: an epilogue finds the image of a column."""
+    y = gc.conv(x, w)
+    return np.maximum(y, 0) + x[:, :1] * 2, y.transpose(1, 0, 3, 2)
+
+
+@pytest.mark.parametrize("first", [(1, 20, 20), (8, 4, 6)])
+@pytest.mark.parametrize(("function", "side"), [(convolved, 3), (shifted, 1)])
+def test_places_of_many_small_images_are_the_columns_of_one_product(
+    function: Any, side: int, first: tuple[int, ...]
+) -> None:
+    """As in an exact compilation, whichever images come first; large ones are a product each."""
+    rng = np.random.default_rng(0)
+    w = rng.standard_normal((40, 16, side, side), np.float32)
+    open_ = gc.compile(function, sizes={"x": ("b", 16, "h", "w")}, threads=1)
+    exact = gc.compile(function, sizes="exact", threads=1)
+    for b, height, width in (first, *IMAGES):
+        x = rng.standard_normal((b, 16, height, width), np.float32)
+        for made, want in zip(open_(x, w), exact(x, w), strict=True):
+            np.testing.assert_array_equal(made, want)
+    assert len(open_.compiles) == 1
+
+
+def test_short_runs_of_columns_are_joined_where_exact_ones_are() -> None:
+    def images(count: Any, places: Any) -> NormalForm:
+        return NormalForm(
+            "f32",
+            (),
+            (Dim(64, 288, 0, places),),
+            (Dim(count, 0, 32 * places, 64 * places), Dim(places, 0, 1, 1)),
+            (Dim(288, 1, places),),
+        )
+
+    scope = Scope()
+    scope.typing = False
+    made = gemm.plan(images(scope.symbol("b", 1), scope.symbol("p", 5000)), host_target())
+    assert not scope.guards
+    open_columns = made.params[Word.N]
+    assert isinstance(open_columns, Size)
+    ways = set()
+    for b, p in ((1, 200), (2, 50), (2, 200), (60, 9), (5, 16), (5, 31), (3, 128), (40, 60)):
+        exact = gemm.plan(images(b, p), host_target())
+        assert not exact.swapped
+        columns = open_columns.value({"b": b, "p": p})
+        assert columns == exact.params[Word.N]
+        ways.add(columns == b * p)
+    assert ways == {False, True}
+
+
+def test_the_dump_says_when_columns_are_joined(tmp_path: Path) -> None:
+    made = gc.compile(convolved, sizes={"x": ("b", 16, "h", "w")}, dump=tmp_path)
+    made(np.ones((2, 16, 8, 8), np.float32), np.ones((40, 16, 3, 3), np.float32))
+    text = (tmp_path / "index.txt").read_text()
+    assert re.search(r"columns in runs of .*: of fewer than \d+ side by side one product", text)
