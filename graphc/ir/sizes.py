@@ -58,6 +58,7 @@ class Scope:
         self.examples = dict(examples or {})  # of symbols that are not made yet
         self.symbols: dict[str, Size] = {}
         self.inner: set[str] = set()  # those that a region counts, which nobody else knows
+        self.most: dict[str, int | Size | None] = {}  # what counted ones never exceed, if known
         self.guards: dict[tuple[Size, str], Guard] = {}
         self._atoms: dict[tuple[str, tuple[Any, ...]], Size] = {}
         self._sizes: dict[Terms, Size] = {}

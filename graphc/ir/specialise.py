@@ -46,7 +46,7 @@ def with_own_sizes(node: Node, binding: Mapping[str, int]) -> Mapping[str, int]:
     made = scope.symbols
     return {
         **binding,
-        **{n: made.get(n) or scope.symbol(n, USUAL_COUNT) for n in node.attrs["counts"]},
+        **{n: made[n] if n in made else scope.symbol(n, USUAL_COUNT) for n in node.attrs["counts"]},
     }
 
 

@@ -233,10 +233,6 @@ def test_a_body_that_counts_may_be_placed() -> None:
 
 REFUSED = {
     "the body of a loop .* same shapes": lambda x: gc.scan(lambda c, r: (c, r[r > 0]), 0.0, x)[1],
-    "a loop has the same shapes": lambda x: gc.scan(lambda c, r: (r[r > 0], ()), x[0], x)[0],
-    "branches have .* same shapes": lambda x: gc.cond(
-        x[0, 0] > 0, lambda: x[x > 0], lambda: x[x < 0]
-    ),
     "slices of gc.vmap .* same shapes": lambda x: gc.vmap(lambda r: r[r > 0])(x),
     "calls Python": lambda x: gc.scan(lambda c, r: (gc.print("{}", r[r > 0]) or c, ()), 0.0, x)[0],
     "number is asked for": lambda x: gc.scan(

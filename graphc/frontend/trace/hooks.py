@@ -1,6 +1,6 @@
 """The hooks in a function that is traced: what its calls call, and what its arrays are.
 
-`rewrite.py` puts two hooks into the code of the user's functions.
+`rewrite.py` puts three hooks into the code of the user's functions.
 
     callee(f)(...)   f is NumPy's       on known arrays NumPy's own work, whose results are known
                                         arrays; on traced ones graphc's, or a stand-in of its own
@@ -8,8 +8,9 @@
                      f is graphc's      it gets arrays for known arrays and hooked functions
                      f is another's     it gets arrays for known arrays
     array(W)         an array from outside, which then takes traced indices and makes known results
+    compared(n)      such an array, or a size of which each step of a loop has its own
 
-Both return what they were given unless a trace is active.
+They return what they were given unless a trace is active.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from typing import Any
 import numpy as np
 
 from graphc.frontend.trace import dispatch, replaced_names, rewrite
+from graphc.frontend.trace.compared_sizes import ComparedSize, is_found_in_steps
 from graphc.frontend.trace.index_tricks import CONCATENATORS, Concatenator
 from graphc.frontend.trace.known_arrays import KnownArray, evaluate, is_element
 from graphc.frontend.trace.masks import SelectedElements
@@ -81,6 +83,14 @@ def array(operand: Any) -> Any:
     return KnownArray(operand, trace, captured=True)
 
 
+def compared(operand: Any) -> Any:
+    """An operand of a comparison: as in any other place, but that a size which each step of a loop
+    finds is compared when the run has found it."""
+    if is_found_in_steps(operand):
+        return ComparedSize(operand)
+    return array(operand)
+
+
 def callee(function: Any) -> Any:
     """What is called in the place of a function while a trace is active."""
     if not _ACTIVE.stack:
@@ -116,7 +126,7 @@ def hooked(function: Any) -> Any:
         return replaced_names.over_shown_names(function, _shown)
     if code is function.__code__:
         return function
-    return rewrite.rebound(function, code, {rewrite.CALLEE: callee, rewrite.ARRAY: array})
+    return rewrite.rebound(function, code, dict(zip(rewrite.HOOKS, (callee, array, compared))))
 
 
 def seen(function: Any) -> Any:

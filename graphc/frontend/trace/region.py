@@ -111,11 +111,12 @@ def trace_region(
     targets: Sequence[DType | None] = (),
     once: bool = False,
     fixed_by: str = "",
+    keep: Callable[[list[Value], TreeDef, RegionTrace], list[Value]] | None = None,
 ) -> Region:
     """Trace `call` as a region of the current trace, which runs `once` or how often one knows not.
 
     `fixed_by` says why its shapes are fixed.  `targets` are dtypes that results which came from
-    Python numbers are cast to, where they fit.
+    Python numbers are cast to, where they fit; `keep` says what of results leaves the region.
     Raises TraceError with the user's line for what has no meaning in a graph.
     """
     trace = RegionTrace(enclosing(), once, fixed_by)
@@ -128,6 +129,7 @@ def trace_region(
             for k, (value, target) in enumerate(zip(values, targets)):
                 if target is not None and value.weak and adapts(value.element, target):
                     values[k] = cast_value(value, target)
+            values = keep(values, tree, trace) if keep else values
             results = tuple(v.node for v in values)
             if trace.counts and not once:
                 require_known(values, trace)
@@ -164,7 +166,8 @@ def require_known(values: Sequence[Value], trace: RegionTrace) -> None:
                     f"result {k} is {value.type}, of a size that the run finds, and"
                     f" {trace.fixed_by}",
                     location=value.node.loc,
-                    hint="return what is of a fixed size, or give it one (size=)",
+                    hint="return what is of a fixed size, or give it one (size=); a loop may carry "
+                    "what it finds: np.concatenate([found, y])",
                 )
 
 

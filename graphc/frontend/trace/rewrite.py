@@ -1,6 +1,7 @@
 """A function's code again, with a hook at every place where NumPy does not ask its operands.
 
     y = np.zeros(3) + W[ids]     ->     y = callee(np.zeros)(3) + array(array(W)[ids])
+    len(y) > n                   ->     compared(callee(len)(y)) > compared(n)
 
 Names, globals, cells, defaults, lines and columns stay those of the user's function: only calls,
 subscripts that are read and operands go through the hooks (see `trace/hooks.py`), which are
@@ -22,7 +23,7 @@ from typing import Any
 from graphc.base.record import record
 from graphc.frontend.trace.class_patterns import as_conditions
 
-CALLEE, ARRAY = "graphc_callee", "graphc_array"
+CALLEE, ARRAY, COMPARED = HOOKS = "graphc_callee", "graphc_array", "graphc_compared"
 _FLAGS = 0x1FF0000 | 0x80000  # `from __future__ import ...`, as compile() takes them
 _PLAIN_OPERANDS = (ast.Constant, ast.JoinedStr, ast.List, ast.Tuple, ast.Dict, ast.Set)
 _IDENTITY = (ast.Is, ast.IsNot, ast.In, ast.NotIn)
@@ -64,7 +65,9 @@ class _Hooks(ast.NodeTransformer):
     def visit_Compare(self, node: ast.Compare) -> ast.AST:
         self.generic_visit(node)
         if not any(isinstance(op, _IDENTITY) for op in node.ops):
-            node.left, node.comparators = _operand(node.left), list(map(_operand, node.comparators))
+            node.left, *node.comparators = [
+                _operand(operand, COMPARED) for operand in (node.left, *node.comparators)
+            ]
         return node
 
     def visit_match_case(self, node: ast.match_case) -> ast.AST:
@@ -79,8 +82,8 @@ def _hooked(name: str, node: ast.expr) -> ast.expr:
     return ast.copy_location(ast.Call(hook, [node], []), node)
 
 
-def _operand(node: ast.expr) -> ast.expr:
-    return node if isinstance(node, _PLAIN_OPERANDS) else _hooked(ARRAY, node)
+def _operand(node: ast.expr, hook: str = ARRAY) -> ast.expr:
+    return node if isinstance(node, _PLAIN_OPERANDS) else _hooked(hook, node)
 
 
 # ---------------------------------------------------------------------------------------- source
@@ -246,12 +249,12 @@ def _bare(node: Definition, hooks: bool) -> ast.stmt:
 
 def _around(inner: ast.stmt, owner: str | None, code: CodeType) -> ast.stmt:
     """A function that defines another one in the class and with the cells that it had."""
-    free = [n for n in code.co_freevars if n not in (CALLEE, ARRAY)]
+    free = [n for n in code.co_freevars if n not in HOOKS]
     bound = [f"{name} = " for name in free]
     own = owner or getattr(inner, "name", None)
     if own is not None and own not in free:  # the definition must not become a cell
         bound.insert(0, f"global {own}; ")
-    lines = [f"def outer({CALLEE}, {ARRAY}):", f"  {''.join(bound)}None"]
+    lines = [f"def outer({', '.join(HOOKS)}):", f"  {''.join(bound)}None"]
     if owner is not None:
         lines += [f"  class {owner}:", "    pass"]
     made: Any = ast.parse("\n".join(lines)).body[0]
@@ -312,7 +315,7 @@ _CODES: dict[CodeType, CodeType | None] = {}
 def hooked_code(function: FunctionType) -> CodeType | None:
     """The code of a function with the hooks in it; None where its source cannot be had."""
     code = function.__code__
-    if CALLEE in code.co_freevars or ARRAY in code.co_freevars:
+    if any(hook in code.co_freevars for hook in HOOKS):
         return code
     try:
         return _CODES[code]

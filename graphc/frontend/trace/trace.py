@@ -93,12 +93,12 @@ class FunctionTrace(Trace):
                 where = f" at {node.loc[0]}:{node.loc[1]}" if node.loc else ""
                 yield f"{symbol}: as many elements as the run finds{where}"
 
-    def data_size(self, name: str, count: Value) -> Any:
+    def data_size(self, name: str, count: Value, most: Any = None) -> Any:
         inner = current()
         if inner is not self and isinstance(inner, FunctionTrace):
-            return inner.data_size(name, count)
+            return inner.data_size(name, count, most)
         if self.scope is None:
-            return super().data_size(name, count)
+            return super().data_size(name, count, most)
         known = self.scope.symbols
         for symbol, node in self.counts.items():
             if is_same(node, count.node):
@@ -106,6 +106,7 @@ class FunctionTrace(Trace):
         symbol = next(title for k in itertools.count() if (title := f"count{k}") not in known)
         self.counts[symbol] = count.node
         made = self.scope.symbol(symbol, USUAL_COUNT)
+        self.scope.most[symbol] = most
         if self.is_body:
             self.scope.inner.add(symbol)
         return made if made.hint > 1 else int(made)  # which broadcasting must tell from any other

@@ -9,31 +9,31 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
-from functools import reduce
+from functools import partial, reduce
 from typing import Any
 
 import numpy as np
 
 from graphc.base.refusing import refusing
 from graphc.errors import TraceError
-from graphc.frontend.trace.hooks import seen
-from graphc.frontend.trace.region import (
-    Operands,
-    Region,
-    adapts,
-    emit_region,
-    enclosing,
-    trace_region,
+from graphc.frontend.trace.counted_results import (
+    FoundSizes,
+    Room,
+    require_known,
+    room_of_branches,
+    surveyed,
 )
+from graphc.frontend.trace.hooks import seen
+from graphc.frontend.trace.region import Operands, Region, emit_region, enclosing, trace_region
 from graphc.frontend.trace.trace import Parameter
 from graphc.frontend.trace.tree import TreeDef, flatten, leaf_names, unflatten
+from graphc.frontend.transforms.carry import Carry
 from graphc.ir.promotion import promote
 from graphc.ir.sizes import Size, greatest
-from graphc.ir.types import DType, Type, tensor
+from graphc.ir.types import DType, tensor
 from graphc.ops.control.control import FLAG
-from graphc.ops.record.value import Stateful, Value, cast_value, current, emit, functions, lift
+from graphc.ops.record.value import Stateful, Value, current, emit, functions, lift
 
-MOST_ROUNDS = 4  # retraces until the dtypes of carries settle
 MOST_STORED = 1 << 16  # counts of a loop that are an array: less work per step, 8 bytes each
 
 IN_LOOPS = "the body of a loop has the same shapes in every step"
@@ -52,7 +52,8 @@ def cond(pred: Any, then: Callable[..., Any], otherwise: Callable[..., Any], *op
     """then(*operands) if pred holds, else otherwise(*operands); only the one that is taken runs.
 
     pred is a bool (or number, compared with 0) of rank 0.  Both functions must return the same
-    nesting of the same shapes and dtypes.  Raises TraceError naming what differs.
+    nesting of the same shapes and dtypes; extents that the run counts may differ.  Raises
+    TraceError naming what differs.
     """
     _require_functions("cond", (then, otherwise))
     if not isinstance(pred, Value | Stateful):
@@ -70,8 +71,8 @@ def cond(pred: Any, then: Callable[..., Any], otherwise: Callable[..., Any], *op
 def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any) -> Any:
     """`branches[index](*operands)`; an index out of range is clamped to it.
 
-    The index is one integer.  All branches return the same nesting of the same shapes and dtypes.
-    Raises TraceError naming what differs.
+    The index is one integer.  All branches return the same nesting of the same shapes and dtypes,
+    but for extents that the run counts.  Raises TraceError naming what differs.
     """
     if not branches:
         raise TraceError("switch needs at least one branch")
@@ -101,27 +102,34 @@ def emit_branch(
     """Emit a branch op that runs one of some functions on the operands; `choosers` say which."""
     given = Operands(operands)
 
-    def traced(targets: Sequence[DType | None]) -> list[Region]:
-        return [
-            trace_region(
-                getattr(branch, "__name__", f"branch{k}"),
-                given.parameters,
-                lambda tracers, branch=branch: seen(branch)(*given.rebuilt(tracers)),  # type: ignore[misc]
-                targets,
-                fixed_by="branches have results of the same shapes",
-            )
-            for k, branch in enumerate(branches)
-        ]
+    def traced(number: int, targets: Sequence[DType | None] = (), room: Room | None = None) -> Any:
+        branch = branches[number]
+        return trace_region(
+            getattr(branch, "__name__", f"branch{number}"),
+            given.parameters,
+            lambda tracers: seen(branch)(*given.rebuilt(tracers)),
+            targets,
+            fixed_by="branches have results of the same shapes",
+            keep=require_known if room is None else lambda values, tree, trace: room.held(values),
+        )
 
-    regions = traced(())
-    _require_one_tree(name, regions)
+    def again(targets: Sequence[DType | None], room: Room | None) -> list[Region]:
+        return [traced(number, targets, room) for number in range(len(branches))]
+
+    first = [surveyed(partial(traced, number)) for number in range(len(branches))]
+    _require_one_tree(name, first)
+    room = room_of_branches(name, first)
+    regions = [region for region in first if isinstance(region, Region)]
+    if room is not None:
+        regions = again((), room)
     targets = [_common(regions, k) for k in range(len(regions[0].types))]
     if any(target is not None for target in targets):
-        regions = traced(targets)
-    return unflatten(regions[0].tree, emit_region(name, (*choosers, *given.values), regions))
+        regions = again(targets, room)
+    made = emit_region(name, (*choosers, *given.values), regions)
+    return unflatten(regions[0].tree, made if room is None else room.shown(made))
 
 
-def _require_one_tree(name: str, regions: Sequence[Region]) -> None:
+def _require_one_tree(name: str, regions: Sequence[Region | FoundSizes]) -> None:
     for number, region in enumerate(regions):
         if region.tree is not regions[0].tree:
             raise TraceError(
@@ -141,68 +149,6 @@ def _common(regions: Sequence[Region], k: int) -> DType | None:
     return strong.pop() if len(strong) == 1 else None if strong else reduce(promote, kinds)
 
 
-# ---------------------------------------------------------------------------------------- carries
-
-
-class Carry:
-    """The state of a loop: its leaves as operands, with types that the body must keep.
-
-    The dtype of an initial Python number is settled by what the body makes of it.
-    """
-
-    def __init__(self, name: str, init: Any) -> None:
-        self.name = name
-        self.given = Operands(init)
-        self.tree: TreeDef = self.given.tree
-        self.values = list(self.given.values)
-        if len(self.given.leaves) > len(self.values):
-            raise TraceError(
-                f"{name}: a carry holds arrays and numbers only", hint="close over everything else"
-            )
-
-    @property
-    def parameters(self) -> list[Parameter]:
-        pairs = zip(self.given.parameters, self.values)
-        return [Parameter(p.name, v.type, v.weak) for p, v in pairs]
-
-    @property
-    def targets(self) -> list[DType]:
-        return [v.element for v in self.values]
-
-    def settle(self, trace: Callable[[], Region], part: int | None = None) -> Region:
-        """Trace a body until the dtypes of its carries settle; they are its first results.
-
-        `part` is the position of the carries in what the body returns, None if they are all of it.
-        Raises TraceError naming the carry that does not keep its type.
-        """
-        for _ in range(MOST_ROUNDS):
-            region = trace()
-            tree = region.tree
-            if part is not None:
-                tree = tree.children[part] if len(tree.children) == 2 else tree
-            if tree is not self.tree:
-                raise TraceError(
-                    f"{self.name}: the carry is {self.tree!r} but the body returns {tree!r} for it",
-                    hint="the body returns the carry in the same nesting of containers",
-                )
-            pairs = list(zip(self.values, region.types))
-            if all(value.type is kind for value, kind in pairs):
-                return region
-            for k, (value, kind) in enumerate(pairs):
-                if value.type is not kind:
-                    self.values[k] = self.adapted(k, value, kind)
-        raise TraceError(f"{self.name}: the dtypes of the carries do not settle")
-
-    def adapted(self, k: int, value: Value, kind: Type) -> Value:
-        if value.weak and value.shape == kind.shape and adapts(value.element, kind.dtype):
-            return cast_value(value, kind.dtype)
-        path = self.given.parameters[k].name
-        raise TraceError(
-            f"{self.name}: the carry {path} is {value.type} but the body returns {kind} for it",
-            hint="a carry keeps its dtype and shape: cast or broadcast the initial value",
-        )
-
-
 # ---------------------------------------------------------------------------------------- loops
 
 
@@ -210,7 +156,8 @@ class Carry:
 def while_loop(test: Callable[[Any], Any], body: Callable[[Any], Any], init: Any) -> Any:
     """Repeat state = body(state) while test(state) holds, from state = init.
 
-    The state is any nesting of arrays whose dtypes and shapes stay the same; test returns one bool.
+    The state is any nesting of arrays whose dtypes and shapes stay the same, but for extents that
+    the run counts (state[state > 0]); test returns one bool, or a length (0 ends it).
     Zero iterations return init.  Raises TraceError naming the part of the state that changes type.
     """
     if not is_traced():
@@ -223,13 +170,17 @@ def while_loop(test: Callable[[Any], Any], body: Callable[[Any], Any], init: Any
         lambda: trace_region(
             "body",
             carry.parameters,
-            lambda s: seen(body)(unflatten(carry.tree, s)),
+            lambda s: seen(body)(carry.shown(s)),
             carry.targets,
             fixed_by=IN_LOOPS,
+            keep=carry.kept,
         )
     )
     check = trace_region(
-        "test", carry.parameters, lambda s: seen(test)(unflatten(carry.tree, s)), fixed_by=IN_LOOPS
+        "test",
+        carry.parameters,
+        lambda s: _as_condition(seen(test)(carry.shown(s))),
+        fixed_by=IN_LOOPS,
     )
     if check.types != [FLAG]:
         found = ", ".join(str(kind) for kind in check.types)
@@ -237,8 +188,13 @@ def while_loop(test: Callable[[Any], Any], body: Callable[[Any], Any], init: Any
             f"the test of while_loop must return one bool, it returns {found}",
             hint="compare, or reduce with .any() or .all()",
         )
-    made = emit_region("while", carry.values, (check, region), carries=len(carry.values))
-    return unflatten(carry.tree, made)
+    operands = carry.operands()
+    return carry.shown(emit_region("while", operands, (check, region), carries=len(operands)))
+
+
+def _as_condition(made: Any) -> Any:
+    """What a test returns, or whether a length that it returns is not 0."""
+    return lift(made, enclosing()) != 0 if isinstance(made, Size) else made
 
 
 @refusing
@@ -246,7 +202,8 @@ def fori(start: Any, stop: Any, body: Callable[[Any, Any], Any], init: Any) -> A
     """Repeat state = body(i, state) for i in start..stop-1, from state = init.
 
     The bounds may be traced integers; i is an i64 of rank 0.  The state is any nesting of arrays
-    whose dtypes and shapes stay the same.  Raises TraceError naming the part that changes type.
+    whose dtypes and shapes stay the same, but for extents that the run counts.  Raises TraceError
+    naming the part that changes type.
     """
     start, stop = _read(start), _read(stop)
     if not is_traced():
@@ -311,8 +268,9 @@ def scan(
 
     Returns the last carry and the ys stacked along a new first axis.  xs is any nesting of arrays
     with one length, or None with `length`; `reverse` runs from the last slice to the first, and y
-    slot t still belongs to x slice t.  Raises TraceError for lengths that differ and for carries
-    that change type.
+    slot t still belongs to x slice t.  Extents of the carry may be other ones in each step where
+    the run counts them.  Raises TraceError for lengths that differ and for carries that change
+    type.
     """
     count = _length("scan", xs, length)
     if not is_traced():
@@ -324,32 +282,35 @@ def _traced_scan(
     name: str, body: Callable[[Any, Any], Any], init: Any, xs: Any, count: int, reverse: bool
 ) -> tuple[Any, Any]:
     """The node of a scan; `name` is what errors call it."""
-    carry, given = Carry(name, init), Operands(xs)
+    carry, given = Carry(name, init, part=0, steps=count), Operands(xs)
     slices = [Parameter(p.name, tensor(p.type.dtype, p.type.shape[1:])) for p in given.parameters]
 
     def step(tracers: list[Any]) -> Any:
-        split = len(carry.values)
-        return _pair(
-            seen(body)(unflatten(carry.tree, tracers[:split]), given.rebuilt(tracers[split:]))
-        )
+        split = len(tracers) - len(slices)
+        return _pair(seen(body)(carry.shown(tracers[:split]), given.rebuilt(tracers[split:])))
 
     region = carry.settle(
         lambda: trace_region(
-            "body", [*carry.parameters, *slices], step, carry.targets, fixed_by=IN_LOOPS
-        ),
-        part=0,
+            "body",
+            [*carry.parameters, *slices],
+            step,
+            carry.targets,
+            fixed_by=IN_LOOPS,
+            keep=carry.kept,
+        )
     )
+    operands = carry.operands()
     made = emit_region(
         "scan",
-        (*carry.values, *given.values),
+        (*operands, *given.values),
         (region,),
-        carries=len(carry.values),
+        carries=len(operands),
         scanned=len(slices),
         length=count,
         reverse=reverse,
     )
-    last, ys = unflatten(region.tree, made)
-    return last, ys
+    split = len(operands)
+    return carry.shown(made[:split]), unflatten(region.tree.children[1], made[split:])
 
 
 def _pair(made: Any) -> tuple[Any, Any]:

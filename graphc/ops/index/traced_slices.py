@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from graphc.errors import TraceError
-from graphc.ir.types import I64, Dimension
+from graphc.ir.types import I64, Dim, Dimension
 from graphc.ops.record.dims import mode_of_known, shape_of
 from graphc.ops.record.value import Value, as_value, counting, functions
 
@@ -54,8 +54,10 @@ def taken(x: Any, part: slice, axis: int) -> tuple[Any, Any]:
     step = 1 if part.step is None else operator.index(part.step)
     if step == 0:
         raise TraceError("the step of a slice cannot be 0")
-    start, count = _extent(part, shape_of(x)[axis], step)
-    size = trace.data_size("a slice with a traced bound", count)
+    extent = shape_of(x)[axis]
+    start, count = _extent(part, extent, step)
+    most = None if isinstance(extent, Dim) else -(-extent // abs(step))
+    size = trace.data_size("a slice with a traced bound", count, most)
     places = start + functions.arange(size) * step
     mode = mode_of_known(shape_of(x)[axis])
     return functions.take(x, places, axis=axis, mode=mode), places

@@ -142,10 +142,11 @@ class Trace:
             for k in range(len(node.type.elements))
         )
 
-    def data_size(self, name: str, count: Value) -> Any:
+    def data_size(self, name: str, count: Value, most: Any = None) -> Any:
         """An extent that is counted when the program runs; a run that counts NO_SIZE is an error.
 
-        Raises TraceError where none can be.
+        `most` is what it never exceeds, None where nothing says that.  Raises TraceError where none
+        can be.
         """
         raise _uncounted(
             self,

@@ -31,7 +31,7 @@ from graphc.loops.nest import Expr, Scalars
 from graphc.loops.scalars import is_nan, maximum, minimum, where
 from graphc.ops.record.arguments import Applied, Array, ArrayLike, Read, Tensor
 from graphc.ops.record.batching import Lanes, lane_by_lane
-from graphc.ops.record.dims import rank_of, shape_of, tensor_type
+from graphc.ops.record.dims import rank_of, shape_of, size_of, tensor_type
 from graphc.ops.record.families import (
     REAL,
     as_dtype,
@@ -299,7 +299,8 @@ def counted(name: str, x: Value) -> Any:
     mask = x if x.element is BOOL else functions.not_equal(x, 0)
     if any(isinstance(extent, int) and extent == 0 for extent in x.shape):
         return 0
-    return x.owner.data_size(name, functions.sum(functions.astype(mask, I64)))
+    most = size_of(shape_of(x))
+    return x.owner.data_size(name, functions.sum(functions.astype(mask, I64)), most)
 
 
 def true_places(x: ArrayLike, size: int) -> tuple[Any, Any]:
