@@ -19,6 +19,7 @@ from graphc.codegen import gemm as contract
 from graphc.codegen.lowering.contraction import (
     EPILOGUE_PARAMS,
     Form,
+    form_at,
     index_at,
     params_beside,
     sum_of,
@@ -28,6 +29,7 @@ from graphc.codegen.lowering.rows import Rows
 from graphc.codegen.lowering.space import dims_of, space_of
 from graphc.codegen.tuning import tuned
 from graphc.ir.graph import Graph, Node
+from graphc.ir.liveness import root
 from graphc.ir.op import Contraction
 from graphc.ir.sizes import far_of
 from graphc.loops.nest import Buffer, Expr
@@ -53,7 +55,24 @@ def covers_rows(node: Node, axes: Collection[int]) -> bool:
     shared = row * math.prod(d[1] for d in node.op.lower.dims(node) if d[0] == "k")
     near: bool = far_of(shared) <= tuned.epilogue_operand
     pays: bool = tuned.epilogue_shortest <= far_of(row) <= tuned.epilogue_longest
-    return near and pays
+    return near and pays and not turns_panels(node)
+
+
+def turns_panels(node: Node) -> bool:
+    """Do whole rows keep a constant from being the panels that would fill more lanes?
+
+    The rows are along the vectors: 49 elements fill 49 of 64 lanes, where those of the constant
+    may fill all, and the reduction as a kernel of its own costs less than that.
+    """
+    form = form_at(node, lambda source: True)
+    if form is None:
+        return False
+    constants = [root(source).op.traits.constant for source in node.inputs]
+    apart = form.normal()._replace(prepacked=(constants[0], constants[1]))
+    machine = contract.host_target()
+    given = contract.panels_of(apart, machine)
+    kept = contract.panels_of(apart._replace(whole_rows=True), machine)
+    return given is not None and kept is not None and given.operand != kept.operand
 
 
 def has_rows(node: Node, axes: Collection[int]) -> bool:

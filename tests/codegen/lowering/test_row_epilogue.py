@@ -297,6 +297,21 @@ def test_a_transposed_result_has_rows_too() -> None:
     check(function, arrays(200, 8, 256, "f64"), 1e-11, 2)
 
 
+def test_rows_that_leave_lanes_empty_stay_apart_where_a_constant_fills_them() -> None:
+    weights = np.ones((512, 512, 1, 1), np.float32)
+
+    def of_constant(x: Any) -> Any:
+        return gc.mean(gc.relu(gc.conv(x, weights)), axis=(2, 3))
+
+    def of_argument(x: Any, w: Any) -> Any:
+        return gc.mean(gc.relu(gc.conv(x, w)), axis=(2, 3))
+
+    small, even, given = ((1, 512, 7, 7), "f32"), ((1, 512, 8, 8), "f32"), ((512, 512, 1, 1), "f32")
+    assert not joined(of_constant, gc.spec(*small))
+    assert joined(of_constant, gc.spec(*even))
+    assert joined(of_argument, gc.spec(*small), gc.spec(*given))
+
+
 def test_heads_in_the_columns_are_no_rows() -> None:
     """Each row of the core holds several rows of the result."""
 
