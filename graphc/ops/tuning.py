@@ -34,6 +34,14 @@ class OpsTuning(Tuning):
         "weights summed up one by one against a contraction")
     window_strip = number(4096, 1, 1 << 20, "elements", "depthwise",
         "strips that stay near against rows that are read again")
+    window_lines = number(1 << 15, 1, 1 << 20, "elements", "depthwise",
+        "the same for channels side by side")
+    window_columns = number(8, 1, 64, "columns", "depthwise",
+        "sums of a row in registers against weights that are read again")
+    lane_row = number(8, 0, 1 << 20, "results, for each step of a window", "depthwise",
+        "channels side by side: rows that are so short against turning them")
+    lane_window = number(25, 1, 1 << 12, "products of a result", "depthwise",
+        "the same: so many products")
     window_terms = number(128, 1, 1 << 12, "products in the inner loop", "depthwise",
         "outputs summed together against registers and code")
 

@@ -5,6 +5,9 @@ modulo the stride.  Then every element that a window reads lies a constant away 
 counts for, and whole strips run as one loop, a few dead columns included:
 
     sums[p] = sum over c, i, j of  w[c, i, j] * plane(c, i*d % s, j*d % s)[p + shift(i, j)]
+
+Where rows are short or windows large, channels of a depthwise convolution lie side by side instead
+(`conv_lanes`).
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ from graphc.ir.sizes import greatest, least
 from graphc.ir.types import F32, I8, U8, AnyType, Type, tensor
 from graphc.loops.nest import Buffer, Expr, Scalars
 from graphc.ops.linalg.matmul import accumulable, contraction_types
+from graphc.ops.nn.conv_lanes import ChannelsInLanes, LaneShape, in_lanes
 from graphc.ops.record.arguments import Applied, Array, ReadAt, Tensor, Write
 from graphc.ops.record.batching import lane_by_lane
 from graphc.ops.record.dims import samples_of, tensor_type
@@ -231,14 +235,22 @@ class _Windows:
                     self.write((image, first + k, here, column), value.cast(kind))
 
 
+def _nest(b: Scalars, node: Applied, *given: Any) -> None:
+    (ChannelsInLanes if in_lanes(node) else _Windows)(b, node, *given).nest()
+
+
 def _units(node: Applied) -> int:
+    if in_lanes(node):
+        return LaneShape.of(node).units
     shape = _shape(node)
     return shape.x[0] * shape.groups * shape.strips
 
 
 def _workspace(node: Applied) -> Any:
-    shape = _shape(node)
     element = tensor_type("conv_windows", node.type).dtype.compute
+    if in_lanes(node):
+        return tuple((element, size) for size in LaneShape.of(node).scratch)
+    shape = _shape(node)
     planes = shape.w[1] * shape.stride[0] * shape.stride[1]
     return (
         (element, planes * shape.plane + shape.pitch),
@@ -255,7 +267,7 @@ conv_windows_op = define(
     batch=lane_by_lane,
     infer=_infer,
     reference=_reference,
-    lower=Loops(lambda *given: _Windows(*given).nest(), _units, _workspace),
+    lower=Loops(_nest, _units, _workspace),
     attrs=(
         Attr("stride", "ints", within=POSITIVE),
         Attr("dilation", "ints", within=POSITIVE),
@@ -279,6 +291,12 @@ conv_windows_op = define(
                 _attrs(stride=(3, 2), dilation=(2, 3), low=(0, 3), out=(4, 5)),
             ),
             ([(1, 1, 90, 40), (1, 1, 3, 3)], _attrs(out=(91, 38), low=(2, 0))),
+            ([(2, 32, 7, 6), (32, 1, 3, 3)], _attrs(groups=32, low=(1, 1), out=(7, 6))),
+            (
+                [(1, 16, 11, 23), (16, 1, 3, 2)],
+                _attrs(groups=16, stride=(3, 2), dilation=(1, 2), low=(2, 3), out=(5, 12)),
+            ),
+            ([(1, 16, 40, 41), (16, 1, 5, 5)], _attrs(groups=16, low=(2, 0), out=(40, 37))),
         ],
         [([(2, 3, 9, 11), (4, 1, 3, 3)], _attrs(groups=3, out=(9, 11)))],
         dtypes=FLOATS,

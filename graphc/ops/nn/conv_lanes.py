@@ -1,0 +1,203 @@
+"""Depthwise convolution with channels side by side: each lane of a vector has one.
+
+    planes[line, column, lane] = x[channel + lane, line, column]          squares are turned
+    sums[k, lane] = sum over i, j of  w[i, j, lane] * planes[i, s * k + j, lane]
+    result[channel + lane, row, column + k] = sums[k, lane]               and turned back
+
+All lanes work however short rows are, and no vector is read across two lines of the cache.  Two
+turns are the price, which few products of long rows do not make up for.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from graphc.base.record import record
+from graphc.ir.types import F32, F64
+from graphc.loops.nest import Buffer, Expr, Register, Scalars
+from graphc.ops.record.arguments import Applied, ReadAt, Write
+from graphc.ops.tuning import tuned
+
+Ints = tuple[int, ...]
+LANES = 16  # channels side by side: a vector, or several of a machine whose vectors are shorter
+MOST_UNROLLED = 256  # products
+TURNED = 8  # columns that are turned at a time
+SHORTEST = 3  # elements side by side that are turned: fewer of a row are not worth a load
+SET = 4096  # bytes: what lies so far apart shares a set of the first cache level
+
+
+@record(frozen=True)
+class LaneShape:
+    """Extents of a depthwise convolution whose channels lie side by side, and of its strips."""
+
+    x: Ints
+    window: Ints
+    out: Ints
+    stride: Ints
+    dilation: Ints
+
+    @classmethod
+    def of(cls, node: Any) -> LaneShape:
+        x, w = (n.type.dims for n in node.inputs)
+        out, stride, dilation = (node.attrs[k] for k in ("out", "stride", "dilation"))
+        return cls(x, w[2:], out, stride, dilation)
+
+    @property
+    def reach(self) -> Ints:
+        """Rows and columns of x that a window spans."""
+        return tuple((k - 1) * d + 1 for k, d in zip(self.window, self.dilation))
+
+    @property
+    def pitch(self) -> int:
+        return (self.out[1] - 1) * self.stride[1] + self.reach[1]
+
+    @property
+    def rows(self) -> int:
+        """Rows of results in a strip."""
+        lines = tuned.window_lines // (self.pitch * LANES)
+        most = max(1, (lines - self.reach[0]) // self.stride[0] + 1)
+        return -(-self.out[0] // -(-self.out[0] // most))
+
+    @property
+    def lines(self) -> int:
+        """Rows of x that a strip reads."""
+        return (self.rows - 1) * self.stride[0] + self.reach[0]
+
+    @property
+    def strips(self) -> int:
+        return -(-self.out[0] // self.rows)
+
+    @property
+    def units(self) -> int:
+        return self.x[0] * (self.x[1] // LANES) * self.strips
+
+    @property
+    def scratch(self) -> tuple[int, int, int]:
+        """Elements of the planes of a strip, of the weights and of a row of sums."""
+        sizes = self.lines * self.pitch, math.prod(self.window), self.out[1]
+        return sizes[0] * LANES, sizes[1] * LANES, sizes[2] * LANES
+
+
+class ChannelsInLanes:
+    """One strip of some channels of an image."""
+
+    def __init__(
+        self, b: Scalars, node: Applied, read: ReadAt, write: Write, scratch: Sequence[Buffer]
+    ) -> None:
+        self.b, self.node, self.read, self.write = b, node, read, write
+        self.planes, self.weights, self.sums = scratch
+        self.shape = LaneShape.of(node)
+        self.element = self.planes.dtype
+
+    def nest(self) -> None:
+        b, shape = self.b, self.shape
+        blocks = shape.x[1] // LANES
+        with b.loop(shape.units, "parallel") as unit:
+            row = unit % shape.strips * shape.rows
+            rest = unit // shape.strips
+            image, channel = rest // blocks, rest % blocks * LANES
+            with b.loop(self.planes.size, "vector") as i:
+                b.store(self.planes, i, b.const(0.0, self.element))
+            self.turn_weights(channel)
+            self.copy_in(image, channel, row)
+            with b.loop(shape.rows) as line:
+                here = row + line
+                with b.when(here < shape.out[0]):
+                    self.sum_up(line)
+                    self.copy_out(image, channel, here)
+
+    def parts(self, extent: int, most: int) -> Iterator[tuple[Expr, int]]:
+        """Where parts of a row begin, and how many elements they have, as evenly as may be."""
+        parts = -(-extent // most)
+        if not parts:
+            return
+        size, longer = divmod(extent, parts)
+        for before, count, each in ((0, longer, size + 1), (longer, parts - longer, size)):
+            if count:
+                with self.b.loop(count) as part:
+                    yield part * each + before * (size + 1), each
+
+    def turn_weights(self, channel: Expr) -> None:
+        """A row of each window at a time, or all of windows that have short ones."""
+        b, size = self.b, math.prod(self.shape.window)
+        row = self.shape.window[1] if self.shape.window[1] >= SHORTEST else size
+        with b.loop(size // row) as i, b.loop(LANES, "vector") as lane:
+            first = b.affine([(channel, size), (lane, size), (i, row)])
+            for j in range(row):
+                weight = self.read(1, first + j).cast(self.element)
+                b.store(self.weights, b.affine([(i, row * LANES), (lane, 1)], j * LANES), weight)
+
+    def copy_in(self, image: Expr, channel: Expr, row: Expr) -> None:
+        b, shape, low = self.b, self.shape, self.node.attrs["low"]
+        used = max(0, min(shape.x[3], shape.pitch - low[1]))
+        with b.loop(shape.lines) as line:
+            source = b.affine([(row, shape.stride[0]), (line, 1)], -low[0])
+            with b.when((source >= 0) & (source < shape.x[2])):
+                for start, count in self.parts(used, TURNED):
+                    plane = b.affine([(image, shape.x[1]), (channel, 1)])
+                    to = b.affine([(line, shape.pitch), (start, 1)], low[1])
+                    with b.loop(LANES, "vector") as lane:
+                        first = b.affine([(plane + lane, shape.x[2]), (source, 1)])
+                        first = b.affine([(first, shape.x[3]), (start, 1)])
+                        for k in range(count):
+                            value = self.read(0, first + k).cast(self.element)
+                            where = b.affine([(to, LANES), (lane, 1)], k * LANES)
+                            b.store(self.planes, where, value)
+
+    def sum_up(self, line: Expr) -> None:
+        """A row of sums, so many columns at a time as registers hold with what they read."""
+        b, shape = self.b, self.shape
+        (down, right), (below, beside) = shape.dilation, shape.stride
+        unrolled = max(1, MOST_UNROLLED // math.prod(shape.window))
+        for start, count in self.parts(shape.out[1], min(tuned.window_columns, unrolled)):
+            first = b.affine([(line, below * shape.pitch), (start, beside)])
+            with b.loop(LANES, "vector") as lane:
+                sums: list[Register] = []
+                for number, (i, j) in enumerate(itertools.product(*map(range, shape.window))):
+                    weight = b.load(self.weights, lane + number * LANES)
+                    for k in range(count):
+                        shift = i * down * shape.pitch + j * right + k * beside
+                        where = b.affine([(first, LANES), (lane, 1)], shift * LANES)
+                        part = b.load(self.planes, where) * weight
+                        if number == 0:
+                            sums.append(b.register(part))
+                        else:
+                            b.assign(sums[k], b.read(sums[k]) + part)
+                for k, total in enumerate(sums):
+                    where = b.affine([(start, LANES), (lane, 1)], k * LANES)
+                    b.store(self.sums, where, b.read(total))
+
+    def copy_out(self, image: Expr, channel: Expr, here: Expr) -> None:
+        b, kind = self.b, self.node.type.dtype
+        for start, count in self.parts(self.shape.out[1], TURNED):
+            with b.loop(LANES, "vector") as lane:
+                for k in range(count):
+                    where = b.affine([(start, LANES), (lane, 1)], k * LANES)
+                    value = b.load(self.sums, where)
+                    self.write((image, channel + lane, here, start + k), value.cast(kind))
+
+
+def in_lanes(node: Any) -> bool:
+    """Should the channels of a convolution lie side by side?
+
+    It has to be a depthwise one, of as many results as channels, with short rows or large windows.
+    """
+    x, w = (n.type for n in node.inputs)
+    if w.dims[1] != 1 or w.dims[0] != node.attrs["groups"] or w.dims[0] % LANES:
+        return False
+    if x.dtype not in (F32, F64) or math.prod(w.dims[2:]) < SHORTEST:
+        return False
+    shape = LaneShape.of(node)
+    if min(shape.x[3], shape.out[1]) < SHORTEST:
+        return False
+    if shape.pitch * shape.reach[0] * LANES > tuned.window_lines:
+        return False
+    if any(
+        math.prod(area) * x.dtype.itemsize % (SET // 2) == 0 for area in (shape.x[2:], shape.out)
+    ):
+        return False  # the rows of all lanes would evict one another
+    short = shape.out[1] <= tuned.lane_row * shape.stride[1]
+    return short or math.prod(shape.window) >= tuned.lane_window

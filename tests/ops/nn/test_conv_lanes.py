@@ -1,0 +1,74 @@
+"""Depthwise convolutions with channels side by side: which are so, and that they are right."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+from effort import rounds
+
+import graphc as gc
+from graphc import tuning
+from graphc.ops.nn.conv_lanes import in_lanes
+from graphc.ops.reference.interpreter import interpret
+
+
+def windows_of(function: Any, *given: Any) -> Any:
+    stages = {stage[0]: stage[1] for stage in function.stages(*given)}
+    return next(n for n in stages["dce"].nodes if n.op.name == "conv_windows")
+
+
+@pytest.mark.parametrize(
+    ("channels", "size", "window", "stride", "side_by_side"),
+    [
+        (32, (7, 7), 3, 1, True),
+        (32, (14, 14), 3, 2, True),
+        (32, (40, 56), 5, 1, True),
+        (32, (40, 57), 3, 1, False),  # long rows, few products
+        (24, (7, 7), 3, 1, False),  # lanes would have none
+        (32, (64, 64), 5, 1, False),  # rows of all channels share a set of the cache
+        (32, (7, 2), 3, 1, False),  # nothing to turn
+    ],
+)
+def test_short_rows_and_large_windows_have_channels_side_by_side(
+    channels: int, size: tuple[int, int], window: int, stride: int, side_by_side: bool
+) -> None:
+    w = np.ones((channels, 1, window, window), np.float32)
+
+    @gc.compile
+    def model(x: Any) -> Any:
+        return gc.conv(x, w, stride=stride, padding=window // 2, groups=channels)
+
+    x = np.ones((1, channels, *size), np.float32)
+    assert in_lanes(windows_of(model, x)) is side_by_side
+
+
+@pytest.mark.parametrize("seed", range(rounds(12)))
+def test_any_window_stride_and_padding_equals_the_reference(seed: int) -> None:
+    draw, numbers = random.Random(seed), np.random.default_rng(seed)
+    dtype = draw.choice([np.float32, np.float64])
+    channels = draw.choice([16, 48])
+    window = draw.randint(1, 7), draw.randint(2, 7)
+    stride = draw.randint(1, 3), draw.randint(1, 3)
+    dilation = draw.randint(1, 2), draw.randint(1, 2)
+    reach = [(k - 1) * d + 1 for k, d in zip(window, dilation, strict=True)]
+    padding = [(draw.randint(0, r), draw.randint(0, r)) for r in reach]
+    size = [draw.randint(r, r + 30) for r in reach]
+    x = numbers.standard_normal((draw.randint(1, 2), channels, *size)).astype(dtype)
+    w = numbers.standard_normal((channels, 1, *window)).astype(dtype)
+    bias = numbers.standard_normal((channels, 1, 1)).astype(dtype)
+    ways = {"stride": stride, "padding": padding, "dilation": dilation, "groups": channels}
+    finish = draw.choice([lambda y: y, lambda y: np.tanh(y) * y, lambda y: y.mean(axis=(2, 3))])
+
+    def model(x: Any) -> Any:
+        return finish(gc.conv(x, w, **ways) + bias)
+
+    lines = draw.choice([1 << 11, 1 << 15])  # of short ones an image is several strips
+    with tuning.chosen({"ops.lane_window": 1, "ops.window_lines": lines}):
+        function = gc.compile(model, threads=draw.choice([1, 2]))
+        made = function(x)
+    (expected,) = interpret(function.graph(x), [x])
+    bound = 2e-6 if dtype is np.float32 else 1e-14
+    assert np.abs(made - expected).max() <= bound * np.abs(expected).max()
