@@ -383,9 +383,11 @@ class Host(Structural):
     """A row of its own that calls Python with copies of the operands, by `reference`.
 
     With `is_local` the attributes name what exists in this process only: no file may hold it.
+    With `is_program` it is a compiled program, whose runs are part of that which calls it.
     """
 
     is_local: bool = False
+    is_program: bool = False
 
 
 Lowering = (

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
+from gc import collect
 from typing import Any
 
 import numpy as np
@@ -14,6 +18,8 @@ import graphc as gc
 from graphc.cli import main
 from graphc.errors import GraphError
 from graphc.ir.graph import Graph, Node
+from graphc.ir.op import Host
+from graphc.ops.control.host_calls import function_called
 
 SHAPES = ((5, 7), (4, 7), (9, 30), (0, 3), (3, 1))
 
@@ -251,21 +257,56 @@ def test_what_cannot_be_is_said(text: str) -> None:
     assert re.search(text, str(error.value)), error.value
 
 
-def test_files_hold_what_is_plain_and_refuse_the_rest(tmp_path: Any, capsys: Any) -> None:
-    path = tmp_path / "f.gir"
-    compiled = gc.compile(lambda x: scanned(lambda r: np.sort(r[r > 0]).sum(), x))
+def of_a_decision(x: Any) -> Any:
+    body = lambda c, r: (c + (1.0 if len(r[r > -9]) > 2 else 2.0) + r[r > 0].sum(), ())
+    return gc.scan(body, 0.0, x)[0]
+
+
+def of_bodies_in_bodies(x: Any) -> Any:
+    def body(total: Any, row: Any) -> Any:
+        found = row[row > 0]
+        inner = gc.scan(lambda c, v: (c + np.sort(row[row > v])[:2].sum(), ()), 0.0, row)[0]
+        return total / 2 + inner, found.sum() + len(found)
+
+    return gc.scan(body, 0.0, x[x.sum(axis=1) > -9])
+
+
+SAVED = {**{name: lambda x, f=f: scanned(f, x) for name, f in FOUND.items()}}
+SAVED |= {"decided": of_a_decision, "nested": of_bodies_in_bodies}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SAVED)
+def test_files_hold_bodies_that_count(name: str, tmp_path: Any) -> None:
+    compiled, path, built = gc.compile(SAVED[name]), tmp_path / "f.gir", tmp_path / "f.gcx"
     compiled.save(path, gc.spec(("n", "m"), "f64"))
-    for shape in SHAPES[:3]:
+    main(["compile", str(path), "-o", str(built)])
+    for shape in ((5, 7), (4, 7), (9, 30), (3, 4)):
         x = rows_of(shape)
-        for made, want in zip(gc.load(path)(x), compiled(x), strict=True):
-            np.testing.assert_array_equal(made, want)
-    with pytest.raises(SystemExit):
-        main(["compile", str(path), "-o", str(tmp_path / "f.gcx")])
-    assert "in a loop or a branch" in capsys.readouterr().err
-    with pytest.raises(GraphError, match="cannot be saved"):
-        gc.compile(lambda x: scanned(FOUND["clamped slice"], x)).save(
-            path, gc.spec(("n", "m"), "f64")
-        )
+        for loaded in (gc.load(path), gc.load(built)):
+            made, want = loaded(x), compiled(x)
+            pairs = zip(made, want, strict=True) if isinstance(want, tuple) else [(made, want)]
+            for a, b in pairs:
+                np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-12)
+
+
+def test_files_are_checked_in_full(tmp_path: Any) -> None:
+    path, built = tmp_path / "f.gir", tmp_path / "f.gcx"
+    gc.compile(SAVED["clamped slice"]).save(path, gc.spec(("n", "m"), "f64"))
+    main(["compile", str(path), "-o", str(built)])
+    x = rows_of((5, 7))
+    np.testing.assert_allclose(gc.load(built)(x)[1], gc.load(path)(x)[1])
+    whole = built.read_bytes()
+    assert whole.count(b'"body.0.python') == 2  # where it lies, and its digest
+    begin = 8 + int.from_bytes(whole[:8], "little")
+    entries = json.loads(whole[8:begin])
+    first, last = next(v["data_offsets"] for k, v in entries.items() if k.startswith("body."))
+    for place in (first, (first + last) // 2, last - 1):
+        damaged = bytearray(whole)
+        damaged[begin + place] ^= 1
+        built.write_bytes(damaged)
+        with pytest.raises(GraphError, match="is damaged"):
+            gc.load(built)
 
 
 # ------------------------------------------------------------------------------------ random bodies
@@ -314,3 +355,70 @@ def test_random_bodies_equal_python(number: int) -> None:
         np.testing.assert_allclose(carry, last, rtol=1e-9, atol=1e-9)
         np.testing.assert_allclose(ys, want, rtol=1e-9, atol=1e-9)
         np.testing.assert_allclose(each, [f(row) for row in x], rtol=1e-9, atol=1e-9)
+
+
+# ------------------------------------------------------------------------------------ their life
+
+
+def test_programs_of_bodies_go_with_the_function_that_they_are_of() -> None:
+    compiled = gc.compile(lambda x: scanned(lambda r: np.sort(r[r > 0]).sum(), x))
+    compiled(rows_of((5, 7)))
+    names = [n.attrs["function"] for n in nodes_within(outlined_stage(compiled)) if is_call(n)]
+    assert names and all(function_called("outlined", str(name)) for name in names)
+    name = str(names[0])
+    del compiled, names
+    collect()
+    with pytest.raises(GraphError, match="no function"):
+        function_called("outlined", name)
+
+
+def outlined_stage(compiled: Any) -> Graph:
+    stages = compiled.stages(rows_of((5, 7)))
+    found = next(stage.value for stage in stages if stage.name == "outline")
+    assert isinstance(found, Graph)
+    return found
+
+
+def is_call(node: Node) -> bool:
+    return isinstance(node.op.lower, Host)
+
+
+INTERRUPTED = """
+import os, signal, sys, threading
+import numpy as np
+import graphc as gc
+
+f = gc.compile(lambda x: gc.scan(lambda c, r: (c / 2 + np.sort(r[r > 0]).sum(), ()), 0.0, x)[0])
+x = np.random.default_rng(0).standard_normal((3000, 16))
+f(x)
+began = threading.Event()
+
+
+def interrupt():
+    began.wait()
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+ended = []
+for _ in range(8):
+    began.clear()
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    try:
+        began.set()
+        while True:
+            f(x)
+    except KeyboardInterrupt:
+        ended.append("interrupted")
+    except BaseException as error:
+        ended.append(repr(error))
+    thread.join()
+print(*sorted(set(ended)), len(ended))
+"""
+
+
+@pytest.mark.slow
+def test_an_interrupt_in_a_body_that_counts_is_one() -> None:
+    run = subprocess.run([sys.executable, "-c", INTERRUPTED], capture_output=True, text=True)
+    assert run.stdout == "interrupted 8\n", run.stdout + run.stderr
+    assert not run.stderr

@@ -29,10 +29,10 @@ def factors(x: Any) -> Any:
 
 def test_runs_of_large_programs_alone_are_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     found = gc.compile(factors).executable(X)
-    assert library_runs.calls_long(found.image)
+    assert library_runs.is_apart(found.image)
     monkeypatch.setattr(tuned, "library_bytes", found.image.arena_bytes + 1)
-    assert not library_runs.calls_long(found.image)
-    assert not library_runs.calls_long(gc.compile(lambda x: x @ x).executable(X).image)
+    assert not library_runs.is_apart(found.image)
+    assert not library_runs.is_apart(gc.compile(lambda x: x @ x).executable(X).image)
 
 
 def test_results_and_errors_are_those_of_other_runs() -> None:

@@ -28,6 +28,7 @@ from graphc.ir.size_answers import by_example
 from graphc.ir.sizes import hint_of
 from graphc.ir.types import AnyType, Type, leaves
 from graphc.ir.verify import broken
+from graphc.ops.control.host_calls import function_called
 from graphc.runtime.load.program import HostCall, Origin, Slot
 from graphc.runtime.load.table import ARENA, CONSTANTS, FIRST_PARAM, Operand, TableBuilder
 
@@ -221,7 +222,11 @@ class TableWriter:
         symbol = f"python{len(self.hosts)}"
         attrs = node.attrs
         resource = (attrs["resource"], attrs["method"]) if "resource" in attrs else None
-        self.hosts[symbol] = HostCall(call, operands, slots[-1], origin_of(node), resource)
+        program = None
+        if isinstance(node.op.lower, Host) and node.op.lower.is_program:
+            program = function_called(node.op.name, attrs["function"]).program  # type: ignore[attr-defined]
+        origin = origin_of(node)
+        self.hosts[symbol] = HostCall(call, operands, slots[-1], origin, resource, program)
         places = [self.place(n) for n in node.inputs]
         places += [self.base(region) for region in buffer_of(node).regions]
         row = self.table.call(self.kernels.setdefault(symbol, len(self.kernels)), places)

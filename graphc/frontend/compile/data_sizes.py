@@ -49,9 +49,13 @@ class Counted(Built):
         """As `Built.save`: the file has programs for no and for one element, too."""
         from graphc.runtime.files.gcx_writer import save_phases
 
+        self.complete()
+        save_phases(self.phased, path, text, key=key)
+
+    def complete(self) -> None:
+        """Compile each phase for no and for one element, too."""
         for program in self.programs:
             program.complete()
-        save_phases(self.phased, path, text, key=key)
 
     @property
     def is_open(self) -> bool:

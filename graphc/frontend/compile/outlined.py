@@ -9,13 +9,12 @@ from graphc.base.record import replace
 from graphc.config import Config
 from graphc.errors import GraphError
 from graphc.forks import fork_safe_lock
-from graphc.frontend.compile.data_sizes import build_counted
+from graphc.frontend.compile.data_sizes import Counted, build_counted
 from graphc.frontend.trace.trace import Traced
 from graphc.frontend.trace.tree import flatten
 from graphc.ir.graph import Graph, Node, Reads, map_nodes, map_regions
 from graphc.ir.sizes import USUAL_COUNT, Scope, Size, hint_of, scope_of
 from graphc.ir.specialise import specialise
-from graphc.ops.control.phased import builders
 from graphc.passes.normalise.cut_phases import sizes_of
 from graphc.runtime.call.phased_executable import PhasedExecutable, Refused
 
@@ -39,11 +38,11 @@ class OutlinedProgram:
         self.config = replace(config, dump=None, devices=("cpu:0",), donate=(), constraints=())
         self.__name__ = region.name
         self._lock = fork_safe_lock()
-        self._made: PhasedExecutable | None = None
+        self._made: Counted | None = None
 
     def __call__(self, *arrays: Any) -> Sequence[Any]:
         try:
-            return self.executable().run(arrays)
+            return self.compiled().phased.run(arrays)
         except Refused as other:
             raise GraphError(
                 other.message,
@@ -51,12 +50,18 @@ class OutlinedProgram:
                 "the sizes (size=)",
             ) from None
 
-    def executable(self) -> PhasedExecutable:
-        """What runs it. Raises GraphError for what cannot be compiled so."""
+    def compiled(self) -> Counted:
+        """What it is compiled to. Raises GraphError for what cannot be compiled so."""
         with self._lock:
             if self._made is None:
-                self._made = build_counted(self.traced(), self.config).phased
+                self._made = build_counted(self.traced(), self.config)
             return self._made
+
+    def program(self) -> PhasedExecutable:
+        """What a file holds of it: also what is for no and for one element."""
+        made = self.compiled()
+        made.complete()
+        return made.phased
 
     def traced(self) -> Traced:
         """The region as a graph of its own, whose sizes are of a scope of its own."""
@@ -77,6 +82,3 @@ class OutlinedProgram:
         counts = dict(zip(self.counts, graph.results, strict=False))
         alone = graph.replace(results=graph.results[split:], result_names=())
         return Traced(alone, flatten(())[1], 0.0, counts, scope)
-
-
-builders.append(OutlinedProgram)

@@ -10,7 +10,6 @@ import numpy as np
 from graphc.base.record import record
 from graphc.config import Config
 from graphc.errors import TraceError
-from graphc.frontend.compile import outlined  # noqa: F401
 from graphc.frontend.compile.baked import Baked
 from graphc.frontend.compile.build import Built, build
 from graphc.frontend.compile.data_sizes import build_counted

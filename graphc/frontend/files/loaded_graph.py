@@ -14,7 +14,6 @@ from graphc.base.refusing import refusing
 from graphc.config import Config
 from graphc.errors import FeedError, GraphError, RunError
 from graphc.forks import fork_safe_lock
-from graphc.frontend.compile import outlined  # noqa: F401
 from graphc.frontend.compile.build import Built, build, stages_of
 from graphc.frontend.compile.data_sizes import build_counted, numbers_of
 from graphc.frontend.compile.memory_check import check_memory

@@ -63,7 +63,6 @@ from graphc.ir.types import (
 from graphc.ir.unknowns import Atom, Guard
 from graphc.ir.verify import graphs_of
 from graphc.limits import check_within
-from graphc.passes.normalise.cut_phases import sizes_of
 
 if TYPE_CHECKING:
     from graphc.frontend.compile.decorator import CompiledFunction
@@ -99,8 +98,7 @@ def text_graph(
     plain = None
     try:
         variant = function._traced(args, kwargs)
-        require_told(variant.traced)
-        plain = None if variant.traced.counts else variant.graph
+        plain = None if counts_sizes(variant.traced) else variant.graph
         if plain is not None and not (names and _may_be_short(plain)):
             return plain
     except (*NEEDS_NUMBERS, AttributeError):  # it asks what only a number has
@@ -135,6 +133,11 @@ def require_readable(graph: Graph) -> None:
             ) from error
 
 
+def counts_sizes(traced: Traced) -> bool:
+    """Whether a run counts sizes, all of it or a body."""
+    return bool(traced.counts or (traced.scope is not None and traced.scope.inner))
+
+
 def _may_be_short(graph: Graph) -> bool:
     """Whether a slice wants more elements than there are for some sizes, where NumPy clamps it."""
     for node in (node for g in scheduled_graphs(graph) for node in g.nodes):
@@ -159,34 +162,11 @@ def with_marks(traced: Traced) -> Graph:
     """The graph of a trace with open sizes as text holds it. Raises GraphError for a size that
     text has no words for."""
     assert traced.scope is not None
-    require_told(traced)
     counts = {f"{COUNT}.{name}": frozenset([n.id]) for name, n in traced.counts.items()}
     graph = traced.graph.replace(marks=counts)
     made = SizeMarks(traced.scope, graph.next_id).marked(graph)
     assert isinstance(made, Graph)
     return made
-
-
-def require_told(traced: Traced) -> None:
-    """Raise GraphError where a part of a loop or a branch computes with sizes that it counts, or
-    has decided by them: marks are of what the whole graph knows."""
-    assert traced.scope is not None
-    inner, nodes = traced.scope.inner, [n for g in scheduled_graphs(traced.graph) for n in g.nodes]
-    guards = [g for g in traced.scope.guards.values() if g.difference.symbols() & inner]
-    computed = [
-        node
-        for node in nodes
-        for size in sizes_of(node)
-        if isinstance(size, Size)
-        for atom in unknowns_behind(size)
-        if atom.kind != "symbol" and size.symbols() & inner
-    ]
-    if guards or computed:
-        raise GraphError(
-            "what a loop or a branch computes with sizes that it finds itself cannot be saved",
-            location=guards[0].where if guards else computed[0].loc,
-            hint="find them outside of it, or give them a number (size=)",
-        )
 
 
 def marking(stages: Sequence[Graph | Program]) -> Callable[[Graph | Program], Graph | Program]:
@@ -213,10 +193,11 @@ class SizeMarks:
         self.formulas: dict[str, tuple[str, list[Node]]] = {}  # its kind and parts, by name
         self.decided: dict[Guard, Node] = {}
         self.used: set[str] = set()
+        self.counted: set[str] = set()  # by the regions of the graph
 
     def marked(self, value: Graph | Program) -> Graph | Program:
         """The graph, or program, with names in the place of sizes, and what they are marked."""
-        self.used = set()
+        self.used, self.counted = set(), set()
         first, *others = map(self.closed, graphs_of(value))
         marks, nodes = self.marks()
         noted = first.replace(
@@ -230,7 +211,7 @@ class SizeMarks:
         """Marks of the decisions, and of the formulas in use; and their nodes."""
         found: dict[str, list[Node]] = {}
         for guard in self.scope.guards.values():
-            if guard.difference.symbols() & self.scope.inner:
+            if guard.difference.symbols() & self.scope.inner - self.counted:
                 continue  # it is that of a program of its own
             if guard not in self.decided:
                 self.decided[guard] = self.extent(guard.difference, guard.where)
@@ -260,6 +241,7 @@ class SizeMarks:
         params = tuple(p.replace(type=self.type(p.type), place=self.place(p)) for p in graph.params)
         mapped = dict(zip(graph.params, params, strict=True))
         for node in graph.nodes:
+            self.counted |= counted_within(node)
             attrs = {name: self.value(value) for name, value in node.attrs.values_dict.items()}
             mapped[node] = node.replace(
                 attrs=node.op.coerce(attrs),
@@ -334,6 +316,11 @@ class SizeMarks:
         return self.builder.emit(OPS["extent"], (), {"extent": extent}, loc=where)
 
 
+def counted_within(node: Node) -> set[str]:
+    """The sizes that the region of a node counts, and nobody else knows."""
+    return {*node.attrs["counts"]} if node.op.traits.phased else set()
+
+
 def _named(node: Node) -> set[str]:
     """The names in what an `extent` says."""
     return extent_symbols(node.attrs["extent"])
@@ -354,6 +341,9 @@ class MarkedSizes:
         self.counts: dict[str, int] = {}  # the node of each
         self.formulas: dict[str, tuple[str, tuple[Dimension, ...]]] = {}
         self.decisions: list[tuple[str, Dimension, Location | None]] = []
+        graphs = [each for part in graphs_of(value) for each in scheduled_graphs(part)]
+        every = (node for each in graphs for node in each.nodes)
+        self.inner = sorted(set().union(*map(counted_within, every)))  # what only regions know
         spare: set[int] = set()
         for mark, ids in graph.marks.items():
             kind, _, name = mark.partition(".")
@@ -395,6 +385,10 @@ class MarkedSizes:
         """The sizes that arguments say, and those that formulas make of them. Raises GraphError for
         a formula of something else, FeedError where the graph is not for these sizes."""
         made = dict(binding)
+        if self.inner and (self.formulas or self.decisions):
+            scope = size_scope(made.values()) or Scope()
+            scope.inner |= {*self.inner}
+            made |= {n: scope.symbol(n, USUAL_COUNT) for n in self.inner}
         for name in self._order(made):
             kind, extents = self.formulas[name]
             parts: list[Any] = [_value(extent, made) for extent in extents]

@@ -287,7 +287,7 @@ def function_of(call: Callable[..., Any]) -> Function:
     """A name of its own for a function, by which texts of this process find it, too."""
     made = Function(f"{getattr(call, '__name__', type(call).__name__)}#{next(_numbers)}")
     made.call = call
-    _functions[made] = made
+    _functions[str(made)] = made  # the key is another object: it would keep the function
     return made
 
 

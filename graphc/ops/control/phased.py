@@ -25,7 +25,7 @@ from graphc.ir.specialise import specialise
 from graphc.ir.traits import Traits
 from graphc.ir.types import I64, AnyType, Dim, Dimension, Type, leaves, tensor
 from graphc.ops.control.control import results_of, results_type
-from graphc.ops.control.host_calls import Arrays, function_called, kinds_of, result_of
+from graphc.ops.control.host_calls import function_called, kinds_of, result_of
 from graphc.ops.record.batching import by_the_sweep
 from graphc.ops.record.families import define, require
 from graphc.ops.record.structural import infer_region
@@ -106,9 +106,6 @@ phased = define(
 
 # ---------------------------------------------------------------------------------------- outlined
 
-# Who makes a function of a region that counts sizes, for a configuration: whoever compiles.
-builders: list[Callable[[Graph, tuple[str, ...], Any], Callable[..., Arrays]]] = []
-
 
 def _infer_outlined(
     *types: AnyType,
@@ -140,7 +137,7 @@ outlined = define(
     batch=by_the_sweep,
     infer=_infer_outlined,
     reference=_run_outlined,
-    lower=Host(is_local=True),
+    lower=Host(is_local=True, is_program=True),
     attrs=(
         Attr("function", "str"),
         Attr("dtypes", "strs", (), most=MANY),

@@ -17,7 +17,7 @@ import numpy as np
 from graphc.errors import OutOfRangeError
 from graphc.ir.op import EXTENT, Attr, Library, Op, Sample
 from graphc.ir.traits import Traits
-from graphc.ir.types import I64, AnyType, DType, Type, tensor
+from graphc.ir.types import I64, AnyType, Dim, Dimension, DType, Type, tensor
 from graphc.ops.index.scatter import CANCELLED, STRIDE, scatter_rows
 from graphc.ops.record.arguments import Applied, Array
 from graphc.ops.record.batching import Lanes
@@ -37,9 +37,9 @@ FEW = 1024  # counters of one table
 TABLES = 4
 
 
-def _infer(x: AnyType, *, size: int, drop: bool) -> Type:
+def _infer(x: AnyType, *, size: Dimension, drop: bool) -> Type:
     require_dtype("occurrences", tensor_type("occurrences", x), INTEGERS)
-    require(size >= 0, f"occurrences: size {size}")
+    require(isinstance(size, Dim) or size >= 0, f"occurrences: size {size}")
     return tensor(I64, (size,))
 
 

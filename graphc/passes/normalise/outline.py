@@ -8,14 +8,20 @@ decides sizes is, when a run first comes to it.  What is around it goes on as if
 
 from __future__ import annotations
 
+from importlib import import_module
+from typing import Any
+
 from graphc.config import Config
 from graphc.errors import GraphError
 from graphc.ir.graph import Graph, Node, Rewriter, map_regions, rebuild
 from graphc.ir.op import OPS, Effect
 from graphc.ir.types import leaves
 from graphc.ops.control.host_calls import function_of
-from graphc.ops.control.phased import builders, described
+from graphc.ops.control.phased import described
 from graphc.passes.reasons import explain
+
+# A program of its own is made by the whole compiler, this pass included: it is asked for by name.
+COMPILER = "graphc.frontend.compile.outlined"
 
 
 def outline(graph: Graph, config: Config) -> Graph:
@@ -30,8 +36,8 @@ def outline(graph: Graph, config: Config) -> Graph:
             return None
         check(node, config)
         (region,), counts = node.regions, node.attrs["counts"]
-        function = function_of(builders[-1](region, counts, config))
-        attrs = {"function": function, **described(leaves(node.type))}
+        program: Any = import_module(COMPILER).OutlinedProgram(region, counts, config)
+        attrs = {"function": function_of(program), **described(leaves(node.type))}
         made = r.emit(OPS["outlined"], node.inputs, attrs)
         explain(made.id, f"a program of its own, which counts {', '.join(counts)}")
         return made

@@ -26,7 +26,7 @@ from graphc.runtime.call.binding import Binding, Homes
 from graphc.runtime.call.failure import explain, take_error
 from graphc.runtime.call.frame import Frame, Part, part_of
 from graphc.runtime.call.interrupt import EVER, stop_on_interrupt
-from graphc.runtime.call.library_runs import calls_long, walk_apart
+from graphc.runtime.call.library_runs import is_apart, walk_apart
 from graphc.runtime.call.memory import address_of, result_array
 from graphc.runtime.call.nesting import Build, Fetch, nested
 from graphc.runtime.call.pending import Pending
@@ -83,7 +83,7 @@ class Executable:
         self._binding = Binding(*zip(*owned, strict=True)) if owned else None
         self._keep: list[Any] = [image, self.part]
         dtypes = (*self._param_dtypes, *self._result_dtypes)
-        self._is_apart = any(map(calls_long, image.images))
+        self._is_apart = any(map(is_apart, image.images))
         self._context = (
             entry.make_context(image, dtypes, self._binding, self._keep)
             if not self._is_apart

@@ -4,6 +4,9 @@ waits for them.
     main thread     ..wait.............KeyboardInterrupt
     another one     geqrf of 3,000 x 3,000 numbers........its frame is free
 
+So do runs that call compiled programs through Python: on the main thread an interrupt would come
+where native code calls back, and nothing there can raise it.
+
 So Ctrl-C and time limits end the wait at once.  The routine itself goes on until it is done, or the
 process ends; the run stops behind it, and only then is its frame (arena, locks of variables,
 arrays) given back.
@@ -33,10 +36,13 @@ def goes_on() -> bool:
     return bool(_going_on)
 
 
-def calls_long(image: Image) -> bool:
-    """Whether runs of a program call a library for what may take long, by the memory they use."""
+def is_apart(image: Image) -> bool:
+    """Whether runs of a program are waited for: those that call a library for what may take long,
+    by the memory they use, and those that call compiled programs."""
     large = image.arena_bytes >= tuned.library_bytes
-    return large and any(PREFIX.encode() in code for code, _ in image.objects)
+    if large and any(PREFIX.encode() in code for code, _ in image.objects):
+        return True
+    return any(host.program is not None for host in image.hosts.values())
 
 
 class LibraryRun:

@@ -15,7 +15,7 @@ from graphc.runtime.call.phased_executable import Runnable
 from graphc.runtime.call.variable import names_of_own
 from graphc.runtime.devices.device import check_host
 from graphc.runtime.devices.multi_device import executable
-from graphc.runtime.files.gcx_phases import PhasedFile
+from graphc.runtime.files.gcx_phases import PhasedFile, with_bodies
 from graphc.runtime.files.gcx_reader import FORMAT, File, Source
 from graphc.runtime.load.program import UNLIMITED, Image, with_containers
 
@@ -48,14 +48,14 @@ def opened(
             check_host(each.triple, each.cpu, each.features)
     names = names_of_own((found.container for each in every for found in each.variables), share)
 
-    def adopted(image: Image) -> Image:
-        image = with_containers(image, names)
-        return replace(image, stack_bytes=min(stack_bytes, image.stack_bytes))
-
     def make(image: Image) -> Executable | OpenExecutable:
         if image.formulas is not None:
             return OpenExecutable(image, lambda each: executable(each, threads=threads))
         return executable(image, threads=threads)
+
+    def adopted(image: Image) -> Image:
+        image = with_containers(with_bodies(image, make), names)
+        return replace(image, stack_bytes=min(stack_bytes, image.stack_bytes))
 
     images = [list(map(adopted, own)) for own in images]
     if phases is not None:

@@ -17,8 +17,7 @@ from graphc.runtime.call.execute import Executable
 from graphc.runtime.call.foreign import foreign_array
 from graphc.runtime.call.phased_executable import PhasedExecutable, Runnable
 from graphc.runtime.files import gcx_files, gcx_writer
-from graphc.runtime.files.gcx_phases import Held
-from graphc.runtime.files.gcx_reader import read_key
+from graphc.runtime.files.gcx_reader import Held, read_key
 from graphc.runtime.load.program import UNLIMITED
 
 

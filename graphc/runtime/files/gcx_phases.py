@@ -15,11 +15,14 @@ from typing import Any
 
 import numpy as np
 
+from graphc.base.record import replace
+from graphc.forks import fork_safe_lock
 from graphc.runtime.call.execute import Executable, Value
 from graphc.runtime.call.open_executable import OpenExecutable
 from graphc.runtime.call.phased_executable import PhasedExecutable, Step
-from graphc.runtime.files.gcx_reader import File, slots_of
-from graphc.runtime.load.program import Image, Slot
+from graphc.runtime.devices.device import check_host
+from graphc.runtime.files.gcx_reader import File, Held, StoredBody, slots_of
+from graphc.runtime.load.program import HostCall, Image, Slot
 from graphc.runtime.load.size_formulas import Reader, listed
 
 Make = Callable[[Image], Executable | OpenExecutable]
@@ -79,16 +82,6 @@ def _listed_slots(slots: Sequence[Slot]) -> list[Any]:
 def program_name(step: int, number: int) -> str:
     """The tensor that a program is in."""
     return f"program.{step}.{number}"
-
-
-class Held:
-    """Bytes in memory that are read as a file is."""
-
-    def __init__(self, name: str, data: np.ndarray[Any, Any]) -> None:
-        self.name, self.data, self.size = name, data, data.size
-
-    def read(self, start: int, nbytes: int) -> np.ndarray[Any, Any]:
-        return self.data[start : start + nbytes].copy()
 
 
 class PhasedFile:
@@ -163,6 +156,48 @@ class PhasedFile:
         for files, own in zip(self.files, images, strict=True):
             for file, image in zip(files, own, strict=True):
                 file.make_variables(image)
+
+
+class Body:
+    """A program that a body of another one calls; it is made when a run first comes to it."""
+
+    def __init__(self, file: PhasedFile, make: Make) -> None:
+        self.file, self._make = file, make
+        self._lock = fork_safe_lock()
+        self._made: PhasedExecutable | None = None
+
+    def __call__(self, *arrays: np.ndarray[Any, Any]) -> tuple[Any, ...]:
+        return tuple(self.program().run(arrays))
+
+    def program(self) -> PhasedExecutable:
+        """What runs it."""
+        with self._lock:
+            if self._made is None:
+                images = [[with_bodies(i, self._make) for i in own] for own in self.file.images]
+                self._made = self.file.executable(images, self._make)
+            return self._made
+
+
+def with_bodies(image: Image, make: Make) -> Image:
+    """The image of a file with what its bodies call. Raises GraphError for what is damaged, and for
+    code that this machine cannot execute."""
+
+    def called(host: HostCall) -> HostCall:
+        if not isinstance(host.call, StoredBody):
+            return host
+        file = PhasedFile(host.call.file())
+        for each in (each for own in file.images for image in own for each in image.images):
+            check_host(each.triple, each.cpu, each.features)
+        body = Body(file, make)
+        return replace(host, call=body, program=body.program)
+
+    if not any(each.hosts for each in image.images):
+        return image
+    first, *others = (
+        replace(each, hosts={symbol: called(host) for symbol, host in each.hosts.items()})
+        for each in image.images
+    )
+    return replace(first, others=tuple(others))
 
 
 def _numbers(rows: Any) -> tuple[int, ...]:

@@ -14,7 +14,7 @@ import json
 from collections.abc import Iterator, Mapping
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 import numpy as np
 
@@ -42,11 +42,17 @@ FORMAT = 15  # also counts changes of the words that support objects read (frame
 _MOST_HEADER = 100_000_000
 _SHORTEST_KEY, _LONGEST_KEY = 16, 1 << 20  # bytes
 _METADATA = "__metadata__"
+BODY = "body"  # in the place of a queue's text: the row calls a program that the file holds
 _DTYPES: dict[str, np.dtype[Any]] = {"U8": np.dtype("u1"), "I64": np.dtype("<i8")}
 
 
 def tensor_name(kind: str, device: int) -> str:
     return f"{kind}.{device}" if device else kind
+
+
+def body_name(device: int, symbol: str) -> str:
+    """The tensor of the program that a row of a device calls."""
+    return f"body.{device}.{symbol}"
 
 
 def named(kind: str, tensors: list[np.ndarray]) -> dict[str, np.ndarray]:
@@ -90,6 +96,16 @@ class Source(Protocol):
     size: int
 
     def read(self, start: int, nbytes: int) -> np.ndarray[Any, Any]: ...
+
+
+class Held:
+    """Bytes in memory that are read as a file is."""
+
+    def __init__(self, name: str, data: np.ndarray[Any, Any]) -> None:
+        self.name, self.data, self.size = name, data, data.size
+
+    def read(self, start: int, nbytes: int) -> np.ndarray[Any, Any]:
+        return self.data[start : start + nbytes].copy()
 
 
 class File:
@@ -173,7 +189,8 @@ class File:
                 hint="--rebuild compiles the graph that the file holds",
             )
         try:
-            if not resources and any(share.get("hosts") for share in self.shares()):
+            rows = [row for share in self.shares() for row in share.get("hosts", ())]
+            if not resources and any(row[1] != BODY for row in rows):
                 raise self.damaged("a file calls no Python")
             image = self._image()
         except (LookupError, TypeError, ValueError, AttributeError, OverflowError, RecursionError):
@@ -269,10 +286,18 @@ class File:
             guarded=share["guarded"] is True,
             stack_bytes=whole(share.get("stacks", UNLIMITED)),
             products=dict(_products(share["products"])),
-            hosts=dict(_hosts(share.get("hosts", ()))),
+            hosts=dict(self._hosts(device, share.get("hosts", ()))),
             extents=dict(_extents(share.get("extents", ()))),
             **code,
         )
+
+    def _hosts(self, device: int, rows: Any) -> Iterator[tuple[str, HostCall]]:
+        for symbol, called, method, operands, results, (node, file, line) in rows:
+            kept = tuple(slots_of(operands)), tuple(slots_of(results))
+            origin, is_body = Origin(text_of(node), text_of(file), whole(line)), called == BODY
+            name = body_name(device, text_of(symbol))
+            call = StoredBody(self, name) if is_body else _Call(called, method)
+            yield text_of(symbol), HostCall(call, *kept, origin)
 
     def make_variables(self, image: Image) -> None:
         """Make the variables that are not there yet."""
@@ -366,11 +391,19 @@ def _channels(rows: Any) -> Iterator[Channel]:
         yield Channel(text_of(name), whole(nbytes), whole(source), whole(target), buffered)
 
 
-def _hosts(rows: Any) -> Iterator[tuple[str, HostCall]]:
-    for symbol, resource, method, operands, results, (node, file, line) in rows:
-        kept = tuple(slots_of(operands)), tuple(slots_of(results))
-        origin = Origin(text_of(node), text_of(file), whole(line))
-        yield text_of(symbol), HostCall(_Call(resource, method), *kept, origin)
+class StoredBody:
+    """What a row calls that is a program of its own, a file within the file."""
+
+    def __init__(self, file: File, name: str) -> None:
+        self._file, self._name = file, name
+
+    def file(self) -> File:
+        """The open file. Raises GraphError for a damaged one."""
+        held = self._file.tensor(self._name, "U8")
+        return File(Held(f"{self._file.name}: {self._name}", held))
+
+    def __call__(self, *arrays: np.ndarray) -> NoReturn:
+        raise self._file.damaged(f"{self._name} was not opened")
 
 
 class _Call:

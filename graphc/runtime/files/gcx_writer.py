@@ -12,6 +12,8 @@
                                                          whose tensors are "table.1", "table.2" ...
                                                          formulas, holes: of a program for many
                                                          sizes
+    body.0.python1  u8, a file of its own: what a body
+                    calls that finds sizes
 
 The safetensors format: 8 bytes of header length, a JSON header, the data.  A .gcx file holds
 machine code and is trusted like a shared library; still every number in it is checked before use,
@@ -34,7 +36,15 @@ from graphc.runtime.call.phased_executable import PhasedExecutable, Runnable
 from graphc.runtime.call.variable import container
 from graphc.runtime.files.files import write_atomically
 from graphc.runtime.files.gcx_phases import metadata_of, program_name
-from graphc.runtime.files.gcx_reader import FORMAT, contents, digest, named, signature
+from graphc.runtime.files.gcx_reader import (
+    BODY,
+    FORMAT,
+    body_name,
+    contents,
+    digest,
+    named,
+    signature,
+)
 from graphc.runtime.load.program import ALIGNMENT, HostCall, Image, with_containers
 from graphc.runtime.load.size_formulas import listed
 
@@ -65,13 +75,13 @@ def pieces(
             hint="compile it for a chip: --target cuda:sm_90",
         )
     hosts = [host for each in image.images for host in each.hosts.values()]
-    if found := [host for host in hosts if not (resources and host.resource)]:
+    if found := [h for h in hosts if h.program is None and not (resources and h.resource)]:
         raise GraphError(
             "a .gcx file calls no Python, and this program does",
             details=(found[0].origin.node,),
             location=found[0].origin.location,
-            hint="leave gc.print, gc.assert_ and gc.callback out, and what finds sizes of its own "
-            "in a loop or a branch; a .gir file holds all but callbacks",
+            hint="leave gc.print, gc.assert_ and gc.callback out; a .gir file holds all but "
+            "callbacks",
         )
     code = Code(image)
     tensors = {
@@ -83,6 +93,11 @@ def pieces(
         **named("origins", list(map(_origins, image.images))),
         "text": np.frombuffer(image.text.encode(), np.uint8),
     }
+    for device, each in enumerate(image.images):
+        for symbol, host in each.hosts.items():
+            if host.program is not None:
+                held = joined(_phased_pieces(host.program(), {}, "", None))
+                tensors[body_name(device, symbol)] = np.frombuffer(held, np.uint8)
     return _file(_metadata(image, values[1], code), tensors, key)
 
 
@@ -274,5 +289,5 @@ def _host(symbol: str, host: HostCall) -> list[Any]:
     slots = (
         [[s.name, s.dtype, list(s.shape)] for s in each] for each in (host.operands, host.results)
     )
-    origin = host.origin
-    return [symbol, *(host.resource or ()), *slots, [origin.node, origin.file, origin.line]]
+    origin, called = host.origin, host.resource or (BODY, "")
+    return [symbol, *called, *slots, [origin.node, origin.file, origin.line]]

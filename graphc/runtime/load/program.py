@@ -17,6 +17,7 @@ from graphc.runtime.load import table as step_table
 from graphc.runtime.load.size_formulas import Formulas, Holes
 
 if TYPE_CHECKING:
+    from graphc.runtime.call.phased_executable import PhasedExecutable
     from graphc.runtime.cuda.gemm import Gemm
 
 ALIGNMENT = 64
@@ -126,7 +127,8 @@ class HostCall:
     results (one array, or a tuple of several or none).
 
     `resource` is the text of the queue or reader that it calls, and the method, if it does that:
-    then any process may call its own.
+    then any process may call its own.  `program` makes the compiled program that it calls, if it
+    calls one: what a file holds.
     """
 
     call: Callable[..., Any]
@@ -134,6 +136,7 @@ class HostCall:
     results: tuple[Slot, ...]
     origin: Origin
     resource: tuple[str, str] | None = None
+    program: Callable[[], PhasedExecutable] | None = None
 
 
 UNLIMITED = 1 << 62
