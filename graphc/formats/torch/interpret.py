@@ -19,7 +19,7 @@ from graphc.errors import FeedError, GraphError, LimitError
 from graphc.formats.deciding_values import DecidedInside, Needed, number
 from graphc.formats.encoded_values import Narrow
 from graphc.formats.torch.records import Block, Name, Node, Program, Whole
-from graphc.formats.torch.table import SAME_NAMES, Rule, find
+from graphc.formats.torch.table import SAME_NAMES, Rule, find, why_not
 from graphc.frontend.trace.trace import FunctionTrace, give_name
 from graphc.frontend.trace.tracer import Tracer
 from graphc.ir.sizes import Size
@@ -68,7 +68,7 @@ def require_supported(program: Program) -> None:
         if find(node.target) is None:
             found.setdefault(node.target, node)
     if found:
-        shown = [node.title for node in found.values()][:SHOWN]
+        shown = [node.title + why_not(name) for name, node in found.items()][:SHOWN]
         more = [f"and {len(found) - SHOWN} more"] if len(found) > SHOWN else []
         raise GraphError(
             f"{program.name} holds {len(found)} operator(s) that cannot be imported",

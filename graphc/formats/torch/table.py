@@ -68,6 +68,26 @@ def ordered(*names: str) -> Callable[[Function], Function]:
     return enter
 
 
+# Why an operator has no rule, where more is to be said than that: by the name without overloads.
+REASONS = {
+    "prims.zeta": "Hurwitz's zeta function is none of graphc's",
+    "aten.special_gammainc": "the incomplete gamma functions are none of graphc's",
+    "aten.special_gammaincc": "the incomplete gamma functions are none of graphc's",
+    "aten.igamma": "the incomplete gamma functions are none of graphc's",
+    "aten.igammac": "the incomplete gamma functions are none of graphc's",
+    "aten.linalg_ldl_factor": "symmetric matrices are factored by cholesky, lu_factor or eigh",
+    "aten.linalg_ldl_factor_ex": "symmetric matrices are factored by cholesky, lu_factor or eigh",
+    "aten.fractional_max_pool2d": "windows are drawn at random; max_pool2d has fixed ones",
+    "aten.fractional_max_pool3d": "windows are drawn at random; max_pool3d has fixed ones",
+}
+
+
+def why_not(target: str) -> str:
+    """What a message adds to the name of an operator without a rule."""
+    reason = REASONS.get(".".join(target.split(".")[:2]))
+    return f": {reason}" if reason else ""
+
+
 def find(target: str) -> Rule | None:
     """The rule of an operator: "aten.add_.Tensor" is that of "aten.add", in place, and
     "aten.special_sinc.default", where it has none of its own, that of "aten.sinc"."""

@@ -1,4 +1,4 @@
-"""Modified Bessel functions of the first kind and of orders 0 and 1, of real numbers."""
+"""Modified Bessel functions of orders 0 and 1, of real numbers: I, which grows, and K."""
 
 from __future__ import annotations
 
@@ -128,7 +128,84 @@ _I1_FAR = (
 )
 
 
-def _chebyshev(x: ArrayLike, coefficients: tuple[float, ...]) -> Any:
+# K0(x) + log(x/2) I0(x) and x (K1(x) - log(x/2) I1(x)) over 0..2 in x**2/2 - 1, and exp(x) sqrt(x)
+# times K0(x) and K1(x) from 2 on in 4/x - 1.
+_K_EDGE = 2
+_K0_NEAR = (
+    -0.5353273932339028,
+    0.3442898999246285,
+    0.0359799365153615,
+    0.001264615411446926,
+    2.286212103119452e-05,
+    2.5347910790261494e-07,
+    1.904516377220209e-09,
+    1.0349695257633625e-11,
+    4.2598161427910826e-14,
+    1.3744654358807508e-16,
+)
+_K0_FAR = (
+    2.4403030820659555,
+    -0.0314481013119645,
+    0.0015698838857300533,
+    -0.00012849549581627802,
+    1.39498137188765e-05,
+    -1.8317555227191195e-06,
+    2.766813639445015e-07,
+    -4.660489897687948e-08,
+    8.574034017414225e-09,
+    -1.6975345093890614e-09,
+    3.5773972814003283e-10,
+    -7.957489244477396e-11,
+    1.8559491149549264e-11,
+    -4.514597883374519e-12,
+    1.1403405882073441e-12,
+    -2.9800969231481784e-13,
+    8.032890775068375e-14,
+    -2.2275133267462965e-14,
+    6.340076476276646e-15,
+    -1.848593377920907e-15,
+    5.5120559994043335e-16,
+    -1.6782311257549006e-16,
+)
+_K1_NEAR = (
+    1.5253002273389478,
+    -0.3531559607765449,
+    -0.12261118082265715,
+    -0.006975723859639864,
+    -0.0001730288957513052,
+    -2.4334061415659684e-06,
+    -2.213387630734726e-08,
+    -1.4114883926335278e-10,
+    -6.666901694199329e-13,
+    -2.427449850519366e-15,
+)
+_K1_FAR = (
+    2.7206261904844427,
+    0.10392373657681724,
+    -0.002857816859622779,
+    0.00019521551847135162,
+    -1.936197974166083e-05,
+    2.406484947837217e-06,
+    -3.5019606030878126e-07,
+    5.7410841254500495e-08,
+    -1.0345762465678097e-08,
+    2.0150497551970347e-09,
+    -4.1903547593419254e-10,
+    9.218315187605315e-11,
+    -2.129967838427791e-11,
+    5.139639673482343e-12,
+    -1.2891739609498229e-12,
+    3.348419666052243e-13,
+    -8.976705182010146e-14,
+    2.4771544242195988e-14,
+    -7.0198370892147685e-15,
+    2.038703166239861e-15,
+    -6.057047270643018e-16,
+    1.8380935752430455e-16,
+)
+
+
+def chebyshev(x: ArrayLike, coefficients: tuple[float, ...]) -> Any:
     """Half the first coefficient, and the others times T1(x), T2(x), ... by Clenshaw's rule."""
     f, (first, *rest) = functions, coefficients
     above: Any = 0.0
@@ -141,13 +218,13 @@ def _chebyshev(x: ArrayLike, coefficients: tuple[float, ...]) -> Any:
 def _scaled(x: Any, near: tuple[float, ...], far: tuple[float, ...]) -> tuple[Any, Any]:
     """What lies below the edge and from there on, each by its series, of numbers from 0 on."""
     f = functions
-    inner = _chebyshev(f.subtract(f.divide(f.minimum(x, _EDGE), _EDGE / 2), 1), near)
+    inner = chebyshev(f.subtract(f.divide(f.minimum(x, _EDGE), _EDGE / 2), 1), near)
     wide = f.maximum(x, _EDGE)
-    outer = f.divide(_chebyshev(f.subtract(f.divide(2.0 * _EDGE, wide), 1), far), f.sqrt(wide))
+    outer = f.divide(chebyshev(f.subtract(f.divide(2.0 * _EDGE, wide), 1), far), f.sqrt(wide))
     return inner, outer
 
 
-def _real(name: str, x: ArrayLike) -> Any:
+def real(name: str, x: ArrayLike) -> Any:
     element = element_of(x)[0]
     require(not element.is_complex, f"{name} takes real numbers")
     return functions.astype(x, element if element.is_float else F64)
@@ -167,21 +244,67 @@ def _odd(x: Any) -> Any:
 @public(np.i0)
 def i0(x: ArrayLike) -> Any:
     """The modified Bessel function of the first kind of order 0, of real numbers."""
-    size = functions.absolute(_real("i0", x))
+    size = functions.absolute(real("i0", x))
     return functions.multiply(functions.exp(size), _even(size))
 
 
 def i0e(x: ArrayLike) -> Any:
     """exp(-|x|) I0(x)."""
-    return _even(functions.absolute(_real("i0e", x)))
+    return _even(functions.absolute(real("i0e", x)))
 
 
 def i1(x: ArrayLike) -> Any:
     """The modified Bessel function of the first kind of order 1, of real numbers."""
-    x = _real("i1", x)
+    x = real("i1", x)
     return functions.multiply(functions.exp(functions.absolute(x)), _odd(x))
 
 
 def i1e(x: ArrayLike) -> Any:
     """exp(-|x|) I1(x)."""
-    return _odd(_real("i1e", x))
+    return _odd(real("i1e", x))
+
+
+def _k(name: str, x: ArrayLike, scaled: bool, near: Any, far: tuple[float, ...]) -> Any:
+    """A K of a positive number, with exp(x) where it is scaled; 0 gives infinity, less NaN."""
+    f, x = functions, real(name, x)
+    inside, edge = f.where(f.less_equal(x, 0), 1.0, x), _K_EDGE
+    close, wide = f.minimum(inside, edge), f.maximum(inside, edge)
+    inner = near(close, chebyshev_place(close, edge), f.log(close / 2))
+    outer = f.divide(chebyshev(2 * edge / wide - 1, far), f.sqrt(wide))
+    inner = f.multiply(inner, f.exp(close)) if scaled else inner
+    outer = outer if scaled else f.multiply(outer, f.exp(-wide))
+    made = f.where(f.less_equal(inside, edge), inner, outer)
+    return f.where(f.equal(x, 0), np.inf, f.where(f.less(x, 0), np.nan, made))
+
+
+def chebyshev_place(x: Any, edge: float) -> Any:
+    """Where an even function's series is read: 2 (x/edge)**2 - 1."""
+    return 2 * functions.square(x / edge) - 1
+
+
+def _k0_near(x: Any, place: Any, log: Any) -> Any:
+    return chebyshev(place, _K0_NEAR) - log * i0(x)
+
+
+def _k1_near(x: Any, place: Any, log: Any) -> Any:
+    return chebyshev(place, _K1_NEAR) / x + log * i1(x)
+
+
+def k0(x: ArrayLike) -> Any:
+    """The modified Bessel function of the second kind of order 0."""
+    return _k("k0", x, False, _k0_near, _K0_FAR)
+
+
+def k0e(x: ArrayLike) -> Any:
+    """exp(x) K0(x)."""
+    return _k("k0e", x, True, _k0_near, _K0_FAR)
+
+
+def k1(x: ArrayLike) -> Any:
+    """The modified Bessel function of the second kind of order 1."""
+    return _k("k1", x, False, _k1_near, _K1_FAR)
+
+
+def k1e(x: ArrayLike) -> Any:
+    """exp(x) K1(x)."""
+    return _k("k1e", x, True, _k1_near, _K1_FAR)

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from effort import crossed
 
+import graphc as gc
 from graphc.formats.model import Compiled
 from graphc.formats.torch.live import array_of, from_exported
 from graphc.formats.torch.model import TorchModel
@@ -233,7 +234,10 @@ def chances(x: Any) -> list[Any]:
     made += [special.sinc(x), special.i0(x), special.logsumexp(x, 1), special.expit(x)]
     made += [special.erfc(x), special.logit(part), special.xlogy(part, part), special.exp2(x)]
     made += [special.i0e(far), special.i1(x), special.i1e(far), special.modified_bessel_i1(x)]
-    made += [special.spherical_bessel_j0(x), special.multigammaln(part + 1, 3)]
+    made += [special.spherical_bessel_j0(x), special.multigammaln(part + 1, 3), special.airy_ai(x)]
+    made += [special.bessel_j0(far), special.bessel_j1(far), special.modified_bessel_k0(part)]
+    made += [special.bessel_y0(part), special.bessel_y1(part), special.modified_bessel_k1(part)]
+    made += [special.scaled_modified_bessel_k0(part), special.scaled_modified_bessel_k1(part)]
     kinds = ("t", "u", "v", "w")
     made += [getattr(special, f"chebyshev_polynomial_{k}")(inside, 4) for k in kinds]
     made += [getattr(special, f"shifted_chebyshev_polynomial_{k}")(part, 4) for k in kinds]
@@ -383,3 +387,13 @@ def test_a_loss_of_listed_classes_is_that_of_the_module_as_exported() -> None:
             program = from_exported(torch.export.export(module, values), how)
             (made,) = Interpreted(program).run([array_of(v) for v in values])
             np.testing.assert_allclose(made, wanted, rtol=1e-5)
+
+
+def test_an_operator_without_a_rule_may_say_why() -> None:
+    class Factored(torch.nn.Module):  # type: ignore[misc, name-defined]
+        def forward(self, x: Any) -> Any:
+            return torch.linalg.ldl_factor(x)
+
+    program = torch.export.export(Factored(), (torch.eye(3),))
+    with pytest.raises(gc.GraphError, match=r"ldl_factor.*: symmetric matrices are factored by"):
+        Interpreted(from_exported(program, "m"))

@@ -43,7 +43,7 @@ _FLOAT = {
     "sigmoid": "sigmoid", "special_expit": "sigmoid", "erf": "erf",
     "erfc": "erfc", "erfinv": "erfinv",
     "lgamma": "lgamma", "special_gammaln": "lgamma", "digamma": "digamma",
-    "special_psi": "digamma", "i0": "i0", "special_modified_bessel_i0": "i0", "sinc": "sinc",
+    "special_psi": "digamma", "i0": "i0", "sinc": "sinc",
     "deg2rad": "deg2rad", "rad2deg": "rad2deg", "silu": "silu", "mish": "mish", "selu": "selu",
     "log_sigmoid": "log_sigmoid",
     "softsign": "softsign",

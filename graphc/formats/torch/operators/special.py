@@ -14,7 +14,7 @@ import numpy as np
 from graphc.formats.deciding_values import refuse
 from graphc.formats.torch.promotion import as_float, cast, dtype_of
 from graphc.formats.torch.table import aten
-from graphc.ops.math import bessel
+from graphc.ops.math import bessel, bessel_waves
 from graphc.ops.record.value import functions as f
 
 _ASYMPTOTIC = 20.0
@@ -76,8 +76,8 @@ def ndtri(x: Any) -> Any:
 
 
 def _bessel(function: Callable[[Any], Any], *names: str) -> None:
-    """The names of a Bessel function: of the operator, and of the primitive below it."""
-    for name, space in zip(names, ("aten", "prims"), strict=True):
+    """The names of a Bessel function: of the operator, and of the primitive below it, if any."""
+    for name, space in zip(names, ("aten", "prims")):
         aten(name, space=space)(lambda x: function(as_float(x)))
 
 
@@ -85,7 +85,20 @@ aten("bessel_i0", space="prims")(lambda x: f.i0(as_float(x)))
 _bessel(bessel.i0e, "special_i0e", "bessel_i0e")
 _bessel(bessel.i1, "special_i1", "bessel_i1")
 _bessel(bessel.i1e, "special_i1e", "bessel_i1e")
-aten("special_modified_bessel_i1")(lambda x: bessel.i1(as_float(x)))
+_bessel(bessel_waves.j0, "special_bessel_j0", "bessel_j0")
+_bessel(bessel_waves.j1, "special_bessel_j1", "bessel_j1")
+for _order, _functions in enumerate(
+    (
+        (bessel_waves.y0, bessel.i0, bessel.k0, bessel.k0e),
+        (bessel_waves.y1, bessel.i1, bessel.k1, bessel.k1e),
+    )
+):
+    for _kind, _function in zip(
+        ("bessel_y", "modified_bessel_i", "modified_bessel_k", "scaled_modified_bessel_k"),
+        _functions,
+    ):
+        _bessel(_function, f"special_{_kind}{_order}")
+_bessel(bessel_waves.airy_ai, "special_airy_ai")
 
 
 @aten("special_spherical_bessel_j0")
