@@ -169,7 +169,9 @@ def in_roles(contraction: NormalForm, columns: int, lanes: int) -> Groups:
     swapped = bool(m) and ((unit_m and not unit_n) or not n or few)
     if m and n and contraction.prepacked[swapped] and not contraction.whole_rows:
         rows, width = (n, m) if swapped else (m, n)
-        steps = tuned.scattered_steps if contraction.plain else tuned.across_steps
+        steps = tuned.scattered_steps, 0
+        if not contraction.plain:
+            steps = tuned.across_steps, tuned.scattered_steps
         gain = tuned.window_gain if step_of(k, "a" if swapped else "b") is None else 1
         swapped ^= _better_across(rows, width, k, columns, lanes, steps, gain)
     if swapped:
@@ -183,21 +185,39 @@ def in_roles(contraction: NormalForm, columns: int, lanes: int) -> Groups:
 
 
 def _better_across(
-    m: list[Loop], n: list[Loop], k: list[Loop], columns: int, lanes: int, steps: int, gain: float
+    m: list[Loop],
+    n: list[Loop],
+    k: list[Loop],
+    columns: int,
+    lanes: int,
+    steps: tuple[int, int],
+    gain: float,
 ) -> bool:
     """Whether vectors along m, whose operand can be panels, are better than vectors along n.
 
     So they are where rows far apart meet half a tile, and where they leave fewer lanes empty: by
-    so many times, and by more than it takes to store an element of the result across.
+    so many times, and by more than it takes to store an element of the result across. `steps` are
+    of k, for an element that is stored across, and for one of vectors along short runs of the
+    result.
     """
     rows, width, depth = total(m), total(n), total(k)
     if is_open((rows, width, depth)) or rows < columns or depth < tuned.swap_sum:
         return False
     if width * tuned.swap_panels <= columns:
         return True
+    head = _break_in_result(n)
+    across, along = steps
+    if not head or _is_batch(n[head:], columns):
+        along = 0
     along_n = -(-width // lanes) * lanes * (rows + rows % 2)
     along_m = -(-rows // lanes) * lanes * (width + width % 2)
-    return along_m * (depth + steps) * gain < along_n * depth
+    return along_m * (depth + across) * gain < along_n * (depth + along)
+
+
+def _is_batch(run: list[Loop], columns: int) -> bool:
+    """Whether runs of the result are long enough to be products of their own, a batch."""
+    long: bool = hint_of(total(run)) >= 2 * columns
+    return long
 
 
 def _exchange(loops: list[Loop]) -> list[Loop]:

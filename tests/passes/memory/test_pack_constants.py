@@ -47,6 +47,7 @@ PROGRAMS: dict[str, Case] = {
     "on the left": (lambda x, w: np.maximum(w @ x, 0) + x[0, 0], (130, 17), (64, 130)),
     "few columns": (lambda x, w: gc.einsum("poi,ipt->opt", w, x), (140, 3, 16), (3, 64, 140)),
     "images": (lambda x, w: np.tanh(gc.conv(x, w)), (2, 64, 7, 7), (96, 64, 1, 1)),
+    "many images": (lambda x, w: np.tanh(gc.conv(x, w)), (16, 64, 7, 7), (96, 64, 1, 1)),
     "windows": (lambda x, w: gc.conv(x, w, padding=1, stride=2), (1, 16, 9, 9), (72, 16, 3, 3)),
     "grouped": (lambda x, w: gc.conv(x, w, groups=2), (3, 96, 5, 7), (128, 48, 1, 1)),
     "beside": (lambda x, w: gc.conv(x, w) + x, (1, 64, 7, 7), (64, 64, 1, 1)),
@@ -102,6 +103,20 @@ def test_what_is_packed() -> None:
     for given in (lambda x: x[:1] @ w, lambda x: x[:, :4] @ w[:4, :4]):
         assert not nodes_of(gc.compile(given).lower(x), "pack"), "one row, or a tiny matrix"
     assert not nodes_of(gc.compile(lambda x: x @ w, backend="numba").lower(x), "pack")
+
+
+def test_weights_are_panels_where_pixels_come_in_short_runs() -> None:
+    """16 images of 7 x 7 pixels fill all lanes, but what is made of the sums would be stored one by
+    one."""
+    weights = normal(96, 256, 1, 1)
+
+    def packs(function: Callable[[Any], Any], size: int) -> int:
+        graph = gc.compile(function).stages(gc.spec((16, 256, size, size), "f32"))[-1][1].graphs[0]
+        return len(nodes_of(graph, "pack"))
+
+    assert packs(lambda x: np.tanh(gc.conv(x, weights)), 7) == 1
+    assert packs(lambda x: np.tanh(gc.conv(x, weights)), 16) == 0
+    assert packs(lambda x: gc.conv(x, weights), 7) == 0  # sums are scattered in runs
 
 
 def test_a_later_stage_compiles_and_a_saved_program_runs(tmp_path: Any) -> None:
