@@ -57,10 +57,22 @@ def parts_of(words: list[int], kind: Kind, groups: Groups, ordered: bool) -> int
         parts |= height_bit(height)
     rows = least(words[Word.ROW_BLOCK], words[Word.UNIT_ROWS], words[Word.M])
     if flags & Flag.COPIES and rows:
-        first = range(2, kind.rows + 1, 2) if isinstance(rows, Size) else [max(_cut(rows, kind))]
-        for height in first:
+        for height in _first_heights(rows, columns, kind):
             parts |= copy_bit(height)
     return parts | Part.TILES
+
+
+def _first_heights(rows: int, columns: int, kind: Kind) -> set[int]:
+    """Heights of the first tile of blocks of rows, which copies B while it reads that.
+
+    Of an open number of rows: few are copied only where vectors do not end with rows of B, which
+    some machines then cannot read in place.  A panel is packed where a height is missing.
+    """
+    if not isinstance(rows, Size):
+        return {max(_cut(rows, kind))}
+    least = 0 if is_open((columns,)) or columns % kind.lanes else tuned.crowded_tiles * kind.rows
+    # Two more tiles, and none is lower than those before: each deals its rows more evenly.
+    return {max(_cut(count, kind)) for count in range(least + 1, least + 2 * kind.rows + 1)}
 
 
 def _is_brisk(words: list[int], kind: Kind, groups: Groups) -> bool:
