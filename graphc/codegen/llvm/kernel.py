@@ -24,7 +24,7 @@ from typing import Any
 
 from graphc.base.record import replace
 from graphc.codegen.llvm import scalar as llvm_scalar
-from graphc.codegen.llvm.loops import LoopWriter
+from graphc.codegen.llvm.loops import LoopWriter, mask_of
 from graphc.codegen.llvm.module import Module, Slot
 from graphc.codegen.llvm.scalar import MEMORY, TYPES
 from graphc.codegen.llvm.short_rows import InLanes, ShortRows, short_rows
@@ -114,6 +114,8 @@ class KernelWriter(Statements[str], LoopWriter):
         self.sizes = {size: number for number, size in enumerate(kernel.sizes)}
         self.short: ShortRows | None = None  # the version that is being written
         self.versions: list[str] = []  # of which rows there are any, in words
+        self.head: list[str] = []  # of the version that is being written, and the masks made there
+        self.masks: dict[tuple[str, int], str] = {}
         self.row_bits: dict[tuple[Any, ...], tuple[str, ...]] = {}  # by what they depend on
         self.known_facts: dict[int, VectorFacts | None] = {}
 
@@ -329,9 +331,17 @@ class KernelWriter(Statements[str], LoopWriter):
     def row_mask(self, loop: For, at: int, lanes: int) -> str:
         """The mask of a vector of a short row."""
         (bits,) = self.short_row_bits(loop, at, lanes)
-        if lanes < 64:
-            bits = self.emit(f"trunc i64 {bits} to i{lanes}")
-        return self.emit(f"bitcast i{lanes} {bits} to <{lanes} x i1>")
+        return self.kept_mask(bits, lanes)
+
+    def kept_mask(self, bits: str, lanes: int) -> str:
+        """The mask of bits that are known at entry, made at the head of the version that is being
+        written: there are registers for masks, and none of them is needed for much else."""
+        key = bits, lanes
+        if key not in self.masks:
+            lines, self.lines = self.lines, self.head
+            self.masks[key] = mask_of(self, bits, lanes)
+            self.lines = lines
+        return self.masks[key]
 
     def short_row_bits(
         self, loop: For, at: int, lanes: int, step: int = 1, reach: int = 1
@@ -370,6 +380,7 @@ class KernelWriter(Statements[str], LoopWriter):
         """A version of a loop for each length that fits in lanes, for each number of vectors that a
         short row has, and one for all.
         """
+        self.compute_ahead(statement)  # what a version computes is not known to other loops
         start, stop = self.value(rows.row.start), self.value(rows.row.stop)
         total = self.emit(f"sub nsw i64 {stop}, {start}")
         more = self.emit(f"add nsw i64 {total}, {rows.granule - 1}")
@@ -403,7 +414,10 @@ class KernelWriter(Statements[str], LoopWriter):
     def version(self, statement: For) -> None:
         """A loop behind a branch: what it computes is not known after it."""
         self.scopes.append([])
+        self.head, self.masks = [], {}
+        place = len(self.lines)
         self.one_loop(statement)
+        self.lines[place:place] = self.head
         for expr in self.scopes.pop():
             self.values.pop(expr, None)
 

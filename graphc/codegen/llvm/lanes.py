@@ -351,7 +351,7 @@ class VectorWriter(FunctionWriter):
         if self.mask and not known and self.at.isdigit() and k.granules(self.facts.loop):
             at = int(self.at) + self.copy * lanes
             return [
-                mask_of(k, part, lanes)
+                k.kept_mask(part, lanes)
                 for part in k.short_row_bits(self.facts.loop, at, lanes, step, reach)
             ]
         if self.mask and not known:
