@@ -11,7 +11,7 @@ from typing import NamedTuple
 from graphc.codegen.gemm.form import Groups, Loop, NormalForm, laid_out, step_of, total
 from graphc.codegen.gemm.hardware import Hardware
 from graphc.codegen.gemm.layout import Flag, Word
-from graphc.codegen.gemm.tile_choice import Kind
+from graphc.codegen.gemm.tile_choice import Kind, may_read_windows
 from graphc.codegen.tuning import tuned
 from graphc.ir.size_divisors import common
 from graphc.ir.sizes import Size, either, greatest, hint_of, is_open, least
@@ -102,8 +102,7 @@ def in_lanes(kind: Kind, hardware: Hardware, groups: Groups, sizes: Sizes) -> in
     Not where masks make that copy cheap, where most lanes of the last panel were empty, or where
     few columns would read what is copied of A: those of the whole batch, if A is one block of it.
     """
-    plain = kind.floating and not kind.converts and not hardware.masked and not hardware.ordered
-    if not plain or is_open((total(groups.k),)):
+    if not may_read_windows(kind, hardware) or is_open((total(groups.k),)):
         return 0
     if step_of(groups.k, "b") is not None or step_of(groups.k, "a") is None:
         return 0

@@ -62,7 +62,7 @@ from graphc.codegen.gemm.register_tiles import (
     tile_parts,
 )
 from graphc.codegen.gemm.thin import emit_vector
-from graphc.codegen.gemm.tile_choice import Kind, kind_of
+from graphc.codegen.gemm.tile_choice import Kind, kind_of, may_read_windows
 from graphc.codegen.gemm.vector import Core
 from graphc.codegen.tuning import tuned
 from graphc.tuning import forgotten
@@ -85,7 +85,7 @@ def core_modules(dtype: str, hardware: Hardware, parts: int) -> tuple[Module, ..
     """
     kind = kind_of(dtype, hardware)
     functions = {}
-    for slot, emit in _functions(kind, parts):
+    for slot, emit in _functions(kind, hardware, parts):
         core = Core(kind, hardware, bool(parts & Part.TURNS), 0 if slot == Slot.PACK_A else 1)
         functions[slot] = _exported(core, emit(core), inner=True)
     fill, walk = _walk(kind, hardware)
@@ -95,7 +95,7 @@ def core_modules(dtype: str, hardware: Hardware, parts: int) -> tuple[Module, ..
     return *functions.values(), fill, walk, _entry(kind, hardware, parts, symbols, walk.symbol)
 
 
-def _functions(kind: Kind, parts: int) -> Iterator[tuple[int, Emitter]]:
+def _functions(kind: Kind, hardware: Hardware, parts: int) -> Iterator[tuple[int, Emitter]]:
     """What a core of these parts is made of besides the walk: slot, and what emits it."""
     if parts & Part.PACK_A and (not kind.bundles or parts & (Part.DOTS | Part.ROWS)):
         yield Slot.PACK_A, _emit_pack_a
@@ -116,7 +116,7 @@ def _functions(kind: Kind, parts: int) -> Iterator[tuple[int, Emitter]]:
         yield Slot.ROW, functools.partial(emit_rows, rows=1)
     if parts & Part.TILES:
         yield from _tiles(kind, parts)
-    if parts & Part.LANES and kind.floating and not kind.converts:
+    if parts & Part.LANES and may_read_windows(kind, hardware):
         for columns in range(2, kind.rows + 1, 2):
             yield Slot.LANES + columns // 2, functools.partial(emit_lane_tile, columns=columns)
 
@@ -178,8 +178,7 @@ def _walk(kind: Kind, hardware: Hardware) -> tuple[Module, Module]:
         emit_make,
         emit_vector,
         emit_strip,
-        emit_lane_strip,
-        emit_lane_pack,
+        *((emit_lane_strip, emit_lane_pack) if core.reads_windows else ()),
         emit_sweep,
         emit_block,
     ):

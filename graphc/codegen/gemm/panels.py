@@ -208,12 +208,16 @@ def emit_sweep(core: Core) -> None:
     packed = body.test("eq", "%step_b", panel_row)
     ahead_step = body.choose(packed, "i64", share, "%step_b")
     ahead_shift = body.choose(packed, "i64", body.mul(share, "%count"), 64)
-    group, lanes = frame.get(Word.FINISH_COLUMNS), frame.has(Flag.LANES)
+    group = frame.get(Word.FINISH_COLUMNS)
     status = body.local("i32", 0)
     with body.loop("%j0", "%j1", group) as first:
         stop = body.least("%j1", body.add(first, group))
-        _sweep_lanes(body, lanes, (base, left), (first, stop), status)
-        with body.loop(first, body.choose(lanes, "i64", first, stop), kind.columns) as j:
+        end = stop
+        if core.reads_windows:
+            lanes = frame.has(Flag.LANES)
+            _sweep_lanes(body, lanes, (base, left), (first, stop), status)
+            end = body.choose(lanes, "i64", first, stop)
+        with body.loop(first, end, kind.columns) as j:
             number = body.div(body.sub(j, "%origin"), kind.columns)
             b = body.at("%b", body.mul(number, "%panel_step"))
             c = body.at(base, body.sub(j, left), kind.element)
@@ -332,7 +336,8 @@ def emit_block(core: Core) -> None:
             with body.when(pack_a):
                 frame.pack_rows(rows, here, count)
                 a.set(frame.work(Word.BLOCK_A))
-            _pack_lanes(body, frame, rows, (here, count))
+            if core.reads_windows:
+                _pack_lanes(body, frame, rows, (here, count))
             step_a = body.choose(pack_a, "i64", core.size, frame.get(Word.STEP_A))
             ready = body.choose(late, "i64", here, 0)
             new = body.new(f"or i1 {late}, {body.both(early, body.test('eq', i, '%i0'))}")

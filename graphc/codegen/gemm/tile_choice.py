@@ -101,6 +101,12 @@ def core_dtype(dtype: str) -> str:
     return UNSIGNED.get(dtype, dtype)
 
 
+def may_read_windows(kind: Kind, hardware: Hardware) -> bool:
+    """Whether windows of images may be read in place, with rows of A in lanes: where no masks make
+    copies of them cheap."""
+    return kind.floating and not kind.converts and not hardware.masked and not hardware.ordered
+
+
 @functools.cache
 def kind_of(dtype: str, hardware: Hardware) -> Kind:
     """The `Kind` of a data type on a machine; KeyError for a type without a core (complex)."""

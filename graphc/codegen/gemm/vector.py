@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from graphc.codegen.gemm.emit import Body, Operand
 from graphc.codegen.gemm.hardware import Hardware
-from graphc.codegen.gemm.tile_choice import Kind
+from graphc.codegen.gemm.tile_choice import Kind, may_read_windows
 from graphc.codegen.llvm import scalar
 from graphc.codegen.llvm.module import widened
 from graphc.ir.types import DTYPES, F32
@@ -53,6 +53,11 @@ class Core:
         return "\n".join([*sorted(self.declared), "", *self.functions.values()])
 
     # -- types ----------------------------------------------------------------------------------
+
+    @property
+    def reads_windows(self) -> bool:
+        """Whether some plans have rows of A in lanes (`Flag.LANES`)."""
+        return may_read_windows(self.kind, self.hardware)
 
     @property
     def size(self) -> int:
