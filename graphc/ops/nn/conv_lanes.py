@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from graphc.base.record import record
+from graphc.ir.sizes import is_open
 from graphc.ir.types import F32, F64
 from graphc.loops.nest import Buffer, Expr, Register, Scalars
 from graphc.ops.record.arguments import Applied, ReadAt, Write
@@ -184,6 +185,7 @@ def in_lanes(node: Any) -> bool:
     """Should the channels of a convolution lie side by side?
 
     It has to be a depthwise one, of as many results as channels, with short rows or large windows.
+    Rows of an open length are not known to be short, nor into how many parts they are cut.
     """
     x, w = (n.type for n in node.inputs)
     if w.dims[1] != 1 or w.dims[0] != node.attrs["groups"] or w.dims[0] % LANES:
@@ -191,6 +193,8 @@ def in_lanes(node: Any) -> bool:
     if x.dtype not in (F32, F64) or math.prod(w.dims[2:]) < SHORTEST:
         return False
     shape = LaneShape.of(node)
+    if is_open((*shape.x[2:], *shape.out)):
+        return False
     if min(shape.x[3], shape.out[1]) < SHORTEST:
         return False
     if shape.pitch * shape.reach[0] * LANES > tuned.window_lines:

@@ -72,3 +72,29 @@ def test_any_window_stride_and_padding_equals_the_reference(seed: int) -> None:
     (expected,) = interpret(function.graph(x), [x])
     bound = 2e-6 if dtype is np.float32 else 1e-14
     assert np.abs(made - expected).max() <= bound * np.abs(expected).max()
+
+
+OPEN = {
+    "images": (
+        ("b", 16, "h", "w"),
+        [(1, 16, 16, 16), (2, 16, 7, 9), (1, 16, 40, 41), (3, 16, 8, 5)],
+    ),
+    "batches": (("b", 16, 7, 7), [(3, 16, 7, 7), (1, 16, 7, 7), (10, 16, 7, 7)]),
+}
+
+
+@pytest.mark.parametrize("name", OPEN)
+@pytest.mark.parametrize("window", [3, 5])
+def test_images_of_any_size_have_one_compilation(name: str, window: int) -> None:
+    open_sizes, sizes = OPEN[name]
+    w = np.random.default_rng(0).standard_normal((16, 1, window, window), np.float32)
+
+    def model(x: Any) -> Any:
+        return gc.conv(x, w, stride=2, padding=window // 2, groups=16)
+
+    function = gc.compile(model, sizes={"x": open_sizes})
+    for size in sizes:
+        x = np.random.default_rng(1).standard_normal(size, np.float32)
+        (expected,) = interpret(gc.compile(model).graph(x), [x])
+        np.testing.assert_allclose(function(x), expected, rtol=1e-5, atol=1e-5)
+    assert len(function.compiles) == 1
