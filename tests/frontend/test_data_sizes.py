@@ -509,6 +509,23 @@ def test_what_is_larger_than_the_memory_is_refused_before_anything_is_written():
     assert seen.value == 1 and len(made(np.array(3))) == 3
 
 
+def test_all_phases_together_are_within_the_memory_limit():
+    seen = gc.Variable(np.array(0), name="phases_of_a_limit")
+
+    def sums(x):
+        seen.assign(seen + 1)
+        found = [np.sort(x[x > 0])]
+        for least in (1, 2, 3):
+            found.append(np.sort(found[-1][found[-1] > least]))
+        return sum(each.sum() for each in found)
+
+    compiled = gc.compile(sums, memory_limit=30_000)
+    assert compiled(np.full(100, 5.0)) == 2000
+    with pytest.raises(LimitError, match=r"bytes or more .* count1 = 500; memory_limit is 30000"):
+        compiled(np.full(500, 5.0))
+    assert seen.value == 1 and compiled(np.full(50, 5.0)) == 1000
+
+
 def test_the_example_keeps_the_boxes_that_a_loop_keeps():
     import runpy
 

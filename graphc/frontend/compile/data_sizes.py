@@ -110,7 +110,7 @@ def build_counted(traced: Traced, config: Config) -> Counted:
     made.seconds = traced.seconds + sum(each.seconds for each in built)
     made.build_seconds = sum(each.build_seconds for each in built)
     made.programs = programs
-    made.phased = phases.executable(programs)
+    made.phased = phases.executable(programs, config.memory_limit)
     made.run_by(made.phased)
     return made
 
@@ -339,7 +339,9 @@ class _Phases:
         (name,) = extent.symbols()
         return self.lengths[name]
 
-    def executable(self, programs: Sequence[_Program]) -> PhasedExecutable:
+    def executable(
+        self, programs: Sequence[_Program], memory_limit: int | None = None
+    ) -> PhasedExecutable:
         """What runs the programs of the phases."""
         steps = [
             Step(program, takes, counts)
@@ -353,7 +355,7 @@ class _Phases:
         graph = self.graph
         results = [slot_of(n, r) for n, r in zip(graph.result_names, graph.results, strict=True)]
         rest = steps, self.gives, formulas, lines
-        return PhasedExecutable(graph.name, params, results, *rest)
+        return PhasedExecutable(graph.name, params, results, *rest, memory_limit)
 
 
 def slot_of(name: str, node: Node) -> Slot:

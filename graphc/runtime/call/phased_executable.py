@@ -83,8 +83,10 @@ class PhasedExecutable:
         gives: Sequence[int],
         formulas: Formulas,
         lines: Mapping[str, tuple[str, int] | None],
+        memory_limit: int | None = None,
     ) -> None:
         self.name = name
+        self.memory_limit = memory_limit  # bytes of what all steps make, and of their arenas
         self.params, self.results = tuple(params), tuple(results)
         self.steps = tuple(steps)
         self.gives = tuple(gives)
@@ -118,10 +120,13 @@ class PhasedExecutable:
         self._check_arguments([a.shape for a in values])
         counts = self.symbols_of([a.shape for a in values])
         values += map(self._length, counts.values())
+        needed = 0
         with held(self.homes):
             for step in self.steps:
                 given = [values[number] for number in step.takes]
                 executable = step.program.of(given)
+                needed += bytes_of(executable.image)
+                self._check_memory(needed, counts)
                 executable.be_part_of(self.homes)
                 outcome = executable(*given)  # by its native entry, where there is one
                 made = outcome if isinstance(outcome, tuple) else (outcome,)
@@ -169,6 +174,17 @@ class PhasedExecutable:
                     hint="repeats may not be negative, and what rules for bins see must be finite",
                 )
 
+    def _check_memory(self, needed: int, counts: Mapping[str, int]) -> None:
+        """Raise LimitError where the steps so far and the next one need more than they may."""
+        if self.memory_limit is not None and needed > self.memory_limit:
+            known = ", ".join(f"{name} = {count}" for name, count in counts.items())
+            raise LimitError(
+                f"{self.name} needs {needed} bytes or more for intermediate values and results, as"
+                f" the run has {known}; memory_limit is {self.memory_limit}",
+                location=next((self.lines[name] for name in counts if self.lines.get(name)), None),
+                hint="give it more, or find fewer (y[:n])",
+            )
+
     def _length(self, count: int) -> np.ndarray[Any, Any]:
         try:
             return np.empty(count, np.bool_)
@@ -188,6 +204,12 @@ class PhasedExecutable:
         """Stop the runs that are in flight."""
         for step in self.steps:
             step.program.cancel()
+
+
+def bytes_of(image: Image) -> int:
+    """What a run of an image has memory for: its arenas and its results."""
+    arenas = sum(each.arena_bytes for each in image.images)
+    return arenas + sum(slot.nbytes for slot in image.results)
 
 
 Runnable = Executable | OpenExecutable | PhasedExecutable  # what a .gcx file holds

@@ -23,7 +23,7 @@ from graphc.runtime.call.phased_executable import PhasedExecutable, Step
 from graphc.runtime.devices.device import check_host
 from graphc.runtime.files.gcx_reader import File, Held, StoredBody, slots_of
 from graphc.runtime.load.program import HostCall, Image, Slot
-from graphc.runtime.load.size_formulas import Reader, listed
+from graphc.runtime.load.size_formulas import Reader, listed, whole
 
 Make = Callable[[Image], Executable | OpenExecutable]
 
@@ -71,6 +71,7 @@ def metadata_of(phased: PhasedExecutable) -> dict[str, Any]:
         ],
         "gives": list(phased.gives),
         "formulas": listed(phased.formulas),
+        "memory_limit": phased.memory_limit,
         "lines": {name: list(loc) if loc else None for name, loc in phased.lines.items()},
     }
 
@@ -104,6 +105,8 @@ class PhasedFile:
         self.lines = {
             name: (str(at[0]), int(at[1])) if at else None for name, at in told["lines"].items()
         }
+        limit = told.get("memory_limit")
+        self.memory_limit = None if limit is None else whole(limit)
         self.gives = _numbers(told["gives"])
         self.steps: list[tuple[tuple[int, ...], tuple[str, ...]]] = []
         self.files: list[list[File]] = []
@@ -148,7 +151,14 @@ class PhasedFile:
             for own, (takes, counts) in zip(images, self.steps, strict=True)
         ]
         return PhasedExecutable(
-            self.name, self.params, self.results, steps, self.gives, self.formulas, self.lines
+            self.name,
+            self.params,
+            self.results,
+            steps,
+            self.gives,
+            self.formulas,
+            self.lines,
+            self.memory_limit,
         )
 
     def make_variables(self, images: Sequence[Sequence[Image]]) -> None:
