@@ -62,14 +62,14 @@ _EXPM1_64 = (
     1.7197884579060401e-09,
 )
 # (2**r - 1 - r ln2) / r**2 on |r| <= 1/2; errors of 2**r 2**-28.2 and 2**-56.2
-_EXP2_32 = (
+EXP2_32 = (
     0.24022647738456726,
     0.055503614246845245,
     0.009618483483791351,
     0.0013390592066571116,
     0.0001533745089545846,
 )
-_EXP2_64 = (
+EXP2_64 = (
     0.24022650695910122,
     0.05550410866481906,
     0.009618129107596001,
@@ -162,7 +162,7 @@ def exp2_parts(r: Real, x: Expr, rest: Expr | None = None, biases: int = 2) -> P
     bits, n = r.round_scaled(x, 1.0, biases * r.format.bias)
     fraction = x - n
     fraction = fraction if rest is None else fraction + rest
-    tail = r.polynomial(fraction, _EXP2_32 if r.single else _EXP2_64)
+    tail = r.polynomial(fraction, EXP2_32 if r.single else EXP2_64)
     linear = fraction * fraction * tail
     return fma(fraction, math.log(2.0), linear) + 1.0, bits
 

@@ -6,9 +6,16 @@ import math
 
 from graphc.loops.nest import Expr
 from graphc.loops.scalars import fma, sqrt, where
-from graphc.loops.vecmath.exponential import exp_falling, exp_parts, scale_once, scale_twice
+from graphc.loops.vecmath.exponential import (
+    EXP2_32,
+    EXP2_64,
+    exp_falling,
+    exp_parts,
+    scale_once,
+    scale_twice,
+)
 from graphc.loops.vecmath.logarithm import log1p
-from graphc.loops.vecmath.vocabulary import Real, function
+from graphc.loops.vecmath.vocabulary import Real, function, split
 
 # (sinh(x) - x) / x**3 in x**2 for |x| <= 1; errors of sinh 2**-25.32 and 2**-61.77
 _SINH_32 = (0.1666671633720398, 0.008330270648002625, 0.00020373340521473438)
@@ -80,12 +87,21 @@ def tanh(x: Expr) -> Expr:
     r = Real(x)
     size, square = abs(x), x * x
     is_far = size >= r.pick(0.9, 0.7)  # NaN is not
-    doubled = r.at_most(size + size, 20.0 if r.single else 44.0)
-    e = scale_once(r, *exp_parts(r, doubled, 0))
+    e = _exp_twice(r, r.at_most(size, 10.0 if r.single else 22.0))
     below = where(is_far, e + 1.0, r.polynomial(square, _TANH_32 if r.single else _TANH_64))
     lacking = where(is_far, 2.0, square) / below
     most = where(is_far, 1.0, size)
     return r.with_sign(fma(-most, lacking, most), x)
+
+
+def _exp_twice(r: Real, size: Expr) -> Expr:
+    """exp(2 size) as a power of two, for tanh: 1 + exp(2 size) loses what is rounded here."""
+    high, low = split("2.885390081777926814719849362003784069277", r.dtype)  # 2 / ln2
+    bits, n = r.round_scaled(size, high)
+    fraction = fma(size, high, -n)
+    fraction = fraction if r.single else fma(size, low, fraction)
+    tail = r.polynomial(fraction, EXP2_32 if r.single else EXP2_64)
+    return scale_once(r, fma(fraction, fma(fraction, tail, math.log(2.0)), 1.0), bits)
 
 
 def _log1p_or_log_twice(r: Real, size: Expr, argument: Expr) -> Expr:
