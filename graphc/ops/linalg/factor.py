@@ -31,7 +31,7 @@ from graphc.ir.types import (
 )
 from graphc.ops.linalg import factor_gradients as rules
 from graphc.ops.linalg import factor_nests as nests
-from graphc.ops.linalg.lane_nests import LaneLU, Lanes, LaneSolve, in_lanes
+from graphc.ops.linalg.lane_nests import LaneCholesky, LaneLU, Lanes, LaneSolve, in_lanes
 from graphc.ops.linalg.solve_nest import Solve, solve_workspace
 from graphc.ops.record.arguments import Array, ArrayLike, Tensor
 from graphc.ops.record.batching import elementwise, leading
@@ -258,7 +258,7 @@ cholesky_op = define(
     batch=leading,
     infer=lambda x: _square("cholesky", x),
     reference=lambda x: np.linalg.cholesky(x),
-    lower=_lowering(nests.Cholesky, nests.panel_workspace, "cholesky_code"),
+    lower=_lowering(nests.Cholesky, nests.panel_workspace, "cholesky_code", LaneCholesky),
     dtypes=DTYPES,
     gradient=rules.cholesky_gradient,
     samples=_samples(np.zeros((2, 3)), np.zeros((2, 2), int)),

@@ -164,6 +164,27 @@ class LaneLU(Lanes):
                 lower[k] = where(some, fma(-factor, upper[k], lower[k]), lower[k])
 
 
+class LaneCholesky(Lanes):
+    """The lower triangle of a symmetric matrix; what lies above the diagonal is not read."""
+
+    def matrix(self) -> None:
+        n, zero = self.n, self.constant(0)
+        rows = self.load(0, n, n)
+        for column in range(n):
+            for row in range(column, n):
+                for known in range(column):
+                    factor = -rows[column][known]
+                    rows[row][column] = fma(factor, rows[row][known], rows[row][column])
+            pivot = rows[column][column]
+            self.b.fail(~(pivot > 0), SINGULAR)
+            root = rows[column][column] = sqrt(pivot)
+            for lower in rows[column + 1 :]:
+                lower[column] = lower[column] / root
+        self.give(
+            [[x if c <= r else zero for c, x in enumerate(row)] for r, row in enumerate(rows)]
+        )
+
+
 class LaneSolve(Lanes):
     """Both triangular systems of packed factors, of which each has the other's transpose."""
 

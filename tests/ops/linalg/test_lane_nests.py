@@ -37,6 +37,20 @@ def test_solutions_inverses_and_determinants(n: int, dtype: Any) -> None:
         close(gc.compile(np.linalg.inv)(x), np.linalg.inv(wide), dtype)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("n", [1, 2, 4, 6])
+def test_triangles_of_symmetric_matrices(n: int, dtype: Any) -> None:
+    for stack in ((33,), (2, 70)):
+        x = matrices(*stack, n, n, dtype=dtype)
+        x = x @ x.swapaxes(-1, -2) + np.eye(n, dtype=dtype)
+        lower = np.tril(x) + np.triu(np.full_like(x, np.nan), 1)  # is not read
+        want = np.linalg.cholesky(x.astype(np.float64))
+        close(gc.compile(np.linalg.cholesky)(lower), want, dtype)
+        x[..., 5, -1, -1] = -1
+        with pytest.raises(RunError):
+            gc.compile(np.linalg.cholesky)(x)
+
+
 def test_pivots_are_those_of_the_reference() -> None:
     """Ties, zeros, rows without a pivot and NaN too."""
     x = RNG.integers(-2, 3, (500, 3, 3)).astype(np.float64)
