@@ -93,6 +93,12 @@ def attend(q: Any, k: Any, v: Any) -> Any:
     return gc.attention(q, k, v, causal=True)
 
 
+def scattered(x: Any, places: Any, updates: Any) -> Any:
+    total = x.copy()
+    np.add.at(total, places, updates)
+    return total
+
+
 SMALL: dict[str, Callable[[], Judge]] = {
     "sum-f64": lambda: Judge(lambda x: x.sum(), (normal(1 << 20).astype("f8"),)),
     "small-loops": lambda: Judge(lambda x: x.sum(2).max(1), (normal(4096, 6, 5),)),
@@ -146,6 +152,9 @@ SMALL: dict[str, Callable[[], Judge]] = {
     "fft": lambda: Judge(np.fft.fft, (normal(64, 120),)),
     "long-fft": lambda: Judge(
         lambda x, y: (np.fft.fft(x), np.fft.fft(y)), (normal(56, 4096), normal(96, 4096))
+    ),
+    "scatter": lambda: Judge(
+        scattered, (normal(4096, 64), np.arange(4096) * 257 % 4096, normal(4096, 64))
     ),
     "images": lambda: Judge(lambda x: gc.resize(x, (64, 64, 64)), (normal(64, 16, 16),)),
     "pool": lambda: Judge(lambda x: gc.max_pool(x, 2), (normal(4, 16, 28, 28),)),

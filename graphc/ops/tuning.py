@@ -30,6 +30,8 @@ class OpsTuning(Tuning):
     score_bands = number(4, 1, 64, "bands", "attention", "the same against kernels to compile")
     lane_matrices = number(32, 2, 1 << 20, "matrices", "batch",
         "small matrices one in each lane against one after another")
+    scattered_row = number(64, 2, 1 << 20, "elements", "scatter",
+        "rows shared by threads, each of which goes over all positions, against one thread")
     weight_sums = number(64, 0, 512, "weights of a group", "train-conv",
         "weights summed up one by one against a contraction")
     window_strip = number(4096, 1, 1 << 20, "elements", "depthwise",

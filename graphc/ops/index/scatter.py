@@ -2,8 +2,9 @@
 
     scatter(x[n, *rest], positions[*b], updates[*b, *rest])
 
-One sequential pass over the positions makes every result deterministic; columns may be split over
-threads.  Indexed writes in Python syntax are in `update.py`.
+One sequential pass over the positions makes every result deterministic.  Threads share the rows of
+the result where these are long: each goes over all positions and takes those in its part.  Indexed
+writes in Python syntax are in `update.py`.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import numpy as np
 
 from graphc.errors import OutOfRangeError
 from graphc.ir.op import Attr, Library, Op, Sample
-from graphc.ir.sizes import alike
+from graphc.ir.sizes import alike, hint_of
 from graphc.ir.traits import Traits
 from graphc.ir.types import BOOL, F32, I64, U64, AnyType, Type, definitely_different, tensor
 from graphc.ops.index import scatter_gradients as rules
@@ -34,6 +35,7 @@ from graphc.ops.record.families import (
 )
 from graphc.ops.record.value import Value, common_element, emit, functions
 from graphc.ops.shape.shape import broadcast_to, reshape
+from graphc.ops.tuning import tuned
 
 STORED = ("bool", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "f32", "f64", "c64", "c128")
 UPDATES = ("set", "add", "mul", "min", "max")
@@ -72,9 +74,9 @@ def _infer_scatter(x: AnyType, index: AnyType, updates: AnyType, *, mode: str, d
     return x
 
 
-def _scatter_kernel(kind: int, is_narrow: bool) -> Callable[..., int]:
-    """The kernel of UPDATES[kind], for rows of one element or of any number; Numba drops what the
-    constants rule out, and a loop of one turn, too.
+def _scatter_kernel(kind: int, is_narrow: bool, is_shared: bool) -> Callable[..., int]:
+    """The kernel of UPDATES[kind], for rows of one element or of any number, all of them or those
+    of a part; Numba drops what the constants rule out, and a loop of one turn, too.
     """
 
     def kernel(
@@ -87,12 +89,14 @@ def _scatter_kernel(kind: int, is_narrow: bool) -> Callable[..., int]:
         hi: int,
         cancelled: Array | None = None,
     ) -> int:
-        # Columns lo..hi of every row. Updates apply in order: the last of equal positions wins.
+        # Rows lo..hi of the result. Updates apply in order: the last of equal positions wins.
         # Unsigned places cannot count from the end, which would keep the loops from vectorising.
         # Out may be x itself, a variable updated where it lies: a bad index changes nothing.
         rows, width, drop = params[0], params[1], params[2]
         if is_narrow:
-            width, lo, hi = 1, 0, 1
+            width = 1
+        if not is_shared:
+            lo, hi = 0, rows
         is_wrong = False  # an exit from the loop would keep it from vectorising
         for first in range(0, 0 if drop else len(index), STRIDE):
             if cancelled is not None and cancelled[0] != 0:
@@ -102,20 +106,12 @@ def _scatter_kernel(kind: int, is_narrow: bool) -> Callable[..., int]:
         if is_wrong:
             return 1
         is_elsewhere = x.ctypes.data != out.ctypes.data
-        is_whole = is_narrow or hi - lo == width
-        for first in range(0, len(out) if is_elsewhere and is_whole else 0, STRIDE):
+        for first in range(lo * width, hi * width if is_elsewhere else 0, STRIDE):
             if cancelled is not None and cancelled[0] != 0:
                 return CANCELLED
-            last = min(first + STRIDE, len(out))
-            for at in range(np.uint64(first), np.uint64(last)):
+            for at in range(np.uint64(first), np.uint64(min(first + STRIDE, hi * width))):
                 out[at] = x[at]
-        step = STRIDE if is_narrow else STRIDE // max(1, hi - lo) + 1
-        for row in range(rows if is_elsewhere and not is_whole else 0):
-            if row % step == 0 and cancelled is not None and cancelled[0] != 0:
-                return CANCELLED
-            start = np.uint64(row * width)
-            for column in range(np.uint64(lo), np.uint64(hi)):
-                out[start + column] = x[start + column]
+        step = STRIDE // max(1, width) + 1
         for first in range(0, len(index), step):
             if cancelled is not None and cancelled[0] != 0:
                 return CANCELLED
@@ -123,10 +119,10 @@ def _scatter_kernel(kind: int, is_narrow: bool) -> Callable[..., int]:
                 target = np.int64(index[k])
                 if target < 0:
                     target += rows
-                if target < 0 or target >= rows:
+                if target < lo or target >= hi:
                     continue
                 start, source = np.uint64(target * width), k * np.uint64(width)
-                for column in range(np.uint64(lo), np.uint64(hi)):
+                for column in range(np.uint64(width)):
                     place = start + column
                     value = updates[source + column]
                     if kind == 0:
@@ -146,19 +142,30 @@ def _scatter_kernel(kind: int, is_narrow: bool) -> Callable[..., int]:
 
 
 _KERNELS = {
-    (mode, is_narrow): _scatter_kernel(kind, is_narrow)
+    (mode, is_narrow, is_shared): _scatter_kernel(kind, is_narrow, is_shared)
     for kind, mode in enumerate(UPDATES)
-    for is_narrow in (False, True)
+    for is_narrow, is_shared in ((True, False), (False, False), (False, True))
 }
 
 
+def _width(node: Applied) -> int:
+    return math.prod(node.inputs[0].type.dims[1:])
+
+
+def _is_shared(node: Applied) -> bool:
+    return bool(hint_of(_width(node)) >= tuned.scattered_row)
+
+
+def _units(node: Applied) -> int:
+    return node.inputs[0].type.dims[0] if _is_shared(node) else 1
+
+
 def _kernel_of(node: Applied) -> Callable[..., int]:
-    return _KERNELS[node.attrs["mode"], math.prod(node.inputs[0].type.dims[1:]) == 1]
+    return _KERNELS[node.attrs["mode"], _width(node) == 1, _is_shared(node)]
 
 
 def _scatter_params(node: Applied) -> tuple[int, ...]:
-    dims = node.inputs[0].type.dims
-    return dims[0], math.prod(dims[1:]), int(node.attrs["drop"])
+    return node.inputs[0].type.dims[0], _width(node), int(node.attrs["drop"])
 
 
 def _scatter_reference(x: Array, index: Array, updates: Array, mode: str, drop: bool) -> Any:
@@ -225,7 +232,7 @@ scatter_op = define(
     lower=Library(
         _kernel_of,
         _scatter_params,
-        units=lambda node: math.prod(node.inputs[0].type.dims[1:]),
+        units=_units,
         cuda=device_code("index.scatter_launches", "scatter_code"),
         updates=True,
     ),

@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 from op_harness import check_samples, lowered, same, traced
 
+import graphc as gc
 from graphc.errors import GraphError, RunError, TraceError
 from graphc.ir.op import OPS
 from graphc.ops.index import dynamic, update
-from graphc.ops.index.scatter import scatter_rows
-from graphc.ops.record.value import METHODS
+from graphc.ops.index.scatter import UPDATES, scatter_rows
+from graphc.ops.record.value import METHODS, emit
 
 X = np.arange(60.0).reshape(3, 4, 5)
 V = np.arange(7, dtype=np.int32)
@@ -24,6 +25,23 @@ ROWS = np.array([[0, 2], [-1, 1]])
 )
 def test_samples(name: str) -> None:
     check_samples(OPS[name])
+
+
+@pytest.mark.parametrize("mode", UPDATES)
+@pytest.mark.parametrize("width", [63, 64, 300])
+@pytest.mark.parametrize("threads", [1, 3])
+def test_threads_share_long_rows(mode: str, width: int, threads: int) -> None:
+    """In which order equal positions are written does not depend on who writes them."""
+    rng = np.random.default_rng(width)
+    x, updates = (rng.integers(-9, 9, (n, width)).astype(np.float32) for n in (97, 500))
+    places = rng.integers(-97, 97, 500)
+    fn = gc.compile(lambda x, i, u: emit("scatter", x, i, u, mode=mode, drop=True), threads=threads)
+    for wild in (places, np.where(places % 7 == 0, 97 + places, places)):
+        want = OPS["scatter"].reference(x, wild, updates, mode, True)
+        np.testing.assert_array_equal(fn(x, wild, updates), want)
+    strict = gc.compile(lambda x, i, u: emit("scatter", x, i, u, mode=mode), threads=threads)
+    with pytest.raises(RunError, match="out of range"):
+        strict(x, np.append(places[1:], 97), updates)
 
 
 WRITES: list[tuple[Any, tuple[int, ...]]] = [
