@@ -4,15 +4,18 @@
         when piece == 0:  for i: vector for j:  out[i, j]      = a[i, j]
         when piece == 1:  for i: vector for j:  out[i, j + 10] = b[i, j]
 
-Every piece is walked by its own loops, so no element asks which piece it belongs to.  Rows of a few
-elements are put together one in each lane of a vector:
+Every piece is walked by its own loops, so no element asks which piece it belongs to.  Pieces that
+lie side by side in the rows of the result are put there row by row, so that a thread's rows are its
+own; rows of a few elements one in each lane of a vector:
 
+    parallel for block of rows:  for i:  vector for j: out[i, j] = a[i, j];  vector for j: ...
     parallel for block of rows:  vector for i:  out[i, 0] = a[i];  out[i, 1] = b[i]
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from contextlib import ExitStack
 
 from graphc.codegen.lowering.evaluate import flat_index, split_index, store_element, tensor_type
@@ -20,7 +23,7 @@ from graphc.codegen.lowering.nest import Nest
 from graphc.codegen.tuning import tuned
 from graphc.ir.graph import Graph, Node
 from graphc.ir.op import Compute
-from graphc.ir.sizes import hint_of
+from graphc.ir.sizes import alike, hint_of
 from graphc.loops.nest import Expr
 from graphc.loops.scalars import minimum
 
@@ -46,12 +49,41 @@ class Pieces(Nest):
         if self.makes_short_rows(found):
             self.rows(result, found)
             return
+        if shared := self.shared_axes(found):
+            self.side_by_side(result, found, shared)
+            return
         self.units = len(found)
         self.elements_per_unit = tensor_type(result).size // len(found)
         with b.loop(self.units, "parallel") as unit:
             for number, (operand, offset) in enumerate(found):
                 with b.when(unit == number):
                     self.copy(result, result.inputs[operand], offset)
+
+    def shared_axes(self, found: list[tuple[int, tuple[int, ...]]]) -> int:
+        """The first axes along which every piece is as long as the result; none where these make a
+        single row."""
+        result = self.region.results[0]
+        whole = tensor_type(result).dims
+        kinds = [tensor_type(result.inputs[operand]).dims for operand, _ in found]
+        shared = 0
+        last = len(whole) - 1
+        while shared < last and all(alike(d[: shared + 1], whole[: shared + 1]) for d in kinds):
+            shared += 1
+        return shared if hint_of(math.prod(whole[:shared])) > 1 else 0
+
+    def side_by_side(
+        self, result: Node, found: list[tuple[int, tuple[int, ...]]], shared: int
+    ) -> None:
+        b, outer = self.b, tensor_type(result).dims[:shared]
+        rows, width = math.prod(outer), math.prod(tensor_type(result).dims[shared:])
+        length = max(1, tuned.row_block // max(1, hint_of(width)))
+        self.units, self.elements_per_unit = -(-rows // length), length * width
+        with b.loop(self.units, "parallel") as unit:
+            start = unit * length
+            with b.loop(minimum(start + length, rows), "serial", start) as row:
+                place = split_index(b, row, outer)
+                for operand, offset in found:
+                    self.copy(result, result.inputs[operand], offset, place)
 
     def makes_short_rows(self, found: list[tuple[int, tuple[int, ...]]]) -> bool:
         """Are pieces put side by side along the last axis, which they make no longer than a vector
@@ -79,12 +111,14 @@ class Pieces(Nest):
                         for buffer in self.outputs[result.id]:
                             store_element(b, buffer, flat_index(b, place, whole), value)
 
-    def copy(self, result: Node, source: Node, offset: tuple[int, ...]) -> None:
-        """One loop per wide axis of the piece."""
+    def copy(
+        self, result: Node, source: Node, offset: tuple[int, ...], outer: Sequence[Expr] = ()
+    ) -> None:
+        """One loop per wide axis of the piece behind the place on its outer ones."""
         b = self.b
         dims, whole = tensor_type(source).dims, tensor_type(result).dims
-        wide = [axis for axis, extent in enumerate(dims) if extent != 1]
-        index: list[Expr] = [b.integer(0)] * len(dims)
+        wide = [axis for axis in range(len(outer), len(dims)) if dims[axis] != 1]
+        index: list[Expr] = [*outer, *[b.integer(0)] * (len(dims) - len(outer))]
         with ExitStack() as stack:
             for axis in wide:
                 kind = "vector" if axis == wide[-1] else "serial"

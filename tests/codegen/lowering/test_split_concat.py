@@ -107,3 +107,19 @@ def test_rows_of_a_few_elements_are_put_together_in_lanes(kind: Any) -> None:
     fn = gc.compile(lambda x: np.stack([x, x], -1), sizes={"x": ("n",)})
     for n in (0, 1, 100, 5000):
         np.testing.assert_array_equal(fn(x[0, :1, 0].repeat(n)), [[x[0, 0, 0]] * 2] * n or x[0, :0])
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_pieces_side_by_side_are_shared_by_rows(axis: int, threads: int) -> None:
+    """A thread writes whole rows of the result, not every other stretch of each."""
+    dims = [30, 70, 90]
+    pieces = [array("float32", *dims[:axis], extent, *dims[axis + 1 :]) for extent in (40, 1, 99)]
+    fn = gc.compile(lambda *x: np.concatenate(x, axis), threads=threads)
+    np.testing.assert_array_equal(fn(*pieces), np.concatenate(pieces, axis))
+    sized = gc.compile(
+        lambda x, y: np.concatenate([x, y], 1), sizes={"x": ("n", "a"), "y": ("n", "b")}
+    )
+    for n, a, b in ((50, 60, 70), (1, 2, 500), (300, 1, 40), (0, 4, 4), (7, 0, 30)):
+        x, y = array("float32", n, a), array("float32", n, b)
+        np.testing.assert_array_equal(sized(x, y), np.concatenate([x, y], 1))
