@@ -111,7 +111,7 @@ class CodegenTuning(Tuning):
         "the same: less is not worth a step of its own")
 
     # Loop nests (lowering/).
-    grain_elements = number(16384, 1, 1 << 31, "elements", "pointwise",
+    grain_bytes = number(1 << 16, 1, 1 << 40, "bytes of the widest operand", "pointwise",
         "a thread woken against doing it alone")
     element_flops = number(8, 1, 1 << 20, "operations per element", "pointwise",
         "work that takes as long as moving an element")

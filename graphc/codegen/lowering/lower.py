@@ -19,6 +19,7 @@ from graphc.codegen.tuning import tuned
 from graphc.ir.graph import Graph
 from graphc.ir.op import Reduction
 from graphc.ir.sizes import Size, greatest, hint_of
+from graphc.ir.types import Type, leaves
 from graphc.loops.nest import Kernel
 
 
@@ -54,14 +55,23 @@ def lower_loops(
 
 
 def grain_of(nest: Nest) -> int:
-    """Units that pay for waking a thread."""
+    """Units that pay for waking a thread, by what they move or compute, whichever takes longer;
+    more of narrow elements are moved at a time."""
     flops = sum(n.op.estimate(n)[0] for n in nest.region.nodes)
     each = max(1, hint_of(nest.elements_per_unit))
-    elements = each + flops / tuned.element_flops / max(hint_of(nest.units), 1)
+    elements = max(each, flops / tuned.element_flops / max(hint_of(nest.units), 1))
+    least = tuned.grain_bytes / widest(nest.region)
     if isinstance(nest.elements_per_unit, Size):  # as much work in units of another size
-        most = int(tuned.grain_elements * each // elements)
+        most = int(least * each // elements)
         return greatest(1, most // greatest(1, nest.elements_per_unit))  # type: ignore[no-any-return]
-    return max(1, int(tuned.grain_elements // elements))
+    return max(1, int(least // elements))
+
+
+def widest(region: Graph) -> int:
+    """Bytes of an element of the operand or result that has the widest; of a part of complex ones,
+    whose operations are counted by parts."""
+    kinds = [kind for n in (*region.params, *region.results) for kind in leaves(n.type)]
+    return max((kind.dtype.real.itemsize for kind in kinds if isinstance(kind, Type)), default=4)
 
 
 def lower_patch(
