@@ -32,8 +32,12 @@ _NOTHING = frozenset[str]()
 
 
 def work_stride(buffer: Buffer) -> int:
-    """Bytes of per-thread scratch one thread gets: whole cache lines."""
-    return -(-buffer.size * buffer.dtype.itemsize // 64) * 64
+    """Bytes from the scratch of one thread to that of the next: whole cache lines, and some apart.
+
+    What a processor fetches ahead at the end of a thread's scratch would otherwise be lines that
+    the next thread is writing, which that one then has to ask for again, each time.
+    """
+    return -(-(buffer.size * buffer.dtype.itemsize + tuned.thread_gap) // 64) * 64
 
 
 # ------------------------------------------------------------------------------------ index bounds

@@ -26,6 +26,8 @@ class LoopsTuning(Tuning):
         "speed of f32 lanes against accuracy: their total goes to f64")
     chunk_step = number(32, 1, 64, "f32 terms", "softmax",
         "chunks of equal length against the number of lengths tried")
+    thread_gap = number(1088, 0, 1 << 20, "bytes", "fft",
+        "lines that are fetched ahead and lie between the scratch of two threads against memory")
     near_table = number(1 << 19, 0, 1 << 40, "bytes", "small-loops",
         "single loads against gathers, of which more are under way, where these are slow")
     look_work = number(1 << 25, 1 << 10, 1 << 40, "scalar operations", "gemm-1024",
