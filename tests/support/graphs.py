@@ -47,9 +47,27 @@ def arguments(g: Graph, seed: int = 0) -> list[np.ndarray[Any, Any]]:
 UNARY = ("neg", "abs", "tanh", "sigmoid", "square", "floor", "relu")
 # No division: it would turn the sign of a zero, which max and min leave open, into an infinity.
 BINARY = ("add", "sub", "mul", "maximum", "minimum")
+# What rounds nothing: of the same numbers it is the same number, however it is computed.
+EXACT = (
+    *("const", "neg", "abs", "relu", "floor", "maximum", "minimum", "max", "min", "lt", "where"),
+    *("reshape", "transpose", "broadcast", "slice", "pad", "concat", "sort"),
+)
 REDUCTIONS = ("sum", "max", "mean", "min")
 Shapes = tuple[tuple[int, ...], ...]
 SHAPES: Shapes = ((), (3,), (1,), (4, 3), (4, 1), (2, 4, 3), (0, 3), (2, 1, 3))
+
+
+def is_exact(node: Node) -> bool:
+    """Whether a value is the same in the last bit wherever it is computed: of one that is not,
+    `floor` may be another number, as of a sigmoid that rounds to 1 or stays below."""
+    seen, pending = {node}, [node]
+    while pending:
+        made = pending.pop()
+        if made.inputs and made.op.name not in EXACT:
+            return False
+        pending += set(made.inputs) - seen
+        seen |= {*made.inputs}
+    return True
 
 
 class RandomGraph:
@@ -96,7 +114,8 @@ class RandomGraph:
 
     def unary(self) -> None:
         name = self.choose([n for n in UNARY if n in OPS])
-        self.emit(name, self.value())
+        exact = [v for v in self.values if is_exact(v)]
+        self.emit(name, self.choose(exact) if name == "floor" else self.value())
 
     def const(self) -> None:
         shape = self.choose(self.shapes)

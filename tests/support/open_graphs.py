@@ -16,7 +16,7 @@ from typing import Any
 from unittest import mock
 
 import numpy as np
-from graphs import BINARY, UNARY, param
+from graphs import BINARY, UNARY, is_exact, param
 from guarded_arrays import guarded
 from open_sizes import Template, wrong
 
@@ -82,7 +82,8 @@ class OpenGraph:
         self.pick((*kinds, self.rows, self.select, self.concat, self.product, self.product))()
 
     def unary(self) -> None:
-        self.emit(self.pick(UNARY), self.pick(self.values))
+        name, exact = self.pick(UNARY), [v for v in self.values if is_exact(v)]
+        self.emit(name, self.pick(exact if name == "floor" else self.values))
 
     def binary(self) -> None:
         x = self.pick(self.values)

@@ -62,9 +62,13 @@ def template(
 
 
 class OpenSample:
-    """A sample of an op; extents in `opened` are symbols, wherever they occur."""
+    """A sample of an op; extents in `opened` are symbols, wherever they occur.
 
-    def __init__(self, op: Op, sample: Sample, opened: Iterable[int]) -> None:
+    `of_size` makes operands of other sizes.
+    """
+
+    def __init__(self, op: Op, sample: Sample, opened: Iterable[int], of_size: Any = None) -> None:
+        self.of_size = of_size or resized
         self.op, self.sample = op, sample
         self.given = sample
         self.arrays = [np.asarray(o) for o in sample.operands]
@@ -111,7 +115,7 @@ class OpenSample:
         shapes, attrs = self.at(sizes)
         if any(math.prod(shape) > MOST for shape in shapes):
             return None
-        arrays = [resized(a, s) for a, s in zip(self.arrays, shapes, strict=True)]
+        arrays = [self.of_size(a, s) for a, s in zip(self.arrays, shapes, strict=True)]
         try:
             coerced = self.op.coerce(attrs)
             kind = self.op.result_type(
