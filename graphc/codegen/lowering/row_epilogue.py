@@ -21,6 +21,7 @@ from graphc.codegen.lowering.contraction import (
     Form,
     form_at,
     index_at,
+    is_scalar,
     params_beside,
     sum_of,
 )
@@ -64,11 +65,12 @@ def turns_panels(node: Node) -> bool:
     The rows are along the vectors: 49 elements fill 49 of 64 lanes, where those of the constant
     may fill all, and the reduction as a kernel of its own costs less than that.
     """
-    form = form_at(node, lambda source: True)
+    widened = [source for source in node.inputs if is_scalar(source)]
+    form = form_at(node, lambda source: source not in widened)
     if form is None:
         return False
-    constants = [root(source).op.traits.constant for source in node.inputs]
-    apart = form.normal()._replace(prepacked=(constants[0], constants[1]))
+    left, right = (root(read.source).op.traits.constant for read in form.reads)
+    apart = form.normal()._replace(prepacked=(left, right))
     machine = contract.host_target()
     given = contract.panels_of(apart, machine)
     kept = contract.panels_of(apart._replace(whole_rows=True), machine)
