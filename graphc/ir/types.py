@@ -205,7 +205,10 @@ class Dim:
         for monomial, coefficient in self.terms:
             for name in monomial:
                 if name not in binding:
-                    raise GraphError(f"dimension symbol {name} has no value")
+                    raise GraphError(
+                        f"dimension symbol {name} has no value: no argument says it",
+                        hint=f"graphc run and graphc compile take one: --bind {name}=4",
+                    )
                 coefficient *= binding[name]
             total += coefficient
         return total

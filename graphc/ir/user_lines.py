@@ -108,6 +108,8 @@ def user_asks(start: int = 1) -> bool:
 def _asks(frame: types.FrameType) -> bool | None:
     """Whether a frame is the user's; None for one that works for another."""
     name, module = frame.f_code.co_filename, frame.f_globals
+    if module.get("__name__") == "weakref":  # what goes away just then is nobody's question
+        return False
     if str(module.get("__name__")).startswith("graphc.") and not module.get("CALLS_FOR_USERS"):
         return False
     is_library = name.startswith(_LIBRARY) and not name.startswith(_INSTALLED)

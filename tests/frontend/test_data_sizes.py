@@ -531,6 +531,7 @@ def test_the_example_keeps_the_boxes_that_a_loop_keeps():
 
     found = runpy.run_path(str(ROOT / "examples/found.py"))
     compiled = gc.compile(found["best_boxes"])
+    sloping = gc.compile(gc.grad(lambda boxes, s: (found["best_boxes"](boxes, s) ** 2).sum()))
     for count in (60, 200):
         boxes, scores = found["picture"](np.random.default_rng(count), count)
         places = np.nonzero(scores > found["THRESHOLD"])[0]
@@ -541,7 +542,10 @@ def test_the_example_keeps_the_boxes_that_a_loop_keeps():
             if not near[kept, place].any():
                 kept.append(place)
         np.testing.assert_allclose(compiled(boxes, scores), best[kept])
-    assert len(compiled.compiles) <= 2
+        slope = sloping(boxes, scores)
+        np.testing.assert_allclose(slope[places[np.argsort(-scores[places])]][kept], 2 * best[kept])
+        assert np.count_nonzero(slope.any(axis=1)) == len(kept)
+    assert len(compiled.compiles) <= 2 and len(sloping.compiles) <= 2
 
 
 def test_messages_say_what_a_count_is():

@@ -8,6 +8,7 @@ import operator
 import re
 import subprocess
 import sys
+import warnings
 from collections import Counter
 from decimal import Decimal
 from fractions import Fraction
@@ -388,6 +389,34 @@ def test_more_compilations_than_allowed_are_an_error():
     compiled(f32(3))
     with pytest.raises(GraphError, match=r"2 times.*shape \(3,\) -> \(4,\)"):
         compiled(f32(4))
+
+
+@pytest.mark.parametrize(
+    ("calls", "reason"),
+    [
+        ([np.ones(5), np.ones(6), np.ones(2)], r"now the sizes break x_0 > 3 \("),
+        ([np.ones(5), np.ones(6), f32(5)], "now argument x: dtype f64 -> f32$"),
+    ],
+)
+def test_the_error_names_what_differs_and_nothing_else(calls, reason):
+    compiled = gc.compile(lambda x: x[:3] if x.shape[0] > 3 else x, max_compiles=2)
+    *allowed, last = calls
+    for call in allowed:
+        compiled(call)
+    with pytest.raises(GraphError) as error:
+        compiled(last)
+    assert re.search(reason, error.value.message)
+
+
+def test_a_type_that_goes_while_something_is_traced_asks_for_no_number():
+    def passing(x):
+        for name in ("going", "gone"):
+            gc.spec((name,), "f32")
+        return x + 1
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        gc.compile(passing, sizes={"x": ("n",)})(np.ones(3))
 
 
 @pytest.mark.parametrize(

@@ -327,7 +327,9 @@ class CompiledFunction(CallCache, Generic[P, R]):
             family.note(signature)
             return built, variant
 
-        found = family.extended(opened, signature, make, lambda: self._check_compiles(opened))
+        found = family.extended(
+            opened, signature, make, lambda: self._check_compiles(opened, family.reason)
+        )
         if found is None and named is not None and not family.open:
             hint_closed(self._binder.title, family.open.closed)
         return found
@@ -391,7 +393,7 @@ class CompiledFunction(CallCache, Generic[P, R]):
     def _compile(self, variant: Variant) -> Built:
         with self._lock, collector_paused():
             if variant.built is None:
-                self._check_compiles(variant.signature)
+                self._check_compiles(variant.signature, variant.reason)
                 self._note_compile(variant, variant.build(self.config))
             assert variant.built is not None
             return variant.built
@@ -406,14 +408,15 @@ class CompiledFunction(CallCache, Generic[P, R]):
         family = self._families.get(family_of(signature), Family())
         return family.difference(signature, [entry.signature for entry in self.compiles])
 
-    def _check_compiles(self, signature: Signature) -> None:
+    def _check_compiles(self, signature: Signature, reason: str) -> None:
         """Raise GraphError for one compilation more than the user has allowed."""
         if self.max_compiles is not None and len(self.compiles) >= self.max_compiles:
+            why = reason or self._difference(signature)
             raise GraphError(
                 f"{self._binder.title} was compiled {len(self.compiles)} times, as often as"
-                f" max_compiles= allows; now {self._difference(signature)}",
+                f" max_compiles= allows; now {why}",
                 location=defined_at(self.function),
-                hint="name the dimensions that change: sizes=",
+                hint="name the dimensions that change: sizes=" if "shape (" in why else None,
             )
 
     def prepared(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Built, list[Any]]:

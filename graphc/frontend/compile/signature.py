@@ -463,12 +463,18 @@ def _change(old: LeafKey, new: LeafKey) -> str:
         parts = []
         if old.dtype is not new.dtype:
             parts.append(f"dtype {old.dtype} -> {new.dtype}")
-        if old.shape != new.shape:
+        if old.shape != new.shape and not (parts and _is_for(old, new)):
             parts.append(f"shape {_shape(old)} -> {_shape(new)}")
         return ", ".join(parts)
     if isinstance(old, Static) and isinstance(new, Static):
         return f"value {old!r} -> {new!r}"
     return f"{old!r} -> {new!r}"
+
+
+def _is_for(old: Type, new: Type) -> bool:
+    """Whether a shape with open extents is for another one, so that these are no difference."""
+    pairs = zip(old.shape, new.shape)
+    return old.rank == new.rank and all(a is b or not isinstance(a, int) for a, b in pairs)
 
 
 def _shape(kind: Type) -> str:
