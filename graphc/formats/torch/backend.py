@@ -157,5 +157,6 @@ def _numbers(module: Any) -> set[int]:
     return {
         k
         for k, v in enumerate(listed)
-        if isinstance(v, torch.fx.Node) and not isinstance(v.meta.get("val"), torch.Tensor)
+        if isinstance(v, torch.fx.Node)
+        and not isinstance(v.meta.get("val", torch.empty(0)), torch.Tensor)
     }

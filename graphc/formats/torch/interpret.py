@@ -174,7 +174,15 @@ class Importer:
             named["call"] = Call(self, node, scope)
         made = rule.function(*ordered, **named)
         first = ordered[0] if ordered else named.get("x")
+        if rule.in_place and rule.views:
+            return self._become(node.inputs[0][1], made, scope)
         return _written(first, made) if rule.in_place else _own(rule, made, first)
+
+    def _become(self, given: Any, made: Any, scope: Scope) -> Any:
+        """A tensor that was given another shape in place: its name means the view from here on."""
+        if isinstance(given, Name):
+            scope.maps[0][given.name] = made
+        return made
 
     def _value(self, given: Any, scope: Scope, reader: str) -> Any:
         if isinstance(given, Name):

@@ -27,7 +27,7 @@ class Rule:
 
     names     of the arguments of its function; None where it takes them in their order alone
     views     its result is memory of its first argument: what is written to one, both see
-    in_place  its result is written to its first argument
+    in_place  its result is written to its first argument, or becomes it where it is a view of it
     """
 
     function: Function
@@ -100,5 +100,5 @@ def find(target: str) -> Rule | None:
         return find(target.replace("special_", "", 1))
     if rule is None and base.endswith("_") and not base.endswith("__"):
         pure = find(target.replace(base, base[:-1], 1))
-        return None if pure is None else Rule(pure.function, pure.names, in_place=True)
+        return None if pure is None else Rule(pure.function, pure.names, pure.views, in_place=True)
     return rule

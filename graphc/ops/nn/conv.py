@@ -14,6 +14,7 @@ import numpy as np
 
 from graphc.errors import TypeRuleError
 from graphc.ir.op import Contraction, Op, Sample
+from graphc.ir.sizes import Size
 from graphc.ir.traits import Traits
 from graphc.ir.types import AnyType, Dim, Dimension, Type, definitely_different, tensor
 from graphc.ops.linalg.matmul import (
@@ -275,9 +276,10 @@ def conv_transpose(
     )
     reach = tuple((int(k) - 1) * d + 1 for k, d in zip(shape_of(w)[2:], dilation))  # type: ignore[arg-type]
     pairs = resolve_padding(padding, shape_of(x)[2:], reach, (1,) * count)
-    around = [(r - 1 - low, r - 1 - high + e) for r, (low, high), e in zip(reach, pairs, extra)]
-    require(all(min(p) >= 0 for p in around), "conv_transpose: the padding exceeds the window")
     extents = [(n - 1) * s + r + e for n, s, r, e in zip(shape_of(x)[2:], stride, reach, extra)]
+    left = [n - low - high for n, (low, high) in zip(extents, pairs)]
+    fits = all(isinstance(n, Size) or n > 0 for n in left)
+    require(fits, "conv_transpose: the padding leaves no elements")
     made = spread(x, w, extents, stride, dilation, groups)
     for axis, ((low, high), extent) in enumerate(zip(pairs, extents), 2):
         made = slice_axis(made, axis, low, extent - high)

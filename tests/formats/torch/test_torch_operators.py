@@ -225,6 +225,50 @@ def counts(a: Any, i: Any) -> list[Any]:
     return [*made, *(torch.histc(*given) for given in ranges)]
 
 
+def numbers(a: Any) -> list[Any]:
+    """Operators along the axis that PyTorch sees in a number."""
+    x = a[0, 0]
+    made = [x.softmax(0), x.log_softmax(-1), x.logcumsumexp(0), x.cumsum(0), x.nanmedian()]
+    parts = x.topk(1), x.kthvalue(1), x.cummax(0), x.cummin(0), x.median(0), x.mode(), x.sort()
+    return [*made, *(value for pair in parts for value in pair)]
+
+
+def ordered(a: Any, i: Any) -> list[Any]:
+    """Medians around NaN, what is met most often, histograms, and counted repeats."""
+    gaps = a.clone()
+    gaps[0, 1:3] = torch.nan
+    gaps[1, :3] = torch.nan
+    parts = gaps.median(1), gaps.nanmedian(0, True), gaps.nanmedian(1), i.mode(1), i.mode(0, True)
+    rows, edges = torch.histogram(a, 4, range=(-1.0, 1.0), density=True)
+    return [
+        *(value for pair in parts for value in pair),
+        *(gaps.median(), gaps.nanmedian(), rows, edges, *torch.frexp(a)),
+    ]
+
+
+def placed(a: Any, i: Any, x: Any) -> list[Any]:
+    """Writes along diagonals, by lists of places that repeat, and in the order of a mask."""
+    places, rows = torch.tensor([2, 0, 2]), a[:, :3]
+    listed, starts = torch.tensor([0, 1, 2, 1, 1, 2]), torch.tensor([0, 2, 5])
+    bags = [
+        F.embedding_bag(listed, a, starts, mode=how, padding_idx=1)
+        for how in ("sum", "mean", "max")
+    ]
+    reduced = [
+        v.index_reduce(1, places, w, how, include_self=own)
+        for v, w in ((a, rows), (i, i[:, :3]))
+        for how in ("prod", "mean", "amax", "amin")
+        for own in (True, False)
+    ]
+    return [
+        *(*bags, a.round().sign(), (a / 0 * 0).sign(), (-a * 0).angle(), i.round()),
+        *(*reduced, a.put(places, rows[0]), a.put(places, rows[0], accumulate=True)),
+        *(torch.diagonal_scatter(x, x[:, :, 0, :7], -1, 2, 3),),
+        *(torch.diagonal_scatter(a, a[0, :2], 2), torch.linalg.pinv(a, atol=0.5, rtol=0.1)),
+        *(torch.linalg.pinv(a), torch.pinverse(a.mT, 1e-3)),
+    ]
+
+
 def chances(x: Any) -> list[Any]:
     """Functions of torch.special, far out, too, and polynomials."""
     special, far = torch.special, x * 20
@@ -337,6 +381,9 @@ def families() -> dict[str, tuple[Any, tuple[Any, ...]]]:
         "spectra": (Functions(spectra), (a,)),
         "chances": (Functions(chances), (a,)),
         "counts": (Functions(counts), (a, i)),
+        "numbers": (Functions(numbers), (a,)),
+        "ordered": (Functions(ordered), (a, i)),
+        "placed": (Functions(placed), (a, i, x)),
         "experts": (Functions(experts), (r(16, 8).round(), r(3, 8, 8).round(), ends)),
     }
 
@@ -356,6 +403,9 @@ FAMILIES = (
     "frames",
     "factors",
     "counts",
+    "numbers",
+    "ordered",
+    "placed",
     "chances",
     "experts",
 )

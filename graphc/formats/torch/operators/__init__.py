@@ -3,6 +3,7 @@
 from graphc.formats.torch.operators import (
     backward,
     control,
+    distinct,
     elementwise,
     encoders,
     factors,
@@ -23,6 +24,7 @@ from graphc.formats.torch.operators import (
 __all__ = [
     "backward",
     "control",
+    "distinct",
     "elementwise",
     "encoders",
     "factors",

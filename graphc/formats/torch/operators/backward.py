@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from graphc.formats.torch.operators import layers, products, shapes
+from graphc.formats.torch.operators import layers, losses, products, shapes
+from graphc.formats.torch.promotion import cast, dtype_of
 from graphc.formats.torch.table import aten
 from graphc.frontend.transforms.grad import vjp
 
@@ -136,34 +137,40 @@ def attention_backward(
     return pulled(forward, grad_out, query, key, value)
 
 
-def _upsample_backward(mode: str) -> Callable[..., Any]:
+def _upsample_backward(mode: str, antialias: bool = False) -> Callable[..., Any]:
     def upsample_backward(
         grad_output: Any,
         output_size: Any,
         input_size: Any,
         align_corners: bool = False,
+        scales_d: Any = None,
         scales_h: Any = None,
         scales_w: Any = None,
+        scales: Any = None,
     ) -> Any:
         from graphc.ops.record.value import functions as f
 
-        given = [s for s in (scales_h, scales_w) if s is not None]
+        given = [s for s in (scales_d, scales_h, scales_w, scales) if s is not None]
         start = f.zeros(tuple(input_size), grad_output.dtype)
 
         def forward(a: Any) -> Any:
-            return layers.upsampled(a, mode, output_size, align_corners, given)
+            return layers.upsampled(a, mode, output_size, align_corners, given, antialias)
 
         return pulled(forward, grad_output, start)[0]
 
     return upsample_backward
 
 
-aten("upsample_bilinear2d_backward")(_upsample_backward("linear"))
-aten("upsample_nearest2d_backward")(_upsample_backward("nearest"))
+for _rank, _linear in ((1, "linear1d"), (2, "bilinear2d"), (3, "trilinear3d")):
+    aten(f"upsample_{_linear}_backward")(_upsample_backward("linear"))
+    aten(f"upsample_nearest{_rank}d_backward")(_upsample_backward("nearest"))
+    aten(f"_upsample_nearest_exact{_rank}d_backward")(_upsample_backward("nearest_exact"))
 aten("upsample_bicubic2d_backward")(_upsample_backward("cubic"))
+aten("_upsample_bilinear2d_aa_backward")(_upsample_backward("linear", antialias=True))
+aten("_upsample_bicubic2d_aa_backward")(_upsample_backward("cubic", antialias=True))
 
 
-@aten("grid_sampler_2d_backward")
+@aten("grid_sampler_2d_backward", "grid_sampler_3d_backward")
 def grid_sampler_backward(
     grad_output: Any,
     x: Any,
@@ -195,3 +202,42 @@ def cdist_backward(grad: Any, x1: Any, x2: Any, p: float, cdist: Any) -> Any:
 @aten("_pdist_backward")
 def pdist_backward(grad: Any, x: Any, p: float, pdist: Any) -> Any:
     return pulled(lambda a: products.pdist(a, p), grad, x)[0]
+
+
+@aten("softshrink_backward", "hardshrink_backward")
+def shrink_backward(
+    grad_output: Any = None, x: Any = None, lambd: Any = 0.5, grad_out: Any = None
+) -> Any:
+    """Within the bounds there is none; NaN is outside."""
+    from graphc.ops.record.value import functions as f
+
+    gradient = grad_output if grad_output is not None else grad_out
+    kind = dtype_of(x)
+    inside = f.less_equal(f.abs(x), cast(lambd, kind))
+    return f.where(inside, cast(0, kind), gradient)
+
+
+@aten("multi_margin_loss_backward")
+def multi_margin_backward(
+    grad_output: Any,
+    x: Any,
+    target: Any,
+    p: Any,
+    margin: Any,
+    weight: Any = None,
+    reduction: int = 1,
+) -> Any:
+    def forward(a: Any) -> Any:
+        return losses.multi_margin_loss(a, target, p, margin, weight, reduction)
+
+    return pulled(forward, grad_output, x)[0]
+
+
+@aten("multilabel_margin_loss_backward")
+def multilabel_margin_backward(
+    grad_output: Any, x: Any, target: Any, reduction: int, is_target: Any
+) -> Any:
+    def forward(a: Any) -> Any:
+        return losses.multilabel_margin_loss_forward(a, target, reduction)[0]
+
+    return pulled(forward, grad_output, x)[0]

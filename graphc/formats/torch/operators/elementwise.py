@@ -30,8 +30,6 @@ _SAME = {
     "isinf": "isinf",
     "isfinite": "isfinite",
     "signbit": "signbit",
-    "sgn": "sign",
-    "sign": "sign",
     "relu6": "relu6",
 }
 _FLOAT = {
@@ -39,8 +37,7 @@ _FLOAT = {
     "arcsin": "arcsin", "atan": "arctan", "arctan": "arctan", "atanh": "arctanh", "cos": "cos",
     "cosh": "cosh", "sin": "sin", "sinh": "sinh", "tan": "tan", "tanh": "tanh", "exp": "exp",
     "exp2": "exp2", "expm1": "expm1", "log": "log", "log10": "log10", "log1p": "log1p",
-    "log2": "log2", "sqrt": "sqrt", "rsqrt": "rsqrt", "reciprocal": "reciprocal",
-    "sigmoid": "sigmoid", "special_expit": "sigmoid", "erf": "erf",
+    "log2": "log2", "sqrt": "sqrt", "reciprocal": "reciprocal", "erf": "erf",
     "erfc": "erfc", "erfinv": "erfinv",
     "lgamma": "lgamma", "special_gammaln": "lgamma", "digamma": "digamma",
     "special_psi": "digamma", "i0": "i0", "sinc": "sinc",
@@ -101,7 +98,7 @@ def scaled(x: Any, factor: Any) -> Any:
 def add(x: Any, other: Any, alpha: Any = 1) -> Any:
     one, two = promoted(x, other)
     if dtype_of(one).kind == "b":
-        return f.logical_or(one, two)
+        return f.logical_or(one, two) if alpha else one
     return f.add(one, scaled(two, alpha))
 
 
@@ -154,7 +151,7 @@ def clamp(x: Any, min: Any = None, max: Any = None) -> Any:
 
 @aten("hardtanh")
 def hardtanh(x: Any, min_val: Any = -1, max_val: Any = 1) -> Any:
-    return clamp(x, min_val, max_val)
+    return cast(clamp(x, min_val, max_val), dtype_of(x))
 
 
 aten("clamp_min")(lambda x, min: clamp(x, min))
@@ -163,7 +160,7 @@ aten("clamp_max")(lambda x, max: clamp(x, None, max))
 
 @aten("round")
 def round_(x: Any, decimals: int = 0) -> Any:
-    return f.rint(x) if not decimals else f.round(x, decimals)
+    return cast(f.round(x, decimals) if decimals else f.rint(x), dtype_of(x))
 
 
 @aten("frac")
@@ -364,6 +361,35 @@ def zero(x: Any) -> Any:
     return f.zeros(x.shape, x.dtype)
 
 
+@aten("frexp")
+@aten("frexp", space="prims")
+def frexp(x: Any) -> Any:
+    return f.frexp(x)
+
+
+@aten("rsqrt")
+def rsqrt(x: Any) -> Any:
+    x = as_float(x)
+    return f.reciprocal(f.sqrt(x)) if dtype_of(x).kind == "c" else f.rsqrt(x)
+
+
+@aten("sigmoid", "special_expit")
+def sigmoid(x: Any) -> Any:
+    x = as_float(x)
+    if dtype_of(x).kind == "c":
+        return f.reciprocal(f.add(f.exp(f.negative(x)), cast(1, dtype_of(x))))
+    return f.sigmoid(x)
+
+
+@aten("sign", "sgn")
+def sign(x: Any) -> Any:
+    """0 of NaN, as PyTorch has it."""
+    if dtype_of(x).kind == "b":
+        return x
+    made = f.sign(x)
+    return f.where(f.isnan(x), cast(0, dtype_of(x)), made) if dtype_of(x).kind == "f" else made
+
+
 @aten("complex")
 def complex_(real: Any, imag: Any) -> Any:
     return f.complex(real, imag)
@@ -372,7 +398,16 @@ def complex_(real: Any, imag: Any) -> Any:
 aten("real")(lambda x: f.real(x))
 aten("imag")(lambda x: f.imag(x))
 aten("conj", "_conj", "conj_physical", "_conj_physical")(lambda x: f.conj(x))
-aten("angle")(lambda x: f.angle(x))
+
+
+@aten("angle")
+def angle(x: Any) -> Any:
+    """Of a real number pi below zero (which -0.0 is not), NaN for NaN, and else 0."""
+    if dtype_of(x).kind == "c":
+        return f.angle(x)
+    x = as_float(x)
+    none, half = cast(0, dtype_of(x)), cast(np.pi, dtype_of(x))
+    return f.where(f.isnan(x), x, f.where(f.less(x, none), half, none))
 
 
 @aten("view_as_real")

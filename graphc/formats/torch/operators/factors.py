@@ -89,11 +89,15 @@ def triangular_solve(
     return linalg_solve_triangular(held, x, upper != transpose, True, unitriangular), A.copy()
 
 
+def _adjoint(x: Any) -> Any:
+    return f.conj(f.swapaxes(x, -1, -2))
+
+
 @aten("cholesky_solve")
 def cholesky_solve(x: Any, input2: Any, upper: bool = False) -> Any:
-    low = f.swapaxes(input2, -1, -2) if upper else input2
+    low = _adjoint(input2) if upper else input2
     part = linalg_solve_triangular(low, x, False)
-    return linalg_solve_triangular(f.swapaxes(low, -1, -2), part, True)
+    return linalg_solve_triangular(_adjoint(low), part, True)
 
 
 @aten("cholesky_inverse")
@@ -136,6 +140,8 @@ def _pivots(order: Any) -> Any:
 
 def _order(pivots: Any) -> Any:
     """The order that exchanges put rows into."""
+    if not pivots.shape[-1]:
+        return f.astype(pivots, np.int64)
     return _turns(f.subtract(f.astype(pivots, np.int64), 1), lambda rows, place: place)[0]
 
 
@@ -147,6 +153,8 @@ def _factors(x: Any, pivot: bool) -> tuple[Any, Any]:
 
 @aten("linalg_lu_factor_ex")
 def linalg_lu_factor_ex(x: Any, pivot: bool = True, check_errors: bool = False) -> Any:
+    if not x.shape[-1]:
+        return x.copy(), f.zeros(x.shape[:-1], np.int32), _info(x)
     packed, order = _factors(x, pivot)
     return packed, _pivots(order), _info(x)
 
@@ -181,6 +189,8 @@ def linalg_lu_solve(LU: Any, pivots: Any, B: Any, left: bool = True, adjoint: bo
     held = B if left else f.swapaxes(B, -1, -2)
     stack = np.broadcast_shapes(LU.shape[:-2], held.shape[:-2])
     packed, right = (f.broadcast_to(v, (*stack, *v.shape[-2:])) for v in (LU, held))
+    if not LU.shape[-1]:
+        return B.copy()
     order = f.broadcast_to(_order(pivots), (*stack, LU.shape[-1]))
     made = emit("lu_solve", packed, order, right, transposed=adjoint == left)
     return made if left else f.swapaxes(made, -1, -2)

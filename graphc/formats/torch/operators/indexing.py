@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from graphc.formats.deciding_values import number, refuse
-from graphc.formats.torch.operators.shapes import at, axis_of, bounds
+from graphc.formats.torch.operators.shapes import at, axis_of, bounds, of_rows
 from graphc.formats.torch.promotion import cast, dtype_of
 from graphc.formats.torch.table import aten
 from graphc.ops.record.value import functions as f
@@ -59,6 +59,14 @@ def index_select(x: Any, dim: int, index: Any) -> Any:
 @aten("take")
 def take(x: Any, index: Any) -> Any:
     return f.take(f.reshape(x, (math.prod(x.shape),)), index, axis=0)
+
+
+@aten("put")
+def put(x: Any, index: Any, source: Any, accumulate: bool = False) -> Any:
+    flat = f.reshape(x, (math.prod(x.shape),))
+    mode = "add" if accumulate else "set"
+    made = f.index_update(flat, f.reshape(index, (-1,)), f.reshape(source, (-1,)), mode)
+    return f.reshape(made, x.shape)
 
 
 @aten("take_along_dim")
@@ -122,19 +130,30 @@ def scatter_add(x: Any, dim: int, index: Any, src: Any) -> Any:
 def scatter_reduce(
     x: Any, dim: int, index: Any, src: Any, reduce: str, include_self: bool = True
 ) -> Any:
-    """Without what was there before where something is written, unless that is included."""
+    def write(into: Any, values: Any, mode: str) -> Any:
+        return scattered(into, dim, index, values, mode)
+
+    return _reduced(x, src, reduce, include_self, write)
+
+
+def _reduced(
+    x: Any, source: Any, reduce: str, include_self: bool, write: Callable[[Any, Any, str], Any]
+) -> Any:
+    """x after `write(into, values, mode)` put values to their places, which fall together.
+
+    Without what was there before where something is written, unless that is included.
+    """
     refuse(reduce in _MODES or reduce == "mean", f"no reduction {reduce!r}")
     kind, mode = dtype_of(x), _MODES.get(reduce, "add")
     if not include_self:
-        written = scattered(f.zeros(x.shape, bool), dim, index, f.ones(src.shape, bool), "set")
+        written = write(f.zeros(x.shape, bool), f.ones(source.shape, bool), "set")
         x = f.where(written, cast(_neutral(mode, kind), kind), x)
-    made = scattered(x, dim, index, src, mode)
+    made = write(x, cast(source, kind), mode)
     if reduce != "mean":
         return made
-    refuse(kind.kind == "f", "a mean of integers")
     start = f.full(x.shape, cast(int(include_self), kind))
-    counts = scattered(start, dim, index, f.ones(src.shape, kind), "add")
-    return f.divide(made, f.maximum(counts, cast(1, kind)))
+    counts = f.maximum(write(start, f.ones(source.shape, kind), "add"), cast(1, kind))
+    return f.divide(made, counts) if kind.kind == "f" else f.floor_divide(made, counts)
 
 
 def _neutral(mode: str, kind: Any) -> Any:
@@ -148,17 +167,33 @@ def _neutral(mode: str, kind: Any) -> Any:
 
 
 @aten("index_add")
+@of_rows
 def index_add(x: Any, dim: int, index: Any, source: Any, alpha: Any = 1) -> Any:
     part = at(axis_of(dim, x.ndim), index)
     return f.index_update(x, part, f.multiply(source, cast(alpha, dtype_of(x))), "add")
 
 
+@aten("index_reduce")
+@of_rows
+def index_reduce(
+    x: Any, dim: int, index: Any, source: Any, reduce: str, include_self: bool = True
+) -> Any:
+    part = at(axis_of(dim, x.ndim), index)
+
+    def write(into: Any, values: Any, mode: str) -> Any:
+        return f.index_update(into, part, values, mode)
+
+    return _reduced(x, source, reduce, include_self, write)
+
+
 @aten("index_copy")
+@of_rows
 def index_copy(x: Any, dim: int, index: Any, source: Any) -> Any:
     return f.index_update(x, at(axis_of(dim, x.ndim), index), cast(source, dtype_of(x)))
 
 
 @aten("index_fill")
+@of_rows
 def index_fill(x: Any, dim: int, index: Any, value: Any) -> Any:
     return f.index_update(x, at(axis_of(dim, x.ndim), index), cast(value, dtype_of(x)))
 
@@ -170,11 +205,22 @@ def masked_fill(x: Any, mask: Any, value: Any) -> Any:
 
 @aten("masked_scatter")
 def masked_scatter(x: Any, mask: Any, source: Any) -> Any:
-    wide = f.broadcast_to(mask, x.shape)
+    x, wide = f.broadcast_arrays(x, mask)
     flat = f.astype(f.reshape(wide, (math.prod(x.shape),)), np.int64)
     turn = f.reshape(f.maximum(f.subtract(f.cumsum(flat, 0), 1), 0), x.shape)
     rows = f.reshape(source, (math.prod(source.shape),))
     return f.where(wide, f.take(rows, turn, axis=0, mode="clip"), x)
+
+
+@aten("masked_scatter_backward")
+def masked_scatter_backward(grad_output: Any, mask: Any, sizes: Any) -> Any:
+    """The gradients of what went to places of the mask, in their order; zeros for the rest."""
+    flat = f.reshape(f.broadcast_to(mask, grad_output.shape), (-1,))
+    count = math.prod(sizes)
+    turn = f.where(flat, f.subtract(f.cumsum(f.astype(flat, np.int64), 0), 1), count)
+    start = f.zeros((count + 1,), grad_output.dtype)
+    made = f.index_update(start, turn, f.reshape(grad_output, (-1,)))
+    return f.reshape(f.getitem(made, slice(0, count)), tuple(sizes))
 
 
 @aten("slice_scatter")
@@ -193,9 +239,12 @@ def select_scatter(x: Any, src: Any, dim: int, index: int) -> Any:
 
 @aten("diagonal_scatter")
 def diagonal_scatter(x: Any, src: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
-    refuse(x.ndim == 2 and (dim1, dim2) == (0, 1), "only diagonals of matrices are supported")
-    rows = np.arange(src.shape[0]) + max(-offset, 0)
-    return f.index_update(x, (rows, rows + offset), cast(src, dtype_of(x)))
+    axes = axis_of(dim1, x.ndim), axis_of(dim2, x.ndim)
+    rows = np.arange(src.shape[-1]) + max(-offset, 0)
+    turned = f.moveaxis(x, axes, (0, 1))
+    columns = (rows, rows + offset)
+    made = f.index_update(turned, columns, cast(f.moveaxis(src, -1, 0), dtype_of(x)))
+    return f.moveaxis(made, (0, 1), axes)
 
 
 @aten("isin")
@@ -224,7 +273,14 @@ def nonzero_columns(mask: Any) -> list[Any]:
 
 @aten("nonzero")
 def nonzero(x: Any) -> Any:
-    return f.stack(nonzero_columns(x), 1) if x.ndim else f.zeros((int(number(x)), 0), np.int64)
+    return f.stack(nonzero_columns(x), 1) if x.ndim else f.zeros((int(number(x) != 0), 0), np.int64)
+
+
+@aten("nonzero_static")
+def nonzero_static(x: Any, size: int, fill_value: int = -1) -> Any:
+    if not x.ndim:
+        return f.zeros((size, 0), np.int64)
+    return f.stack(list(f.nonzero(x, size=size, fill_value=fill_value)), 1)
 
 
 @aten("nonzero_numpy")

@@ -11,7 +11,7 @@ import numpy as np
 from graphc.formats.deciding_values import refuse
 from graphc.formats.torch.operators.indexing import scattered
 from graphc.formats.torch.operators.products import each
-from graphc.formats.torch.promotion import cast, dtype_of
+from graphc.formats.torch.promotion import as_float, cast, dtype_of
 from graphc.formats.torch.table import aten
 from graphc.formats.windows import largest_of_windows, windowed
 from graphc.ops.nn.images import neighbours
@@ -197,7 +197,7 @@ def fused_rms_norm(x: Any, normalized_shape: Any, weight: Any, eps: float | None
 def local_response_norm(
     x: Any, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0
 ) -> Any:
-    return f.local_response_norm(x, size, alpha=alpha, beta=beta, k=k)
+    return f.local_response_norm(as_float(x), size, alpha=alpha, beta=beta, k=k)
 
 
 @aten("cosine_similarity")
@@ -290,7 +290,14 @@ def _avg_pool(rank: int) -> Callable[..., Any]:
             made = f.avg_pool(wide, window, step)
             return f.multiply(made, cast(math.prod(window) / divisor_override, dtype_of(v)))
 
-        return batched(rank, pooled)(x)
+        def counted(v: Any) -> Any:
+            """Means of integers are rounded down to zero."""
+            whole = dtype_of(v).kind in "iu"
+            return (
+                cast(f.trunc(pooled(cast(v, np.dtype(float)))), dtype_of(v)) if whole else pooled(v)
+            )
+
+        return batched(rank, counted)(x)
 
     return avg_pool
 
@@ -417,7 +424,11 @@ def _resampled(
     if mode.startswith("nearest"):
         at = np.floor((steps + (0.5 if mode == "nearest_exact" else 0)) / scale)
         return f.take(x, np.clip(at.astype(np.int64), 0, extent - 1), axis=axis)
-    if corners:
+    if corners and antialias:  # where elements lie is not that of corners there, their distance is
+        distance = (extent - 1) / max(count - 1, 1)
+        scale = 1 / distance if distance else 1.0
+        at = (steps + 0.5) * distance - 0.5
+    elif corners:
         at = steps * (extent - 1) / max(count - 1, 1)
     else:
         at = (steps + 0.5) / scale - 0.5

@@ -192,7 +192,7 @@ def multi_margin_loss(
 ) -> Any:
     """How far other classes come near to that of each row, whose weight counts."""
     refuse(p in (1, 2), f"power {p}")
-    rows = x if x.ndim == 2 else f.expand_dims(x, 0)
+    rows = x if x.ndim == 2 else f.reshape(x, (1, -1))
     own = f.reshape(target, (-1, 1))
     gap = f.subtract(cast(margin, dtype_of(x)), f.take_along_axis(rows, own, 1))
     over = f.maximum(f.add(gap, rows), cast(0, dtype_of(x)))
@@ -206,8 +206,8 @@ def multi_margin_loss(
 @aten("multilabel_margin_loss_forward")
 def multilabel_margin_loss_forward(x: Any, target: Any, reduction: int = 1) -> Any:
     """Of the classes that rows of the target list before their first -1, against all others."""
-    rows = x if x.ndim == 2 else f.expand_dims(x, 0)
-    listed = target if x.ndim == 2 else f.expand_dims(target, 0)
+    rows = x if x.ndim == 2 else f.reshape(x, (1, -1))
+    listed = target if x.ndim == 2 else f.reshape(target, (1, -1))
     kind = dtype_of(x)
     counts = f.equal(f.cumsum(f.astype(f.less(listed, 0), np.int64), 1), 0)
     labels = f.where(counts, listed, 0)

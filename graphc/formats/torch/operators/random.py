@@ -84,6 +84,22 @@ def normal(x: Any, mean: float = 0.0, std: float = 1.0, *, call: Any) -> Any:
     return f.astype(f.add(f.multiply(drawn, np.float32(std)), np.float32(mean)), dtype_of(x))
 
 
+@aten("normal.Tensor_Tensor", "normal.Tensor_float", "normal.float_Tensor")
+def normal_around(mean: Any, std: Any = 1.0, *, call: Any) -> Any:
+    given = [value for value in (mean, std) if not isinstance(value, int | float)]
+    shape = np.broadcast_shapes(*(value.shape for value in given))
+    drawn = cast(random.normal(_key(call), shape, "f32"), dtype_of(given[0]))
+    return f.add(f.multiply(drawn, std), mean)
+
+
+@aten("normal.float_float")
+def normal_numbers(
+    mean: float, std: float, size: Any, dtype: Element | None = None, *, call: Any
+) -> Any:
+    drawn = random.normal(_key(call), extents_of(size), "f32") * std + mean
+    return f.astype(drawn, element_of(dtype, np.dtype(np.float32)))
+
+
 @aten("native_dropout")
 def native_dropout(x: Any, p: float, train: bool | None = None, *, call: Any) -> Any:
     if train is False or not p:

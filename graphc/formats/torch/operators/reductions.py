@@ -10,7 +10,7 @@ import numpy as np
 
 from graphc.formats.deciding_values import axes_of, refuse
 from graphc.formats.torch.operators.elementwise import element_of
-from graphc.formats.torch.operators.shapes import axis_of, list_of
+from graphc.formats.torch.operators.shapes import axis_of, list_of, of_rows
 from graphc.formats.torch.promotion import as_float, cast, category, dtype_of
 from graphc.formats.torch.records import Element
 from graphc.formats.torch.table import aten
@@ -184,19 +184,52 @@ def dist(x: Any, other: Any, p: Any = 2) -> Any:
     return norm(f.subtract(x, other), p)
 
 
-@aten("median.dim", "median")
-def median(x: Any, dim: int | None = None, keepdim: bool = False) -> Any:
-    """The lower of the two in the middle, as PyTorch has it."""
-    flat = f.reshape(x, (math.prod(x.shape),)) if dim is None else x
-    axis = 0 if dim is None else axis_of(dim, x.ndim)
-    middle = (flat.shape[axis] - 1) // 2
-    order = f.argsort(flat, axis=axis)
-    part = (*(slice(None),) * axis, slice(middle, middle + 1))
-    places = f.getitem(order, part)
-    values = f.take_along_axis(flat, places, axis)
-    if dim is None:
-        return f.reshape(values, ())
+def _at_places(x: Any, places: Any, axis: int, keepdim: bool) -> Any:
+    """The elements at one place of each row, and the places."""
+    values = f.take_along_axis(x, places, axis)
     return (values, places) if keepdim else (f.squeeze(values, axis), f.squeeze(places, axis))
+
+
+def _median(whole: bool) -> Callable[..., Any]:
+    """The lower of the two in the middle, as PyTorch has it: NaN if any is, or of the others."""
+
+    @of_rows
+    def run(x: Any, dim: int | None = None, keepdim: bool = False) -> Any:
+        if dim is None:
+            return f.reshape(run(f.reshape(x, (-1,)), 0)[0], ())
+        axis = axis_of(dim, x.ndim)
+        refuse(x.shape[axis] != 0, "the median of no elements")
+        nan = f.isnan(x) if dtype_of(x).kind == "f" else f.zeros(x.shape, bool)
+        count = f.sum(f.astype(f.logical_not(nan), np.int64), axis=axis, keepdims=True)
+        middle = f.maximum(f.subtract(count, 1), 0) // 2
+        places = f.take_along_axis(f.argsort(x, axis=axis), middle, axis)
+        if whole:
+            first = f.argmax(f.astype(nan, np.int8), axis=axis, keepdims=True)
+            places = f.where(f.equal(count, x.shape[axis]), places, first)
+        return _at_places(x, places, axis, keepdim)
+
+    return run
+
+
+aten("median.dim", "median")(_median(whole=True))
+aten("nanmedian.dim", "nanmedian")(_median(whole=False))
+
+
+@aten("mode")
+@of_rows
+def mode(x: Any, dim: int = -1, keepdim: bool = False) -> Any:
+    """The least of the elements that are met most often, and the last place of it."""
+    axis = axis_of(dim, x.ndim)
+    refuse(x.shape[axis] != 0, "the mode of no elements")
+    rows = f.moveaxis(x, axis, -1)
+    order = f.argsort(rows, axis=-1)
+    held = f.take_along_axis(rows, order, -1)
+    numbers = f.arange(x.shape[axis], dtype=np.int64)
+    new = f.not_equal(held, f.roll(held, 1, -1))
+    starts = f.cummax(f.where(new, numbers, 0), -1)
+    longest = f.argmax(f.subtract(numbers, starts), axis=-1, keepdims=True)
+    places = f.moveaxis(f.take_along_axis(order, longest, -1), -1, axis)
+    return _at_places(x, places, axis, keepdim)
 
 
 # ------------------------------------------------------------------------------------ running
@@ -217,6 +250,7 @@ aten("cumprod")(_running("cumprod"))
 
 
 @aten("logcumsumexp")
+@of_rows
 def logcumsumexp(x: Any, dim: int) -> Any:
     axis = axis_of(dim, x.ndim)
     top = f.max(x, axis=axis, keepdims=True)
@@ -237,8 +271,8 @@ def _cumulative(name: str) -> Callable[..., Any]:
     return run
 
 
-aten("cummax")(_cumulative("cummax"))
-aten("cummin")(_cumulative("cummin"))
+aten("cummax")(of_rows(_cumulative("cummax")))
+aten("cummin")(of_rows(_cumulative("cummin")))
 
 
 @aten("diff")
@@ -250,6 +284,7 @@ def diff(x: Any, n: int = 1, dim: int = -1, prepend: Any = None, append: Any = N
 
 
 @aten("sort")
+@of_rows
 def sort(x: Any, stable: Any = None, dim: int = -1, descending: bool = False) -> Any:
     axis = axis_of(dim, x.ndim)
     order = f.argsort(x, axis=axis, descending=descending)
@@ -257,6 +292,7 @@ def sort(x: Any, stable: Any = None, dim: int = -1, descending: bool = False) ->
 
 
 @aten("argsort")
+@of_rows
 def argsort(x: Any, stable: Any = None, dim: int = -1, descending: bool = False) -> Any:
     return f.argsort(x, axis=axis_of(dim, x.ndim), descending=descending)
 
@@ -267,6 +303,7 @@ def msort(x: Any) -> Any:
 
 
 @aten("topk")
+@of_rows
 def topk(x: Any, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
     axis = axis_of(dim, x.ndim)
     refuse(0 <= k <= x.shape[axis], f"the first {k} of {x.shape[axis]}")
@@ -275,13 +312,12 @@ def topk(x: Any, k: int, dim: int = -1, largest: bool = True, sorted: bool = Tru
 
 
 @aten("kthvalue")
+@of_rows
 def kthvalue(x: Any, k: int, dim: int = -1, keepdim: bool = False) -> Any:
     axis = axis_of(dim, x.ndim)
     refuse(1 <= k <= x.shape[axis], f"value {k} of {x.shape[axis]}")
     part = (*(slice(None),) * axis, slice(k - 1, k))
-    places = f.getitem(f.argsort(x, axis=axis), part)
-    values = f.take_along_axis(x, places, axis)
-    return (values, places) if keepdim else (f.squeeze(values, axis), f.squeeze(places, axis))
+    return _at_places(x, f.getitem(f.argsort(x, axis=axis), part), axis, keepdim)
 
 
 @aten("quantile")
@@ -302,7 +338,8 @@ def searchsorted(
     sorter: Any = None,
 ) -> Any:
     """Places in one sorted row, or in the row that each row of x has."""
-    refuse(sorter is None, "an order of its own is not supported")
+    if sorter is not None:
+        sorted_sequence = f.take_along_axis(sorted_sequence, sorter, -1)
     side = side or ("right" if right else "left")
     if sorted_sequence.ndim == 1:
         made = f.searchsorted(sorted_sequence, x, side=side)
@@ -326,6 +363,15 @@ def bincount(x: Any, weights: Any = None, minlength: int = 0) -> Any:
     return f.bincount(x, weights, length=count)
 
 
+@aten("histogram.bin_ct")
+def histogram(
+    x: Any, bins: int = 100, range: Any = None, weight: Any = None, density: bool = False
+) -> Any:
+    ends = None if range is None else tuple(range)
+    counts, edges = f.histogram(x, bins, ends, density, weight)
+    return cast(counts, dtype_of(x)), cast(edges, dtype_of(x))
+
+
 @aten("histc")
 def histc(x: Any, bins: int = 100, min: float = 0, max: float = 0) -> Any:
     """How many elements are in each of equal ranges; those outside and NaN in none."""
@@ -346,16 +392,19 @@ def histc(x: Any, bins: int = 100, min: float = 0, max: float = 0) -> Any:
 
 
 @aten("softmax", "_softmax")
+@of_rows
 def softmax(x: Any, dim: int, dtype: Element | None = None, half_to_float: bool = False) -> Any:
     return f.softmax(cast(x, element_of(dtype, dtype_of(x))), axis_of(dim, x.ndim))
 
 
 @aten("log_softmax", "_log_softmax")
+@of_rows
 def log_softmax(x: Any, dim: int, dtype: Element | None = None, half_to_float: bool = False) -> Any:
     return f.log_softmax(cast(x, element_of(dtype, dtype_of(x))), axis_of(dim, x.ndim))
 
 
 @aten("_safe_softmax")
+@of_rows
 def safe_softmax(x: Any, dim: int, dtype: Element | None = None) -> Any:
     """A row that is -inf everywhere gives zeros."""
     axis = axis_of(dim, x.ndim)

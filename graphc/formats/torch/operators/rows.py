@@ -26,6 +26,17 @@ def embedding(
     return f.take(weight, indices, axis=0)
 
 
+@aten("embedding_renorm")
+def embedding_renorm(x: Any, indices: Any, max_norm: float, norm_type: float) -> Any:
+    """Rows that are looked up, if they are longer than a norm, shortened to it."""
+    kind = dtype_of(x)
+    met = f.index_update(f.zeros(x.shape[:1], bool), f.reshape(indices, (-1,)), True)
+    norm = f.vector_norm(x, axis=1, keepdims=True, ord=float(norm_type))
+    over = f.logical_and(f.expand_dims(met, 1), f.greater(norm, cast(max_norm, kind)))
+    factor = f.divide(cast(max_norm, kind), f.add(norm, cast(1e-7, kind)))
+    return f.where(over, f.multiply(x, factor), x)
+
+
 @aten("embedding_bag", "_embedding_bag", "_embedding_bag_forward_only")
 def embedding_bag(
     weight: Any,
@@ -43,29 +54,35 @@ def embedding_bag(
     Besides, what PyTorch keeps for gradients: the bag of each row (nothing where it adds f32 up),
     the sizes of bags, and which rows are the maxima.
     """
-    refuse(padding_idx in (None, -1), "rows that count as padding")
     starts = f.getitem(offsets, slice(0, -1)) if include_last_offset else offsets
     bags, count = starts.shape[0], indices.shape[0]
     refuse(type(bags) is int and bags > 0, "an open number of bags")
     rows = f.take(weight, indices, axis=0)
     if per_sample_weights is not None:
         rows = f.multiply(rows, f.expand_dims(per_sample_weights, 1))
-    at = _bag_of_rows(starts, count)
+    at = f.where(_counts(indices, padding_idx), _bag_of_rows(starts, count), bags)
     how = "max" if mode == 2 else "add"
     kind = dtype_of(weight)
     empty = cast(-np.inf if mode == 2 else 0, kind)
-    made = f.index_update(f.full((bags, weight.shape[1]), empty), at, rows, how)
-    sizes = f.index_update(f.zeros((bags,), np.int64), at, f.ones((count,), np.int64), "add")
+    made = f.index_update(f.full((bags + 1, weight.shape[1]), empty), at, rows, how)
+    sizes = f.index_update(f.zeros((bags + 1,), np.int64), at, f.ones((count,), np.int64), "add")
     held = f.expand_dims(sizes, 1)
     highest = f.zeros((bags,), np.int64)
     if mode == 2:
-        highest = _first_rows(f.equal(rows, f.take(made, at, axis=0)), at, indices, bags)
+        highest = _first_rows(f.equal(rows, f.take(made, at, axis=0)), at, indices, bags + 1)
+        highest = f.getitem(highest, slice(0, bags))
     if mode == 1:
         made = f.divide(made, cast(f.maximum(held, 1), kind))
     if mode:
         made = f.where(f.greater(held, 0), made, cast(0, kind))
     summed = mode == 0 and kind in (np.float32, np.float16)
+    made, sizes = (f.getitem(v, slice(0, bags)) for v in (made, sizes))
     return made, f.zeros((0,), np.int64) if summed else at, sizes, highest
+
+
+def _counts(indices: Any, padding_idx: int | None) -> Any:
+    """Which rows are not padding, of which -1 is none."""
+    return f.not_equal(indices, -1 if padding_idx is None else padding_idx)
 
 
 def _bag_of_rows(starts: Any, count: Any) -> Any:
@@ -96,7 +113,7 @@ def embedding_bag_backward(
     padding_idx: int = -1,
 ) -> Any:
     """The gradient of the rows of the table, each of which may be in many bags."""
-    refuse(padding_idx == -1 and not scale_grad_by_freq, "gradients scaled by how often rows are")
+    refuse(not sparse, "gradients that are sparse tensors")
     bags, width = grad.shape
     table = f.zeros((num_weights, width), dtype_of(grad))
     if mode == 2:
@@ -107,8 +124,12 @@ def embedding_bag_backward(
         grad = f.divide(grad, cast(f.maximum(f.expand_dims(bag_size, 1), 1), dtype_of(grad)))
     at = _bag_of_rows(f.getitem(offsets, slice(0, bags)), indices.shape[0])
     rows = f.take(grad, at, axis=0)
+    rows = f.where(f.expand_dims(_counts(indices, padding_idx), 1), rows, cast(0, dtype_of(grad)))
     if per_sample_weights is not None:
         rows = f.multiply(rows, f.expand_dims(per_sample_weights, 1))
+    if scale_grad_by_freq:
+        often = f.index_update(f.zeros((num_weights,), dtype_of(grad)), indices, 1, "add")
+        rows = f.divide(rows, f.expand_dims(f.take(often, indices, axis=0), 1))
     return f.index_update(table, indices, rows, "add")
 
 
@@ -122,9 +143,9 @@ def embedding_bag_weights_backward(
     mode: int,
     padding_idx: int = -1,
 ) -> Any:
-    refuse(padding_idx == -1, "rows that count as padding")
     at = _bag_of_rows(f.getitem(offsets, slice(0, grad.shape[0])), indices.shape[0])
-    return f.sum(f.take(grad, at, axis=0) * f.take(weight, indices, axis=0), axis=1)
+    made = f.sum(f.take(grad, at, axis=0) * f.take(weight, indices, axis=0), axis=1)
+    return f.where(_counts(indices, padding_idx), made, cast(0, dtype_of(grad)))
 
 
 @aten("one_hot")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -26,6 +27,21 @@ def linked(name: str, x: Any, *rest: Any) -> Any:
 
 def axis_of(dim: int, rank: int) -> int:
     return axes_of([dim], max(rank, 1))[0]
+
+
+def of_rows(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A rule for rows alone, which takes a number for a row of one: PyTorch has an axis 0 there."""
+
+    @functools.wraps(function)
+    def run(x: Any, *rest: Any, **named: Any) -> Any:
+        if x.ndim:
+            return function(x, *rest, **named)
+        made = function(f.reshape(x, (1,)), *rest, **named)
+        if isinstance(made, tuple):
+            return tuple(f.reshape(value, ()) for value in made)
+        return f.reshape(made, ())
+
+    return run
 
 
 def list_of(value: Any) -> list[int]:
@@ -309,14 +325,17 @@ def tile(x: Any, dims: Any) -> Any:
     return f.tile(x, extents_of(dims))
 
 
+@aten("repeat_interleave.Tensor")
+def repeated_numbers(repeats: Any, output_size: int | None = None) -> Any:
+    return repeat_interleave(f.arange(repeats.shape[0], dtype=np.int64), repeats, 0)
+
+
 @aten("repeat_interleave")
 def repeat_interleave(
-    x: Any, repeats: Any = None, dim: int | None = None, output_size: int | None = None
+    x: Any, repeats: Any, dim: int | None = None, output_size: int | None = None
 ) -> Any:
     from graphc.formats.deciding_values import known
 
-    if repeats is None:
-        x, repeats = f.arange(x.shape[0], dtype=np.int64), x
     counts = repeats if isinstance(repeats, int) else known(repeats)
     return f.repeat(x, counts, axis=dim)
 
@@ -371,6 +390,14 @@ def constant_pad(x: Any, pad: Any, value: Any = 0) -> Any:
     return pad_(x, pad, "constant", value)
 
 
+def _replicated(x: Any, axis: int, low: int, high: int) -> Any:
+    """An axis cut at one end and continued at the other by what may have been cut off."""
+    extent = x.shape[axis]
+    count = extent + low + high
+    refuse(type(extent) is int and extent > 0 and 0 <= count <= 1 << 20, f"paddings {low}, {high}")
+    return f.take(x, np.clip(np.arange(count) - low, 0, extent - 1), axis=axis)
+
+
 @aten("pad")
 def pad_(x: Any, pad: Any, mode: str = "constant", value: Any = None) -> Any:
     sizes = extents_of(pad)
@@ -378,6 +405,9 @@ def pad_(x: Any, pad: Any, mode: str = "constant", value: Any = None) -> Any:
     pairs = [(0, 0)] * x.ndim
     for k in range(len(sizes) // 2):
         pairs[x.ndim - 1 - k] = sizes[2 * k], sizes[2 * k + 1]
+    for axis, (low, high) in enumerate(pairs):
+        if mode == "replicate" and min(low, high) < 0:
+            x, pairs[axis] = _replicated(x, axis, low, high), (0, 0)
     if any(min(pair) < 0 for pair in pairs):
         ends = [(max(-a, 0), n - max(-b, 0)) for (a, b), n in zip(pairs, x.shape)]
         refuse(all(first <= last for first, last in ends), f"paddings {list(sizes)}")
@@ -469,6 +499,11 @@ def ones(size: Any, x: Any = None, dtype: Element | None = None) -> Any:
 @aten("full_like")
 def full_like(x: Any, fill_value: Any, dtype: Element | None = None) -> Any:
     return f.full(x.shape, cast(fill_value, element_of(dtype, dtype_of(x))))
+
+
+@aten("_efficientzerotensor")
+def efficient_zeros(size: Any, dtype: Element | None = None) -> Any:
+    return zeros(size, dtype=dtype)
 
 
 @aten("zeros_like", "empty_like")

@@ -105,14 +105,19 @@ _bessel(bessel_waves.airy_ai, "special_airy_ai")
 @aten("spherical_bessel_j0", space="prims")
 def spherical_bessel_j0(x: Any) -> Any:
     """sin(x) / x."""
-    return f.sinc(as_float(x) * (1 / math.pi))
+    x = as_float(x)
+    small = f.less(f.abs(x), cast(0.5, dtype_of(x)))
+    near = f.sinc(f.where(small, x, cast(0, dtype_of(x))) * (1 / math.pi))
+    far = f.divide(f.sin(f.where(f.isinf(x), cast(0, dtype_of(x)), x)), x)
+    return f.where(small, near, far)
 
 
 @aten("special_multigammaln", "mvlgamma")
 def multigammaln(x: Any, p: int) -> Any:
     refuse(1 <= p <= _HIGHEST, f"a multivariate gamma function of order {p}")
     x = as_float(x)
-    halves = f.subtract(f.expand_dims(x, -1), np.arange(p) * cast(0.5, dtype_of(x)))
+    steps = (np.arange(p) * 0.5).astype(dtype_of(x))
+    halves = f.subtract(f.expand_dims(x, -1), steps)
     return f.sum(f.lgamma(halves), axis=-1) + p * (p - 1) / 4 * math.log(math.pi)
 
 

@@ -24,9 +24,38 @@ def _linalg(name: str) -> Any:
     return getattr(f, f"linalg.{name}")
 
 
-for _name in ("eig", "eigvals", "pinv"):
+for _name in ("eig", "eigvals"):
     aten(f"linalg_{_name}")(lambda x, _name=_name: _linalg(_name)(x))
-aten("linalg_matrix_exp", "matrix_exp")(lambda x: _linalg("expm")(x))
+
+
+@aten("linalg_pinv", "pinverse")
+def pinv(
+    x: Any, rcond: Any = None, hermitian: bool = False, atol: Any = None, rtol: Any = None
+) -> Any:
+    """Singular values count above the larger of atol and rtol times the largest one."""
+    if hermitian:  # what lies above the diagonal is not read, nor imaginary parts on it
+        low = f.tril(x, -1)
+        whole = low + f.conj(f.swapaxes(low, -1, -2))
+        x = f.where(np.eye(x.shape[-1], dtype=bool), cast(f.real(x), dtype_of(x)), whole)
+    size = max(x.shape[-2:], default=0)
+    least = size * float(np.finfo(dtype_of(x)).eps) if atol is None else 0.0
+    share = next((v for v in (rtol, rcond) if v is not None), least)
+    if atol is None or not size or not min(x.shape[-2:]):
+        return _linalg("pinv")(x, share, hermitian)
+    u, s, vh = _linalg("svd")(x, full_matrices=False)
+    top = f.max(s, axis=-1, keepdims=True)
+    bound = f.maximum(f.multiply(top, _column(share)), _column(atol))
+    turned = f.where(f.greater(s, bound), f.reciprocal(s), cast(0, dtype_of(s)))
+    left = f.multiply(f.conj(f.swapaxes(vh, -1, -2)), f.expand_dims(turned, -2))
+    return f.matmul(left, f.conj(f.swapaxes(u, -1, -2)))
+
+
+def _column(value: Any) -> Any:
+    """A number, or one for each matrix, beside rows of singular values."""
+    return value if isinstance(value, int | float) else f.expand_dims(value, -1)
+
+
+aten("linalg_matrix_exp", "matrix_exp")(lambda x: cast(_linalg("expm")(x), dtype_of(x)))
 aten("linalg_cond")(lambda x, p=None: _linalg("cond")(x, p))
 
 
