@@ -100,6 +100,9 @@ CLOSING = {
         "ir.unknowns -> ir.sizes",
         "ir.size_bounds -> ir.sizes",
     ),
+    "Calls of the host name the type of the program that they call: nothing of it is called.": (
+        "runtime.load.program -> runtime.call.phased_executable",
+    ),
     "`rebuild` counts rewrites, and what is counted is nodes: a type, nothing is called.": (
         "ir.rewrites -> ir.graph",
     ),
