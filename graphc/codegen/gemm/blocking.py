@@ -19,6 +19,7 @@ from graphc.ir.sizes import Size, either, greatest, hint_of, is_open, least
 PAGE = 4096
 # Panels of a single cache line have no neighbour to fetch along: copies pay early.
 LINE = 64  # bytes
+UNBOUNDED = 1 << 40  # columns: those of any row
 
 
 class Sizes(NamedTuple):
@@ -217,7 +218,7 @@ def block(
     """Cache blocks and work units. The k block depends on k alone: it shapes rounding."""
     flags, size = words[Word.FLAGS], kind.bytes
     depth, rows = _blocks(kind, hardware, given)
-    widest = sizes.n
+    widest = UNBOUNDED
     if flags & (Flag.DOTS | Flag.ROWS):
         widest = tuned.vector_columns
     if flags & Flag.PACK_B:
@@ -248,8 +249,9 @@ def block(
     longest = greatest(rows, tuned.long_rows, tuned.long_unit // max(1, columns * sizes.k))
     longest = longest // rows * rows
     if any(isinstance(size, Size) for size in given):
-        widest = given.n if whole_rows else widest
-        columns, unit_rows = _open_units(given, sizes, kind, (columns, unit_rows), widest)
+        units = columns, unit_rows
+        columns, unit_rows = _open_units(given, sizes, kind, units, widest, threads)
+        columns = _round(given.n, kind.columns) if whole_rows else columns
     unit_rows = least(unit_rows, longest)
     if not whole_rows:
         most = _most_columns(tuned.long_unit, hint_of(unit_rows) * sizes.k, kind)
@@ -299,11 +301,20 @@ def _fits(kind: Kind, hardware: Hardware, elements: int) -> int:
 
 
 def _open_units(
-    sizes: Sizes, near: Sizes, kind: Kind, unit: tuple[int, int], widest: int
+    sizes: Sizes, near: Sizes, kind: Kind, unit: tuple[int, int], widest: int, threads: int
 ) -> tuple[int, int]:
-    """Columns and rows of a unit for any sizes: as many units as for those near, or narrower."""
+    """Columns and rows of a unit for any sizes: as many units as for those near, or narrower.
+
+    Few panels are cut into half as many where the busiest thread then has less to do.
+    """
     across, down = -(-near.n // unit[0]), -(-near.m // unit[1])
-    columns = least(even_share(sizes.n, across, kind.columns), _round(widest, kind.columns))
+    columns = even_share(sizes.n, across, kind.columns)
+    if isinstance(sizes.n, Size) and near.n > threads * unit[0]:
+        wider = even_share(sizes.n, -(-across // 2), kind.columns)
+        loads = [-(-sizes.n // (threads * each)) * each for each in (columns, wider)]
+        columns = either(loads[0] - loads[1], wider, columns)
+    if widest < UNBOUNDED:
+        columns = least(columns, _round(widest, kind.columns))
     return columns, even_share(greatest(1, sizes.m), down, 2 if down > 1 else 1)
 
 

@@ -180,6 +180,32 @@ def test_short_runs_of_columns_are_joined_where_exact_ones_are() -> None:
     assert ways == {False, True}
 
 
+@pytest.mark.parametrize("threads", [1, 2])
+def test_units_of_open_images_are_those_of_exact_ones(threads: int) -> None:
+    """Whichever came first: small ones do not make units narrow, nor few panels a thread idle."""
+
+    def images(count: Any, places: Any, depth: int) -> NormalForm:
+        return NormalForm(
+            "f32",
+            (),
+            (Dim(64, depth, 0, places),),
+            (Dim(count, 0, depth * places, 64 * places), Dim(places, 0, 1, 1)),
+            (Dim(depth, 1, places),),
+        )
+
+    hardware = gemm.hardware_of(named("x86-64-v4"))
+    for depth, sizes in (576, [(8, 24), (1, 16)]), (32, [(8, 96), (4, 256), (4, 1024)]):
+        scope = Scope()
+        scope.typing = False
+        open_sizes = scope.symbol("b", 1), scope.symbol("p", 64)
+        units = gemm.plan(images(*open_sizes, depth), hardware, threads=threads).units
+        assert not scope.guards
+        for count, places in sizes:
+            exact = gemm.plan(images(count, places, depth), hardware, threads=threads)
+            made = units.value({"b": count, "p": places}) if isinstance(units, Size) else units
+            assert made == exact.units, (depth, count, places)
+
+
 def test_the_dump_says_when_columns_are_joined(tmp_path: Path) -> None:
     made = gc.compile(convolved, sizes={"x": ("b", 16, "h", "w")}, dump=tmp_path)
     made(np.ones((2, 16, 8, 8), np.float32), np.ones((40, 16, 3, 3), np.float32))
