@@ -22,11 +22,13 @@ import numpy as np
 from graphc.base.record import record
 from graphc.base.refusing import refusing
 from graphc.errors import GraphError
+from graphc.formats.exporting import unsaid
 from graphc.formats.tensorflow.checkpoint import read_checkpoint
 from graphc.frontend.files.gir_files import graph_of, save
 from graphc.frontend.files.loaded_graph import LoadedGraph
 from graphc.frontend.files.loaded_graph import load as load_saved
 from graphc.frontend.files.saved_variables import values_of
+from graphc.frontend.trace.spec import symbols_of
 from graphc.ir.graph import Graph
 from graphc.ir.literal import Literal
 from graphc.limits import check_within
@@ -178,6 +180,13 @@ def _to_stablehlo(graph: Graph, path: Path, feeds: Feeds) -> Conversion:
 
 
 def _to_gir(graph: Graph, path: Path, feeds: Feeds) -> Conversion:
+    said = symbols_of(p.type for p in graph.params)
+    found = sorted({name for node in graph.nodes for name in unsaid(node, said)})
+    if found and not graph.marks:
+        raise GraphError(
+            f"@{graph.name} does not hold how a run finds out {', '.join(found)}",
+            hint="save the function: fn.save(path, ...)",
+        )
     save(path, graph)
     return Conversion(str(path))
 

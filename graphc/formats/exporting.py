@@ -15,9 +15,10 @@ import numpy as np
 
 from graphc.base.record import record
 from graphc.errors import GraphError
+from graphc.frontend.trace.spec import symbols_of
 from graphc.ir.graph import Builder, Graph, Node
 from graphc.ir.op import Composite
-from graphc.ir.types import AnyType, Dim, Dimension, TupleType
+from graphc.ir.types import AnyType, Dim, Dimension, TupleType, Type, leaves
 from graphc.ops.control.control import param_node
 from graphc.ops.record.value import Trace, as_value, tracing
 
@@ -83,11 +84,11 @@ class Exporter:
 
     format: str  # its name
     rules: Rules
-    nothing: Names  # stands for a value that could not be written
 
     def __init__(self, values: dict[tuple[str, str], Array] | None = None) -> None:
         self.refused: dict[tuple[str, str], Refusal] = {}
         self.values = values or {}
+        self.sizes: set[str] = set()  # symbols that the arguments say
 
     def value_of(self, read: Node) -> Array:
         """The present value of the variable that a node reads."""
@@ -95,6 +96,14 @@ class Exporter:
         if key not in self.values:
             raise Refused(f"the variable {key[1]!r} has no value")
         return self.values[key]
+
+    def whole(self, graph: Graph, operands: Sequence[Names]) -> list[Names]:
+        """Write a graph that is in no other: the names of its results. Raises GraphError that lists
+        all that cannot be written."""
+        self.sizes = symbols_of(p.type for p in graph.params)
+        made = self.graph(graph, operands)
+        self.require_written(f"@{graph.name}")
+        return made
 
     def graph(self, graph: Graph, operands: Sequence[Names]) -> list[Names]:
         """Write the nodes of a graph on these operands: the names of its results."""
@@ -107,6 +116,7 @@ class Exporter:
         """The names of what a node makes."""
         name, rules = node.op.name, self.rules
         try:
+            self._require_said(node)
             found = self.converted(node, inputs)
             if found is None and name in rules.rules:
                 found = rules.rules[name](self, node, *inputs)
@@ -121,6 +131,11 @@ class Exporter:
             key = name, str(refused)
             self.refused.setdefault(key, Refusal(*key, node.loc))
             return self.placeholder(node.type)
+
+    def _require_said(self, node: Node) -> None:
+        found = unsaid(node, self.sizes)
+        if found:
+            raise Refused(f"a run finds out its size ({', '.join(found)})")
 
     def converted(self, node: Node, inputs: list[Names]) -> Names | None:
         """What is written for a node of types that its rule does not take; None where it does.
@@ -144,9 +159,14 @@ class Exporter:
         return tuple(names) if several else names[0]
 
     def placeholder(self, kind: AnyType) -> Names:
+        """What stands for a value that could not be written."""
         if isinstance(kind, TupleType):
             return tuple(map(self.placeholder, kind.elements))
-        return self.nothing
+        return self.stand_in(kind)
+
+    def stand_in(self, kind: AnyType) -> Names:
+        """The same of one value."""
+        raise NotImplementedError
 
     def require_written(self, name: str) -> None:
         """Raise GraphError that lists all that could not be written."""
@@ -158,6 +178,15 @@ class Exporter:
                 f"{name} holds {len(found)} op(s) that {self.format} cannot express",
                 details=(*shown, *more),
             )
+
+
+def unsaid(node: Node, symbols: set[str]) -> list[str]:
+    """Extents of what a node makes that are not made of these symbols: a run counts them, or
+    rounds what it divides."""
+    dims = [d for kind in leaves(node.type) if isinstance(kind, Type) for d in kind.shape]
+    open_ones = [d for d in dims if not isinstance(d, int)]
+    is_said = [isinstance(d, Dim) and d.symbols() <= symbols for d in open_ones]
+    return sorted({str(d) for d, said in zip(open_ones, is_said) if not said})
 
 
 def static(dims: Sequence[Dimension]) -> tuple[int, ...]:

@@ -54,8 +54,7 @@ def text_of_graph(graph: Graph) -> str:
     except Refused as refused:
         raise GraphError(f"@{graph.name} cannot be written: {refused}") from None
     params = [_param(k, type_of(p)) for k, p in enumerate(expanded.params)]
-    made = writer.graph(expanded, params)
-    writer.require_written(f"@{graph.name}")
+    made = writer.whole(expanded, params)
     declared = ", ".join(
         f"{p.name}: {t} {{jax.arg_info = {_quoted(n.attrs['name'])}}}"
         for p, t, n in zip(params, types, expanded.params)

@@ -67,7 +67,7 @@ Body = Callable[..., Sequence[Value]]  # from the arguments of a region to what 
 class Writer(Exporter):
     """Lines of one module; `lines` are those of the function or region that is being written."""
 
-    format, rules, nothing = "StableHLO", HLO, Value("%refused", tensor(BOOL))
+    format, rules = "StableHLO", HLO
 
     def __init__(self, values: dict[tuple[str, str], Array] | None = None) -> None:
         super().__init__(values)
@@ -80,6 +80,10 @@ class Writer(Exporter):
             if any(isinstance(leaf, StackType) for leaf in leaves(kind)):
                 raise Refused("a stack grows as long as a loop runs, and types here have a size")
         return None
+
+    def stand_in(self, kind: AnyType) -> Names:
+        assert isinstance(kind, Type | StackType)
+        return Value("%refused", kind)  # type: ignore[arg-type]
 
     def fresh(self) -> str:
         self.count += 1

@@ -130,7 +130,7 @@ _ERFINV_FAR_32 = (
 )
 # f64: in w - 3.125 for w < 6.25, sqrt(w) - 3.25 for w < 16, sqrt(w) - 5; errors 2**-54.4,
 # 2**-55.0, 2**-55.0
-_ERFINV_NEAR_64 = (
+ERFINV_NEAR_64 = (
     1.6536545626831027,
     0.24015818242558826,
     -0.006033670871427754,
@@ -156,7 +156,7 @@ _ERFINV_NEAR_64 = (
     -1.0091806512084589e-21,
     3.3756859147578095e-21,
 )
-_ERFINV_MIDDLE_64 = (
+ERFINV_MIDDLE_64 = (
     3.0838856104922208,
     1.005258967694165,
     0.005370914553524192,
@@ -179,7 +179,7 @@ _ERFINV_MIDDLE_64 = (
     -1.460393235549794e-08,
     2.146231014175765e-08,
 )
-_ERFINV_FAR_64 = (
+ERFINV_FAR_64 = (
     4.849906401408584,
     1.0103004648645468,
     -0.00013871931839212743,
@@ -252,9 +252,9 @@ def erfinv(x: Expr) -> Expr:
         far = r.polynomial(root - 3.0, _ERFINV_FAR_32)
         factor = where(w < 5.0, near, far)
     else:
-        near = r.polynomial(w - 3.125, _ERFINV_NEAR_64)
-        middle = r.polynomial(root - 3.25, _ERFINV_MIDDLE_64)
-        far = r.polynomial(root - 5.0, _ERFINV_FAR_64)
+        near = r.polynomial(w - 3.125, ERFINV_NEAR_64)
+        middle = r.polynomial(root - 3.25, ERFINV_MIDDLE_64)
+        far = r.polynomial(root - 5.0, ERFINV_FAR_64)
         factor = where(w < 6.25, near, where(w < 16.0, middle, far))
     value = x * factor
     value = where(size == 1.0, r.with_sign(r.c(math.inf), x), value)

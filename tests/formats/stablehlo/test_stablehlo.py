@@ -30,7 +30,7 @@ INEXPRESSIBLE = {
     *("lu", "lu_solve", "solve", "fft", "rfft", "irfft", "qr", "svd", "svdvals", "gcd"),
     *("eigh", "eigvalsh", "eig", "eigvals", "pinv", "least_squares", "expm"),
     *("all_reduce", "all_gather", "all_to_all", "reduce_scatter", "reduce_to", "to_all"),
-    *("sparse_matmul", "sparse_adjoint", "sparse_sampled", "spread"),
+    *("sparse_matmul", "sparse_adjoint", "sparse_sampled"),
 }
 MADE_BY_PASSES = re.compile(
     "fused_|tile_|winograd|conv_windows|pack$|unpack$|blocked|workspace|(byte_)?digits"
@@ -117,6 +117,9 @@ def test_what_is_refused(tmp_path: Path) -> None:
     with pytest.raises(gc.GraphError, match="cannot express") as caught:
         gc.convert(graph, tmp_path / "m.mlir")
     assert "a stack grows" in str(caught.value) and "test_stablehlo.py" in str(caught.value)
+    waves = gc.compile(lambda x: np.abs(np.fft.rfft(x))).graph(gc.spec((4, 16), "f32"))
+    with pytest.raises(gc.GraphError, match="cannot express"):
+        gc.convert(waves, tmp_path / "m.mlir")
     free = gc.compile(lambda x: x + 1).graph(gc.spec(("n", 3), "f32"))
     with pytest.raises(gc.GraphError, match="sizes must be known"):
         gc.convert(free, tmp_path / "m.mlir")

@@ -44,7 +44,7 @@ class Writer(Exporter):
     nodes     those of the graph or body that is being written
     """
 
-    format, rules, nothing = "ONNX", ONNX, "__refused"
+    format, rules = "ONNX", ONNX
 
     def __init__(self, values: dict[tuple[str, str], Array] | None = None) -> None:
         from onnx import helper, numpy_helper
@@ -127,6 +127,9 @@ class Writer(Exporter):
                     self.symbols[str(dim)] = self.op("Shape", name, start=axis, end=axis + 1)
 
     # ---------------------------------------------------------------------------- graphs
+
+    def stand_in(self, kind: AnyType) -> Names:
+        return "__refused"
 
     def converted(self, node: Node, inputs: list[Names]) -> Names | None:
         """Few operators compute bf16, and none complex numbers."""

@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 
 from graphc.formats.exporting import Refused
-from graphc.formats.stablehlo.writer import Value, Writer, rule, type_of
+from graphc.formats.stablehlo.writer import Value, Writer, in_other_ops, rule, type_of
 from graphc.ir.graph import Node
-from graphc.ir.types import BOOL, I64, tensor
+from graphc.ir.types import BOOL, F32, I64, tensor
+from graphc.ops.record.value import emit
 from graphc.ops.record.value import functions as f
 
 
@@ -178,3 +179,14 @@ def _updated(x: Any, part: Any, *positions: Any, starts: Any, steps: Any, axes: 
         inside = found if inside is None else f.logical_and(inside, found)
         part = f.take(part, f.clip(number, 0, count - 1), axis=axis)
     return f.where(inside, part, x)
+
+
+@in_other_ops("spread")
+def spread(index: Any, x: Any, extent: int) -> Any:
+    """Rows end to end, to which all is added at once; numbers of 16 bits in 32."""
+    rows, element = x.shape[0], x.dtype
+    x = f.astype(x, F32) if element.itemsize == 2 else x
+    place = f.clip(index, 0, extent - 1) + f.expand_dims(f.arange(rows) * extent, 1)
+    flat = (f.zeros((rows * extent,), x.dtype), f.reshape(place, (-1,)), f.reshape(x, (-1,)))
+    made = f.astype(emit("scatter", *flat, mode="add", drop=False), element)
+    return f.reshape(made, (rows, extent))

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 from graphc.formats.onnx.export.writer import Refused, Writer, rule, traced
 from graphc.ir.graph import Node
-from graphc.ir.types import BOOL, DTYPES, DType
+from graphc.ir.types import BOOL, DTYPES, F64, DType
+from graphc.loops.vecmath.special import ERFINV_FAR_64, ERFINV_MIDDLE_64, ERFINV_NEAR_64
 from graphc.ops.record.value import functions as f
 
 # The format's name of each op that means exactly the same there.
@@ -43,7 +45,15 @@ def same(w: Writer, node: Node, *inputs: str) -> Any:
 
 @rule("where", moves=True)
 def where(w: Writer, node: Node, condition: str, x: str, y: str) -> Any:
-    return w.op("Where", condition, x, y)
+    return chosen(w, condition, x, y, node.type.dtype)  # type: ignore[union-attr]
+
+
+def chosen(w: Writer, condition: str, x: str, y: str, element: DType) -> str:
+    """Runtimes choose among small and unsigned integers as wider ones alone."""
+    wide = wider(element)
+    if wide is element:
+        return str(w.op("Where", condition, x, y))
+    return w.cast(str(w.op("Where", condition, w.cast(x, wide), w.cast(y, wide))), element)
 
 
 @rule("stop_gradient", "barrier", "exact", moves=True)
@@ -233,6 +243,30 @@ def _cbrt(x: Any) -> Any:
     return f.where(f.equal(x, 0), x, f.sign(x) * f.power(f.abs(x), 1 / 3))
 
 
+def _polynomial(x: Any, coefficients: Sequence[float]) -> Any:
+    """c0 + c1 x + c2 x^2 ... by Horner's rule."""
+    *others, total = coefficients
+    for coefficient in reversed(others):
+        total = total * x + coefficient
+    return total
+
+
+@traced("erfinv")
+def _erfinv(x: Any) -> Any:
+    """x P(w) with w = -log((1 - x) (1 + x)), for large w in sqrt(w): as kernels do, in 64 bits."""
+    wide = f.astype(x, F64)
+    size = f.abs(wide)
+    inside = f.where(size < 1, wide, 0)
+    w = -f.log((1 - inside) * (1 + inside))
+    root = f.sqrt(w)
+    near = _polynomial(w - 3.125, ERFINV_NEAR_64)
+    middle = _polynomial(root - 3.25, ERFINV_MIDDLE_64)
+    far = _polynomial(root - 5.0, ERFINV_FAR_64)
+    made = inside * f.where(w < 6.25, near, f.where(w < 16, middle, far))
+    end = f.where(f.equal(size, 1), f.copysign(math.inf, wide), math.nan)
+    return f.astype(f.where(size < 1, made, end), x.dtype)
+
+
 @traced("atan2")
 def _atan2(y: Any, x: Any) -> Any:
     """The angle in the right half plane, turned by pi in the left one."""
@@ -415,7 +449,7 @@ def shift(w: Writer, node: Node, x: str, count: str) -> Any:
     turned = x if negative is None else w.op("Where", negative, w.op("BitwiseNot", x), x)
     many = w.cast(count, unsigned)
     within = w.op("Less", many, w.number(bits, unsigned))
-    some = w.op("Where", within, many, w.number(0, unsigned))
+    some = chosen(w, within, many, w.number(0, unsigned), unsigned)
     moved = w.op("BitShift", w.cast(turned, unsigned), some, direction="LEFT" if left else "RIGHT")
-    kept = w.cast(w.op("Where", within, moved, w.number(0, unsigned)), element)
+    kept = w.cast(chosen(w, within, moved, w.number(0, unsigned), unsigned), element)
     return kept if negative is None else w.op("Where", negative, w.op("BitwiseNot", kept), kept)

@@ -10,7 +10,7 @@ from graphc.formats.onnx.export.rules.elementwise import element_of, wider
 from graphc.formats.onnx.export.rules.shapes import shape_of
 from graphc.formats.onnx.export.writer import Refused, Writer, rule, static, traced
 from graphc.ir.graph import Node
-from graphc.ir.types import I64, tensor
+from graphc.ir.types import I64, U64, Dimension, DType, tensor
 from graphc.ops.record.value import functions as f
 from graphc.ops.reduce.occurrences import by_scatter
 
@@ -110,23 +110,31 @@ def _least(node: Node) -> Any:
 # ------------------------------------------------------------------------------------ order
 
 
-def _largest(w: Writer, x: str, count: int, largest: bool, axis: int) -> Any:
-    """(values, places), of equal elements the first one first."""
+def _largest(
+    w: Writer, x: str, element: DType, count: Dimension, largest: bool, axis: int
+) -> tuple[str, str]:
+    """(values, places), of equal elements the first one first.  Runtimes compare small integers as
+    wider ones alone; none is wider than u64."""
+    wide = element if element is U64 else wider(element)
+    given = x if wide is element else w.cast(x, wide)
     order = {"axis": axis, "largest": int(largest), "sorted": 1}
-    return w.op("TopK", x, w.integers([count]), outputs=2, **order)
+    values, places = w.op("TopK", given, w.extents([count]), outputs=2, **order)
+    return (values if wide is element else w.cast(values, element)), places
 
 
 @rule("sort", "argsort")
 def sort(w: Writer, node: Node, x: str) -> Any:
-    (*_, extent) = static(shape_of(node)[-1:])
-    made = _largest(w, x, extent, node.attrs["descending"], len(shape_of(node)) - 1)
+    element = element_of(node)
+    made = _largest(
+        w, x, element, shape_of(node)[-1], node.attrs["descending"], len(shape_of(node)) - 1
+    )
     return made[node.op.name == "argsort"]
 
 
 @rule("topk")
 def topk(w: Writer, node: Node, x: str) -> Any:
     rank = len(shape_of(node.inputs[0]))
-    return _largest(w, x, node.attrs["k"], node.attrs["largest"], rank - 1)
+    return _largest(w, x, element_of(node), node.attrs["k"], node.attrs["largest"], rank - 1)
 
 
 @traced("searchsorted")
