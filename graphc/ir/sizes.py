@@ -36,7 +36,7 @@ from graphc.ir.size_answers import (
     whole_of,
 )
 from graphc.ir.size_bounds import bounds_by_rests, bounds_by_values, polynomial_bounds
-from graphc.ir.unknowns import Atom, Guard, Monomial, Terms, number_of, order_of, text_of
+from graphc.ir.unknowns import Atom, Guard, Location, Monomial, Terms, number_of, order_of, text_of
 from graphc.ir.user_lines import asking
 
 LONGEST = 60  # characters of a formula in a text; others are shown by a number
@@ -222,8 +222,9 @@ class Scope:
             self._signs[key] = found
         return found
 
-    def decide(self, difference: int | Size, relation: str) -> bool:
-        """Whether the difference is positive or zero; what depends on the sizes becomes a guard."""
+    def decide(self, difference: int | Size, relation: str, where: Location | None = None) -> bool:
+        """Whether the difference is positive or zero; what depends on the sizes becomes a guard,
+        of the line that asks (`where`, if another one has asked)."""
         if not isinstance(difference, Size):
             return difference > 0 if relation == ">" else difference == 0
         if checking.get():
@@ -237,14 +238,14 @@ class Scope:
         if relation == "==" and not typing:
             # What is written for any size holds for equal ones, too, unless a type rests on it.
             return self._is_granted(difference)
-        return self._guarded(difference, relation)
+        return self._guarded(difference, relation, where)
 
     def _is_granted(self, difference: Size) -> bool:
         """Whether a guard says that it is zero: then an extent was taken for 1 and broadcast."""
         granted = (self.guards.get((d, "==")) for d in (difference, -difference))
         return any(guard is not None and guard.holds for guard in granted)
 
-    def _guarded(self, difference: Size, relation: str) -> bool:
+    def _guarded(self, difference: Size, relation: str, where: Location | None = None) -> bool:
         """The answer for the sizes at hand, which is written down."""
         common = math.gcd(*(c for _, c in difference.terms))
         plain = self.made({m: c // common for m, c in difference.terms})
@@ -256,7 +257,7 @@ class Scope:
                 return not opposite.holds
         if found is None:
             holds = plain.hint > 0 if relation == ">" else plain.hint == 0
-            found = Guard(plain, relation, holds, asking(self.typing))
+            found = Guard(plain, relation, holds, where or asking(self.typing))
             self.guards[plain, relation] = found
             self.learn(found)
         return found.holds

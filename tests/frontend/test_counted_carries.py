@@ -202,6 +202,43 @@ def test_gradients() -> None:
     assert len(compiled.compiles) <= 2
 
 
+def cut_down(g: Any, x: Any) -> Any:
+    left = g.while_loop(lambda a: len(a) > 3, lambda a: a[a > a.min()] * 1.5, x[0])
+    return (left**2).sum()
+
+
+def counted_behind_a_loop(g: Any, x: Any) -> Any:
+    left = g.while_loop(lambda a: a.sum() < 20, lambda a: a * 1.5 + abs(a), x[0])
+    found = left[left > 0]
+    return (np.sort(found) ** 2 * np.arange(len(found))).sum()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", [cut_down, counted_behind_a_loop])
+def test_loops_whose_stacks_a_later_phase_reads(case: Any) -> None:
+    compiled = gc.compile(gc.grad(lambda x: case(gc, x)))
+    for shape in SHAPES[:3]:
+        x = rows_of(shape)
+        wanted = slope(lambda x: case(InPython, x), x)
+        np.testing.assert_allclose(compiled(x), wanted, rtol=1e-5, atol=1e-5)
+
+
+def test_what_would_be_seen_twice_is_refused() -> None:
+    def seen(x: Any) -> Any:
+        body = lambda a: (gc.print("{}", a.sum()), a * a)[1]
+        left = gc.while_loop(lambda a: a.sum() < 20, body, x)
+        return (np.cumsum(left[left > 0]) ** 2).sum()
+
+    with pytest.raises(GraphError, match="the gradient of a while that is seen from outside"):
+        gc.compile(gc.grad(seen))(np.full(3, 2.0))
+
+
+def test_a_decision_of_python_is_an_error_of_its_line() -> None:
+    body = lambda c, r: (c[c > r] if len(c) > 0 else c, ())
+    with pytest.raises(GraphError, match=r"compiled for count\d+ > 0 \(.*test_counted_carries"):
+        gc.compile(lambda x: gc.scan(body, x, x)[0])(np.arange(9.0)[::-1].copy())
+
+
 @pytest.mark.slow
 def test_gradients_of_slices() -> None:
     f = lambda r: gc.scan(lambda c, v: (c[c > v] * 2, 0.0), r, r[:2])[0].sum()

@@ -274,7 +274,7 @@ def build_phase(
     }
     for guard in known.guards.values():  # what Python decided while it was traced
         if guard.difference.symbols() <= names:
-            scope.decide(guard.difference.value(binding), guard.relation)
+            scope.decide(guard.difference.value(binding), guard.relation, guard.where)
     return build(graph, config, stage=CUT, sizes={**binding, **fixed})
 
 

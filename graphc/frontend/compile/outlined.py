@@ -77,7 +77,7 @@ class OutlinedProgram:
         graph = specialise(self.region, binding)
         for guard in outer.guards.values():  # what Python decided while it was traced
             if guard.difference.symbols() <= names:
-                scope.decide(guard.difference.value(binding), guard.relation)
+                scope.decide(guard.difference.value(binding), guard.relation, guard.where)
         split = len(self.counts)
         counts = dict(zip(self.counts, graph.results, strict=False))
         alone = graph.replace(results=graph.results[split:], result_names=())

@@ -71,7 +71,9 @@ class ComparedSize:
 
 def is_found_in_steps(operand: Any) -> bool:
     """Whether it is a size that the current body finds in each step."""
+    if type(operand) is not Size:
+        return False
     trace = current()
-    if type(operand) is not Size or not isinstance(trace, FunctionTrace) or not trace.is_body:
+    if not isinstance(trace, FunctionTrace) or not trace.is_body:
         return False
     return not operand.symbols().isdisjoint(trace.counts)

@@ -22,7 +22,7 @@ from graphc.ir.graph import Builder, Graph, Node, node_effect
 from graphc.ir.literal import literal
 from graphc.ir.op import OPS, Effect
 from graphc.ir.sizes import Size, scope_of
-from graphc.ir.types import AnyType, Dim, Dimension, Type, leaves, symbol
+from graphc.ir.types import AnyType, Dim, Dimension, StackType, Type, leaves, symbol
 
 COUNTED = "count."  # and a size's name: marks the node that counts it
 DECIDED = "decided."  # marks it, too, where a decision of tracing depends on the size
@@ -124,6 +124,7 @@ class _Cut:
         results = [*counts.values(), *passed]
         effects = [node for node in self.effects if self.level[node] == level]
         inside = ancestors([*results, *effects], self.made)
+        self.check_again(inside, level)
         nodes = [node for node in self.graph.nodes if node in inside]
         region, inputs = self.region(nodes, results)
         call = self.builder.emit(
@@ -168,12 +169,24 @@ class _Cut:
 
     def read_later(self, level: int) -> list[Node]:
         """Values of a phase that results are, or later phases read; constants are made again, and
-        variables are read again."""
+        variables are read again, and loops run again of which stacks are read: those are no arrays.
+        """
         found = [r for r in self.given if self.level[r] == level]
         for node in self.graph.nodes:
             if self.level[node] > level:
                 found += [i for i in node.inputs if self.level[i] == level and i.inputs]
-        return list(dict.fromkeys(found))
+        return [n for n in dict.fromkeys(found) if not isinstance(n.type, StackType)]
+
+    def check_again(self, nodes: Iterable[Node], level: int) -> None:
+        """Raise GraphError for what would be done again that may be done once."""
+        for node in nodes:
+            if self.level[node] < level and node_effect(node) > Effect.READ:
+                raise GraphError(
+                    f"the gradient of a {node.op.name} that is seen from outside, before the data"
+                    " decides a size",
+                    location=node.loc,
+                    hint="print, assert and assign outside of the loop, or give the sizes (size=)",
+                )
 
 
 def check(node: Node) -> None:
