@@ -361,6 +361,7 @@ def _read_archive(path: Path) -> dict[str, Any]:
 
 
 def _load(path: Path) -> Any:
+    import tokenize
     import zipfile
     import zlib
 
@@ -383,6 +384,7 @@ def _load(path: Path) -> Any:
         zipfile.BadZipFile,
         zlib.error,
         SyntaxError,
+        tokenize.TokenError,
         RecursionError,
         MemoryError,
         OverflowError,

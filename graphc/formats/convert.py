@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 import io
+import tokenize
 import zipfile
 import zlib
 from collections.abc import Callable, Mapping
@@ -40,7 +41,7 @@ Array = np.ndarray[Any, Any]
 # Errors of zipfile and NumPy on archives that make no sense.
 MALFORMED = (
     *(OSError, ValueError, KeyError, EOFError, RuntimeError, NotImplementedError, ArithmeticError),
-    *(MemoryError, SyntaxError, TypeError, zipfile.BadZipFile, zlib.error),
+    *(MemoryError, SyntaxError, TypeError, zipfile.BadZipFile, zlib.error, tokenize.TokenError),
 )
 Feeds = Mapping[str, Any] | None
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import csv
 import math
 import struct
+import tokenize
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -35,6 +36,7 @@ class Damaged(Exception):
 
 # what parsers of damaged files raise
 DAMAGES = (Damaged, ValueError, EOFError, OverflowError, zipfile.BadZipFile, zlib.error, csv.Error)
+HEADERS = (SyntaxError, tokenize.TokenError)  # of arrays, which NumPy reads as Python
 
 
 def npz(name: str, columns: Columns) -> list[Array]:
@@ -55,7 +57,7 @@ def _member(found: np.lib.npyio.NpzFile, column: Column) -> Array:
         if "allow_pickle" in str(error):
             raise RunError(f"{column.name!r} holds objects of Python, and no numbers") from None
         raise Damaged(f"{column.name!r}: {error}") from None
-    except (*DAMAGES, MemoryError, RuntimeError, NotImplementedError) as error:
+    except (*DAMAGES, *HEADERS, MemoryError, RuntimeError, NotImplementedError) as error:
         raise Damaged(f"{column.name!r}: {error or type(error).__name__}") from None
     if not array.ndim:
         raise RunError(f"{column.name!r} is a single number, and has no rows")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zipfile
 from contextlib import suppress
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from tensor_bundle import write_checkpoint
 
 import graphc as gc
+from graphc.cli.common import _load
 from graphc.formats.tensorflow.checkpoint import DTYPES, read_checkpoint
 
 
@@ -74,3 +76,20 @@ def test_weights_change_their_format(tmp_path: Path) -> None:
         (tmp_path / "b.npz").write_bytes(bytes(data))
         with suppress(gc.GraphError):
             gc.convert(tmp_path / "b.npz", tmp_path / "d.safetensors")
+
+
+def test_a_header_that_breaks_off_is_refused(tmp_path: Path) -> None:
+    """NumPy's reader of headers raises an error of Python's tokenizer there."""
+    header = b"{'descr': '<f4', 'shape': (3,\x0b".ljust(117) + b"\n"
+    data = b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + bytes(12)
+    (tmp_path / "a.npy").write_bytes(data)
+    with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive:
+        archive.writestr("x.npy", data)
+    with pytest.raises(gc.GraphError, match="is damaged"):
+        gc.convert(tmp_path / "a.npz", tmp_path / "b.safetensors")
+    for name in ("a.npy", "a.npz"):
+        with pytest.raises(gc.FeedError, match="is not a"):
+            _load(tmp_path / name)
+    reader = gc.Reader(str(tmp_path / "a.npz"), {"x": gc.spec((), "f32")}, batch=1)
+    with pytest.raises(gc.GraphError, match="'x'"):
+        gc.compile(lambda: reader.next()["x"])()
