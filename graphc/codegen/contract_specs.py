@@ -27,7 +27,7 @@ from graphc.codegen.spec import Spec, loop_spec, poll_of, rules
 from graphc.config import Config
 from graphc.ir.graph import Graph, Node
 from graphc.ir.sizes import hint_of
-from graphc.loops.facts import work_stride
+from graphc.loops.facts import bytes_of_threads, work_bytes
 from graphc.loops.nest import Kernel
 
 FIRST_EXTRA = 4  # buffers of a contraction after A, B, C and the workspace
@@ -106,7 +106,7 @@ def _core_spec(region: Graph, config: Config, staged: bool) -> Spec:
         tail += [("in", position[param], 0) for param in params]
         for buffer in kernel.buffers[len(tail) + 2 :]:
             tail.append(("work", workspace, 0))
-            workspace += work_stride(buffer) * config.thread_count
+            workspace += bytes_of_threads(buffer, config.thread_count)
     starts = [0, 0]
     for k in (k for k in (0, 1) if form.computed[k]):
         hooks[k + 1], params = prologue(region, form, plan, k, config.strict, sizes)
@@ -155,7 +155,7 @@ def _partial_spec(region: Graph, form: Form, order: list[int], parts: int, confi
     last = PartialSums(region, form, whole_plan(form, config), "kernel", parts)
     kernel = last.lower(**rules(config))
     sums = kernel.buffers[0]
-    workspace = threads + work_stride(sums)
+    workspace = threads + work_bytes(sums)
     operands: list[Operand] = [("work", threads, 0), *(("out", k, 0) for k in order)]
     operands += [("in", position[param], 0) for param in last.operands]
     width = tensor_type(form.node).size

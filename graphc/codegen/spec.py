@@ -23,7 +23,7 @@ from graphc.ir.graph import Graph
 from graphc.ir.op import Contraction, Library
 from graphc.ir.sizes import Size, hint_of
 from graphc.ir.types import DType, Type, leaves
-from graphc.loops.facts import unit_work, work_stride
+from graphc.loops.facts import bytes_of_threads, unit_work, work_bytes
 from graphc.loops.nest import Kernel
 from graphc.loops.tuning import tuned as loops_tuned
 
@@ -131,7 +131,8 @@ def loop_spec(
     workspace = 0
     for buffer in kernel.buffers[len(operands) :]:
         operands.append(("work", workspace, 0))
-        workspace += work_stride(buffer) * (config.thread_count if buffer.mode == "work" else 1)
+        own = buffer.mode == "work"
+        workspace += bytes_of_threads(buffer, config.thread_count) if own else work_bytes(buffer)
     units, then = kernel.units, None
     if kernel.then is not None:  # it folds what little each unit has made
         many = kernel.then.units

@@ -31,13 +31,23 @@ _LIMIT = 2**62  # exact bounds stay well inside i64
 _NOTHING = frozenset[str]()
 
 
+def work_bytes(buffer: Buffer) -> int:
+    """Bytes of scratch, in whole cache lines."""
+    return -(-buffer.size * buffer.dtype.itemsize // 64) * 64
+
+
+def bytes_of_threads(buffer: Buffer, threads: int) -> int:
+    """Bytes of the scratch of so many threads."""
+    return work_stride(buffer) * (threads - 1) + work_bytes(buffer)
+
+
 def work_stride(buffer: Buffer) -> int:
     """Bytes from the scratch of one thread to that of the next: whole cache lines, and some apart.
 
     What a processor fetches ahead at the end of a thread's scratch would otherwise be lines that
     the next thread is writing, which that one then has to ask for again, each time.
     """
-    return -(-(buffer.size * buffer.dtype.itemsize + tuned.thread_gap) // 64) * 64
+    return work_bytes(buffer) + -(-tuned.thread_gap // 64) * 64
 
 
 # ------------------------------------------------------------------------------------ index bounds

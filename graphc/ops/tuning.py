@@ -32,6 +32,8 @@ class OpsTuning(Tuning):
         "small matrices one in each lane against one after another")
     scattered_row = number(64, 2, 1 << 20, "elements", "scatter",
         "rows shared by threads, each of which goes over all positions, against one thread")
+    scattered_share = number(8, 1, 1 << 20, "rows for each position", "scatter",
+        "the same: what is copied against what each thread looks at")
     weight_sums = number(64, 0, 512, "weights of a group", "train-conv",
         "weights summed up one by one against a contraction")
     window_strip = number(4096, 1, 1 << 20, "elements", "depthwise",

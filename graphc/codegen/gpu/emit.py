@@ -35,7 +35,7 @@ from graphc.codegen.python.helpers import number, storage
 from graphc.codegen.python.scalar import ADD, ATOM, LOOSE, Text
 from graphc.codegen.python.source import KernelSource, Library, Source
 from graphc.ir.types import BOOL, DTYPES, F64, I32, DType
-from graphc.loops.facts import index_range, loop_range, work_stride
+from graphc.loops.facts import index_range, loop_range, work_bytes
 from graphc.loops.nest import (
     Assign,
     Buffer,
@@ -95,7 +95,7 @@ def launch_of(kernel: Kernel, places: dict[int, Operand], chip: Chip, scratch: S
             given.append(places[buffer.index])
             buffers.append((buffer.dtype, buffer.size))
         elif buffer.index not in shape.near:
-            given.append(scratch.take(work_stride(buffer) * shape.groups))
+            given.append(scratch.take(work_bytes(buffer) * shape.groups))
             buffers.append((buffer.dtype, stride_of(buffer) * shape.groups))
     return Launch(
         text,
@@ -120,7 +120,7 @@ def maker(text: str) -> Callable[[], Callable[..., None]]:
 
 def stride_of(buffer: Buffer) -> int:
     """Elements of scratch memory per group."""
-    return work_stride(buffer) // buffer.dtype.itemsize
+    return work_bytes(buffer) // buffer.dtype.itemsize
 
 
 class GpuScalars(Source):

@@ -153,7 +153,11 @@ def _width(node: Applied) -> int:
 
 
 def _is_shared(node: Applied) -> bool:
-    return bool(hint_of(_width(node)) >= tuned.scattered_row)
+    """Whether threads share rows: each of them goes over all positions, so that what is written
+    must be little beside what is copied."""
+    rows, positions = node.inputs[0].type.dims[0], math.prod(node.inputs[1].type.dims)
+    is_large = hint_of(rows) >= tuned.scattered_share * hint_of(positions)
+    return bool(is_large and hint_of(_width(node)) >= tuned.scattered_row)
 
 
 def _units(node: Applied) -> int:

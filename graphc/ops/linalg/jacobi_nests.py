@@ -166,6 +166,11 @@ class Rotation:
 class LaneEigenvalues(Jacobi):
     """Symmetric matrices, of which the lower triangle is read and all elements are kept."""
 
+    @classmethod
+    def fits(cls, node: Applied) -> bool:
+        """An element alone is its own eigenvalue, also if it is infinite."""
+        return super().fits(node) and node.inputs[0].type.dims[-1] != 1
+
     def begin(self) -> None:
         rows, extents = self.load(0, self.n, self.n), range(self.n)
         self.admit([[rows[max(i, k)][min(i, k)] for i in extents] for k in extents])
@@ -211,10 +216,11 @@ class LaneSingularValues(Jacobi):
                 self.keep(self.cell(number, k), value)
 
     def is_far(self, p: Expr, q: Expr) -> Any:
-        """As measured by the longer of both columns, and by the whole matrix."""
+        """As measured by the longer of both columns, and by the whole matrix: what is left between
+        them is in the least values, which say of what rank a matrix is."""
         left, right = self.column(p), self.column(q)
         product, size = dot(left, right), maximum(dot(left, left), dot(right, right))
-        return product * product > self.squares() * size * (self.length * self.epsilon) ** 2
+        return product * product > self.squares() * size * (2 * self.epsilon) ** 2
 
     def values(self) -> list[Expr]:
         columns = (self.column(self.b.integer(k)) for k in range(self.columns))

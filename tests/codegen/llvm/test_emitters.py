@@ -46,7 +46,7 @@ from graphc.codegen.python import source
 from graphc.config import Config
 from graphc.errors import RAISED, GraphError
 from graphc.ir.types import BF16, BOOL, F16, F32, F64, I32, I64, U8, DType
-from graphc.loops.facts import work_stride
+from graphc.loops.facts import bytes_of_threads, work_stride
 from graphc.loops.nest import Buffer, Expr, Kernel, Register, Scalars
 from graphc.loops.scalars import maximum, minimum
 from graphc.passes import pipeline
@@ -351,12 +351,15 @@ def test_scratch_is_private_to_a_thread(route: str) -> None:
         b.store(scratch, 3, b.load(source, i))
         b.store(sink, i, b.load(scratch, 3))
     kernel = Kernel("k0", (source, sink, scratch), 0, b.body, 12)
-    assert work_stride(scratch) == 64
-    values, memory = np.arange(12, dtype=np.float32), np.full(48, -1, np.float32)
+    assert bytes_of_threads(scratch, 1) == 64
+    apart = work_stride(scratch) // 4
+    memory = np.full(bytes_of_threads(scratch, 3) // 4, -1, np.float32)
+    values = np.arange(12, dtype=np.float32)
     result = np.zeros(12, np.float32)
     assert ROUTES[route](kernel)([values, result, memory], 4, 8, thread=2) == 0
     assert (result[4:8] == values[4:8]).all()
-    assert memory[2 * 16 + 3] == 7 and (np.delete(memory, 35) == -1).all()
+    place = 2 * apart + 3
+    assert memory[place] == 7 and (np.delete(memory, place) == -1).all()
 
 
 # -------------------------------------------------------------------------------- random kernels

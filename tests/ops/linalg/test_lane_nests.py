@@ -147,6 +147,22 @@ def test_singular_values_and_eigenvalues_are_as_exact_as_lapacks(
                 np.testing.assert_array_equal(symmetric(x), want)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize(
+    ("m", "n", "rank"), [(8, 8, 7), (8, 8, 4), (6, 6, 3), (3, 3, 2), (8, 4, 2)]
+)
+def test_ranks_are_those_that_matrices_have(m: int, n: int, rank: int, dtype: Any) -> None:
+    """The bound of a rank is a few units of the last place of the largest singular value."""
+    left, right = (np.linalg.qr(RNG.standard_normal((3000, k, k)))[0][:, :, :rank] for k in (m, n))
+    x = (left @ right.swapaxes(1, 2)).astype(dtype)
+    assert (gc.compile(np.linalg.matrix_rank)(x) == rank).all()
+
+
+def test_elements_alone_are_their_eigenvalues() -> None:
+    x = np.array([np.inf, -np.inf, 2.0, *range(40)]).reshape(-1, 1, 1)
+    np.testing.assert_array_equal(gc.compile(np.linalg.eigvalsh)(x), x[:, 0])
+
+
 @pytest.mark.parametrize("function", [np.linalg.svdvals, np.linalg.eigvalsh])
 def test_spectra_of_what_is_not_finite(function: Any) -> None:
     """NaN stops the run, an infinity leaves the other matrices as they are: both as in LAPACK."""
