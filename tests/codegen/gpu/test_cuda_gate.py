@@ -30,8 +30,8 @@ PARTS = 2  # tests that the ops are dealt to
 ELEMENTWISE = 12  # of those that differ in an expression alone
 OTHERS = 45  # simulated GPUs run all of them
 
-# No stage chooses these for programs on GPUs alone: in f64 the loops of the gradient keep whole rows
-# in registers, and those of depthwise convolutions the windows of a row.
+# No stage chooses these for programs on GPUs alone: in f64 the loops of the gradient keep rows in
+# registers, and those of depthwise convolutions the windows of a row.
 SPILLING = {"fused_attention_backward", "conv_windows"}
 
 _assembled: set[str] = set()  # by this process: ops share kernels
