@@ -25,7 +25,7 @@ from graphc.codegen.tuning import tuned
 from graphc.ir.graph import Node
 from graphc.ir.place import Buffer
 from graphc.ir.regions import choosers, operands_of, scheduled_graphs
-from graphc.ir.sizes import Size, hint_of
+from graphc.ir.sizes import Size, greatest, hint_of
 from graphc.ir.traits import Traits
 from graphc.ir.types import StackType, Type, leaves
 from graphc.runtime.load.table import ABSENT, Operand
@@ -225,7 +225,7 @@ def add_slices(loop: Loop) -> None:
     for name, place, kind in slices:
         assert isinstance(kind, Type)
         step = kind.nbytes
-        last = (node.attrs["length"] - 1) * step
+        last = (greatest(node.attrs["length"], 1) - 1) * step  # with no rows it is not read
         register = loop.pointer(shifted(place, last if node.attrs["reverse"] else 0))
         loop.scope[name] = register, 0
         if step:
