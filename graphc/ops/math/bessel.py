@@ -215,13 +215,22 @@ def chebyshev(x: ArrayLike, coefficients: tuple[float, ...]) -> Any:
     return f.subtract(f.add(f.multiply(x, here), first / 2), above)
 
 
-def _scaled(x: Any, near: tuple[float, ...], far: tuple[float, ...]) -> tuple[Any, Any]:
-    """What lies below the edge and from there on, each by its series, of numbers from 0 on."""
-    f = functions
-    inner = chebyshev(f.subtract(f.divide(f.minimum(x, _EDGE), _EDGE / 2), 1), near)
-    wide = f.maximum(x, _EDGE)
+def sides(x: Any, edge: float) -> tuple[Any, Any, Any]:
+    """Whether |x| is at most the edge, x where it is, and |x| where it is not: else the edge.
+
+    Chosen, as minimum and maximum would share the gradient with the edge where both are equal.
+    """
+    f, size = functions, functions.absolute(x)
+    inside = f.less_equal(size, edge)
+    return inside, f.where(inside, x, edge), f.where(inside, edge, size)
+
+
+def _scaled(size: Any, near: tuple[float, ...], far: tuple[float, ...]) -> tuple[Any, Any, Any]:
+    """Whether a number from 0 on is below the edge, its series there and that from there on."""
+    f, (inside, close, wide) = functions, sides(size, _EDGE)
+    inner = chebyshev(f.subtract(f.divide(close, _EDGE / 2), 1), near)
     outer = f.divide(chebyshev(f.subtract(f.divide(2.0 * _EDGE, wide), 1), far), f.sqrt(wide))
-    return inner, outer
+    return inside, inner, outer
 
 
 def real(name: str, x: ArrayLike) -> Any:
@@ -231,14 +240,13 @@ def real(name: str, x: ArrayLike) -> Any:
 
 
 def _even(size: Any) -> Any:
-    near, far = _scaled(size, _I0_NEAR, _I0_FAR)
-    return functions.where(functions.less_equal(size, _EDGE), near, far)
+    return functions.where(*_scaled(size, _I0_NEAR, _I0_FAR))
 
 
 def _odd(x: Any) -> Any:
-    f, size = functions, functions.absolute(x)
-    near, far = _scaled(size, _I1_NEAR, _I1_FAR)
-    return f.where(f.less_equal(size, _EDGE), f.multiply(x, near), f.multiply(f.sign(x), far))
+    f = functions
+    inside, near, far = _scaled(f.absolute(x), _I1_NEAR, _I1_FAR)
+    return f.where(inside, f.multiply(x, near), f.multiply(f.sign(x), far))
 
 
 @public(np.i0)
@@ -267,13 +275,12 @@ def i1e(x: ArrayLike) -> Any:
 def _k(name: str, x: ArrayLike, scaled: bool, near: Any, far: tuple[float, ...]) -> Any:
     """A K of a positive number, with exp(x) where it is scaled; 0 gives infinity, less NaN."""
     f, x = functions, real(name, x)
-    inside, edge = f.where(f.less_equal(x, 0), 1.0, x), _K_EDGE
-    close, wide = f.minimum(inside, edge), f.maximum(inside, edge)
-    inner = near(close, chebyshev_place(close, edge), f.log(close / 2))
-    outer = f.divide(chebyshev(2 * edge / wide - 1, far), f.sqrt(wide))
+    inside, close, wide = sides(f.where(f.less_equal(x, 0), 1.0, x), _K_EDGE)
+    inner = near(close, chebyshev_place(close, _K_EDGE), f.log(close / 2))
+    outer = f.divide(chebyshev(2 * _K_EDGE / wide - 1, far), f.sqrt(wide))
     inner = f.multiply(inner, f.exp(close)) if scaled else inner
     outer = outer if scaled else f.multiply(outer, f.exp(-wide))
-    made = f.where(f.less_equal(inside, edge), inner, outer)
+    made = f.where(inside, inner, outer)
     return f.where(f.equal(x, 0), np.inf, f.where(f.less(x, 0), np.nan, made))
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from graphc.ir.types import F64
-from graphc.ops.math.bessel import chebyshev, chebyshev_place, real
+from graphc.ops.math.bessel import chebyshev, chebyshev_place, real, sides
 from graphc.ops.record.arguments import ArrayLike
 from graphc.ops.record.value import element_of, functions
 
@@ -272,74 +272,70 @@ def _turned(x: Any) -> tuple[Any, Any]:
     return cosine + sine, sine - cosine
 
 
-def _j0(size: Any) -> Any:
-    """J0 of a number that is not negative."""
-    f, far = functions, functions.maximum(size, _EDGE)
+def _j0(x: Any) -> Any:
+    f, (inside, close, far) = functions, sides(x, _EDGE)
     p, q = _amplitudes(far, _EDGE, _P0, _Q0)
     cosine, sine = _turned(far)
-    near = chebyshev(chebyshev_place(f.minimum(size, _EDGE), _EDGE), _J0_NEAR)
-    return f.where(size <= _EDGE, near, (p * cosine - q * sine) / f.sqrt(math.pi * far))
+    near = chebyshev(chebyshev_place(close, _EDGE), _J0_NEAR)
+    return f.where(inside, near, (p * cosine - q * sine) / f.sqrt(math.pi * far))
 
 
-def _j1(size: Any) -> Any:
-    """J1 of a number that is not negative; its phase is a quarter of a turn later."""
-    f, far, close = functions, functions.maximum(size, _EDGE), functions.minimum(size, _EDGE)
+def _j1(x: Any) -> Any:
+    """Its phase is a quarter of a turn later."""
+    f, (inside, close, far) = functions, sides(x, _EDGE)
     p, q = _amplitudes(far, _EDGE, _P1, _Q1)
     cosine, sine = _turned(far)
     near = close * chebyshev(chebyshev_place(close, _EDGE), _J1_NEAR)
-    return f.where(size <= _EDGE, near, (p * sine + q * cosine) / f.sqrt(math.pi * far))
+    outer = (p * sine + q * cosine) / f.sqrt(math.pi * far)
+    return f.where(inside, near, f.sign(x) * outer)
 
 
 def j0(x: ArrayLike) -> Any:
     """The Bessel function of the first kind of order 0."""
     x, element = _wide("j0", x)
-    return functions.astype(_j0(functions.absolute(x)), element)
+    return functions.astype(_j0(x), element)
 
 
 def j1(x: ArrayLike) -> Any:
     """The Bessel function of the first kind of order 1."""
     x, element = _wide("j1", x)
-    return functions.astype(functions.sign(x) * _j1(functions.absolute(x)), element)
+    return functions.astype(_j1(x), element)
 
 
-def _second(x: Any, near: Any, far: Any) -> Any:
+def _second(x: Any, made: Any) -> Any:
     """A Y: minus infinity at 0, NaN below."""
     f = functions
-    made = f.where(x <= _EDGE, near, far)
     return f.where(f.equal(x, 0), -np.inf, f.where(x < 0, np.nan, made))
 
 
 def y0(x: ArrayLike) -> Any:
     """The Bessel function of the second kind of order 0."""
     f, (given, element) = functions, _wide("y0", x)
-    inside = f.where(given <= 0, 1.0, given)
-    far, close = f.maximum(inside, _EDGE), f.minimum(inside, _EDGE)
+    inside, close, far = sides(f.where(given <= 0, 1.0, given), _EDGE)
     p, q = _amplitudes(far, _EDGE, _P0, _Q0)
     cosine, sine = _turned(far)
     series = chebyshev(chebyshev_place(close, _EDGE), _Y0_NEAR)
     near = series + 2 / math.pi * f.log(close) * _j0(close)
-    made = _second(given, near, (p * sine + q * cosine) / f.sqrt(math.pi * far))
-    return f.astype(made, element)
+    made = f.where(inside, near, (p * sine + q * cosine) / f.sqrt(math.pi * far))
+    return f.astype(_second(given, made), element)
 
 
 def y1(x: ArrayLike) -> Any:
     """The Bessel function of the second kind of order 1."""
     f, (given, element) = functions, _wide("y1", x)
-    inside = f.where(given <= 0, 1.0, given)
-    far, close = f.maximum(inside, _EDGE), f.minimum(inside, _EDGE)
+    inside, close, far = sides(f.where(given <= 0, 1.0, given), _EDGE)
     p, q = _amplitudes(far, _EDGE, _P1, _Q1)
     cosine, sine = _turned(far)
     series = close * chebyshev(chebyshev_place(close, _EDGE), _Y1_NEAR)
     near = series + 2 / math.pi * (f.log(close) * _j1(close) - 1 / close)
-    made = _second(given, near, (q * sine - p * cosine) / f.sqrt(math.pi * far))
-    return f.astype(made, element)
+    made = f.where(inside, near, (q * sine - p * cosine) / f.sqrt(math.pi * far))
+    return f.astype(_second(given, made), element)
 
 
 def airy_ai(x: ArrayLike) -> Any:
     """Airy's function Ai: it falls to the right of 0, and waves to its left."""
     f, (given, element) = functions, _wide("airy_ai", x)
-    close = f.clip(given, -_AIRY_EDGE, _AIRY_EDGE)
-    far = f.maximum(f.absolute(given), _AIRY_EDGE)
+    inside, close, far = sides(given, _AIRY_EDGE)
     z = 2 / 3 * far * f.sqrt(far)
     root = math.sqrt(math.pi) * f.sqrt(f.sqrt(far))
     right = chebyshev(2 * _Z_EDGE / z - 1, _AI_RIGHT) * f.exp(-z) / (2 * root)
@@ -347,5 +343,5 @@ def airy_ai(x: ArrayLike) -> Any:
     cosine, sine = _turned(z)
     left = (p * cosine + q * sine) / (math.sqrt(2) * root)
     outer = f.where(given > 0, right, left)
-    made = f.where(f.absolute(given) <= _AIRY_EDGE, chebyshev(close / _AIRY_EDGE, _AI_NEAR), outer)
+    made = f.where(inside, chebyshev(close / _AIRY_EDGE, _AI_NEAR), outer)
     return f.astype(made, element)

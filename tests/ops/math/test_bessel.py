@@ -107,3 +107,33 @@ def test_slopes_of_waves() -> None:
     slope = gc.grad(lambda x: bessel_waves.airy_ai(x).sum())
     bend = gc.grad(lambda x: slope(x).sum())(x)
     np.testing.assert_allclose(bend, x * bessel_waves.airy_ai(x), rtol=1e-9, atol=1e-11)
+
+
+KINDS = {
+    **{f: lambda x, n=n: mpmath.besseli(n, x) for f, n in ((bessel.i0, 0), (bessel.i1, 1))},
+    bessel.i0e: lambda x: mpmath.exp(-abs(x)) * mpmath.besseli(0, x),
+    bessel.i1e: lambda x: mpmath.exp(-abs(x)) * mpmath.besseli(1, x),
+    **SECOND,
+    **WAVES,
+}
+EDGES = {
+    value
+    for module in (bessel, bessel_waves)
+    for name, value in vars(module).items()
+    if name.endswith("_EDGE")
+}
+
+
+@pytest.mark.parametrize("function", KINDS)
+def test_slopes_at_edges(function: Callable[[Any], Any]) -> None:
+    """One series meets another there, and either gives the whole slope."""
+    assert {2, 4, 8} <= EDGES
+    edges = sorted(float(v) for edge in EDGES for v in (edge, np.nextafter(edge, 0)))
+    is_positive = function in SECOND or function in (bessel_waves.y0, bessel_waves.y1)
+    x = np.array(edges if is_positive else [*edges, *(-v for v in edges)])
+    want = np.array([mpmath.diff(KINDS[function], v) for v in map(float, x)], np.float64)
+    slope = gc.grad(lambda x: function(x).sum())
+    np.testing.assert_allclose(slope(x), want, rtol=1e-10, atol=1e-12)
+    if not is_positive:
+        middle = 0.0 if function is bessel.i0e else float(mpmath.diff(KINDS[function], 0.0))
+        np.testing.assert_allclose(slope(np.zeros(2)), [middle] * 2, atol=1e-13)

@@ -30,18 +30,17 @@ def entr(x: Any) -> Any:
 
 def _of_the_right(x: Any) -> Any:
     """exp(x**2) erfc(x) for x >= 0 in 64 bits; far out by its asymptotic series."""
-    near = f.minimum(x, _ASYMPTOTIC)
-    far = f.maximum(x, _ASYMPTOTIC)
+    inside, near, far = bessel.sides(x, _ASYMPTOTIC)
     step = 0.5 / (far * far)
     series = 1.0
     for odd in (11, 9, 7, 5, 3, 1):
         series = 1 - odd * step * series
     tail = series / (far * math.sqrt(math.pi))
-    return f.where(x > _ASYMPTOTIC, tail, f.exp(near * near) * f.erfc(near))
+    return f.where(inside, f.exp(near * near) * f.erfc(near), tail)
 
 
 def _scaled_tail(x: Any) -> Any:
-    right = _of_the_right(f.abs(x))
+    right = _of_the_right(f.where(x < 0, -x, x))
     return f.where(x < 0, 2 * f.exp(x * x) - right, right)
 
 
@@ -56,9 +55,9 @@ def log_ndtr(x: Any) -> Any:
     """The logarithm of the normal distribution function, to the far left, too."""
     kind = dtype_of(as_float(x))
     z = cast(x, np.dtype(np.float64)) * math.sqrt(0.5)
-    left = f.minimum(z, 0)
+    left, right = f.where(z < 0, z, 0), f.where(z < 0, 0, z)
     below = f.log(_of_the_right(-left) * 0.5) - left * left
-    above = f.log1p(f.erfc(f.maximum(z, 0)) * -0.5)
+    above = f.log1p(f.erfc(right) * -0.5)
     return cast(f.where(z < 0, below, above), kind)
 
 
