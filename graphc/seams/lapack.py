@@ -47,6 +47,22 @@ def native(name: str) -> int:
 
 
 @cache
+def thread_count() -> tuple[Callable[[], int], Callable[[int], None]] | None:
+    """What tells how many threads a routine computes on, and what sets it; None where NumPy's
+    library is another one.  It is one number for the process, which NumPy goes by, too."""
+    library = _library()
+    for spelling in ("scipy_openblas_{}64_", "openblas_{}64_", "openblas_{}"):
+        tell, change = (
+            getattr(library, spelling.format(f"{verb}_num_threads"), None)
+            for verb in ("get", "set")
+        )
+        if tell is not None and change is not None:
+            change.argtypes, change.restype = [ctypes.c_int], None
+            return tell, change
+    return None
+
+
+@cache
 def _library() -> ctypes.CDLL | None:
     """NumPy's module of linear algebra: symbols are looked for in what it is linked with, too."""
     try:

@@ -21,6 +21,7 @@ X = np.random.default_rng(0).standard_normal((40, 40))
 @pytest.fixture(autouse=True)
 def _apart(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tuned, "library_bytes", 0)
+    monkeypatch.setattr(tuned, "threaded_library_bytes", 0)
 
 
 def factors(x: Any) -> Any:
@@ -33,6 +34,37 @@ def test_runs_of_large_programs_alone_are_apart(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(tuned, "library_bytes", found.image.arena_bytes + 1)
     assert not library_runs.is_apart(found.image)
     assert not library_runs.is_apart(gc.compile(lambda x: x @ x).executable(X).image)
+
+
+def test_routines_compute_on_the_thread_that_calls_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The number of threads is NumPy's, too: the last run that ends puts it back."""
+    count, seen = [6], []
+
+    def change(number: int) -> None:
+        count[0] = number
+
+    monkeypatch.setattr(library_runs, "thread_count", lambda: (lambda: count[0], change))
+    with library_runs.on_one_thread:
+        seen.append(count[0])
+        with library_runs.on_one_thread:
+            seen.append(count[0])
+        seen.append(count[0])
+    assert seen == [1, 1, 1] and count == [6]
+    found = gc.compile(factors).executable(X)
+    monkeypatch.setattr(
+        found.part, "go", lambda frame, go=found.part.go: seen.append(count[0]) or go(frame)
+    )
+    found(X)
+    assert seen[3:] == [1] and count == [6]
+    with pytest.raises(RunError, match="non-finite"):
+        gc.compile(lambda x: np.linalg.eigvalsh(x))(np.full((40, 40), np.nan))
+    assert count == [6]
+
+
+def test_a_library_without_threads_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(library_runs, "thread_count", lambda: None)
+    for made, wanted in zip(gc.compile(factors)(X), np.linalg.qr(X)):
+        np.testing.assert_allclose(made, wanted, atol=1e-12)
 
 
 def test_results_and_errors_are_those_of_other_runs() -> None:

@@ -26,7 +26,7 @@ from graphc.runtime.call.binding import Binding, Homes
 from graphc.runtime.call.failure import explain, take_error
 from graphc.runtime.call.frame import Frame, Part, part_of
 from graphc.runtime.call.interrupt import EVER, stop_on_interrupt
-from graphc.runtime.call.library_runs import is_apart, walk_apart
+from graphc.runtime.call.library_runs import calls_library, is_apart, on_one_thread, walk_apart
 from graphc.runtime.call.memory import address_of, result_array
 from graphc.runtime.call.nesting import Build, Fetch, nested
 from graphc.runtime.call.pending import Pending
@@ -84,10 +84,11 @@ class Executable:
         self._keep: list[Any] = [image, self.part]
         dtypes = (*self._param_dtypes, *self._result_dtypes)
         self._is_apart = any(map(is_apart, image.images))
+        self._calls_library = any(map(calls_library, image.images))
         self._context = (
-            entry.make_context(image, dtypes, self._binding, self._keep)
-            if not self._is_apart
-            else None
+            None
+            if self._is_apart or self._calls_library
+            else entry.make_context(image, dtypes, self._binding, self._keep)
         )
         self.entry = self._make_entry()
         self._tell_hosts(self._binding.homes if self._binding is not None else ())
@@ -323,7 +324,10 @@ class Executable:
         return status
 
     def _go(self, frame: Frame) -> int:
-        return self.part.go(frame)
+        if not self._calls_library:
+            return self.part.go(frame)
+        with on_one_thread:
+            return self.part.go(frame)
 
     def _close_entry(self) -> None:
         """Have calls come through `run` until the next one has measured itself."""

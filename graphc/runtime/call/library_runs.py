@@ -22,11 +22,48 @@ from typing import TYPE_CHECKING
 from graphc.forks import fork_safe_lock
 from graphc.runtime.load.program import Image
 from graphc.runtime.tuning import tuned
-from graphc.seams.lapack import PREFIX
+from graphc.seams.lapack import PREFIX, thread_count
 
 if TYPE_CHECKING:
     from graphc.runtime.call.frame import Frame
 
+
+class _OneThread:
+    """Routines compute on the thread that calls them: those of OpenBLAS wait for one another by
+    spinning, and were slower on two threads for every decomposition up to 1,024 x 1,024 (qr of 128
+    x 128 six times).  The number is the process's: the last run that ends puts it back.
+    """
+
+    def __init__(self) -> None:
+        self._lock = fork_safe_lock()
+        self._runs = 0
+        self._before = 1
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if self._runs == 0:
+                self._before = self._set(1)
+            self._runs += 1
+
+    def __exit__(self, *raised: object) -> None:
+        with self._lock:
+            self._runs -= 1
+            if self._runs == 0:
+                self._set(self._before)
+
+    def _set(self, count: int) -> int:
+        """Set the number of threads; what it was."""
+        known = thread_count()
+        if known is None:
+            return 1
+        tell, change = known
+        before = tell()
+        if before != count:
+            change(count)
+        return before
+
+
+on_one_thread = _OneThread()
 _going_on: set[LibraryRun] = set()  # whose wait was interrupted
 
 
@@ -39,10 +76,16 @@ def goes_on() -> bool:
 def is_apart(image: Image) -> bool:
     """Whether runs of a program are waited for: those that call a library for what may take long,
     by the memory they use, and those that call compiled programs."""
-    large = image.arena_bytes >= tuned.library_bytes
-    if large and any(PREFIX.encode() in code for code, _ in image.objects):
+    if image.arena_bytes >= tuned.library_bytes and calls_library(image):
         return True
     return any(host.program is not None for host in image.hosts.values())
+
+
+def calls_library(image: Image) -> bool:
+    """Whether a program calls routines of LAPACK for what is large enough to be shared by threads
+    there."""
+    large = image.arena_bytes >= tuned.threaded_library_bytes
+    return large and any(PREFIX.encode() in code for code, _ in image.objects)
 
 
 class LibraryRun:
