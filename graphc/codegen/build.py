@@ -22,7 +22,7 @@ from graphc.codegen.table.steps import TableWriter
 from graphc.config import Config
 from graphc.errors import STATUS, GraphError
 from graphc.ir.graph import Graph, Node, Program
-from graphc.ir.liveness import largest_live, peak_bytes
+from graphc.ir.liveness import largest_live, peak_bytes, planned_bytes
 from graphc.ir.place import parse_device
 from graphc.ir.sizes import Size, hint_of, scope_of
 from graphc.ir.types import Type, leaves
@@ -30,7 +30,7 @@ from graphc.runtime.call.execute import Executable
 from graphc.runtime.devices.device import needed_features
 from graphc.runtime.devices.multi_device import executable
 from graphc.runtime.devices.registry import check_device
-from graphc.runtime.load.program import Channel, Image, Origin, Slot, StateSlot
+from graphc.runtime.load.program import UNLIMITED, Channel, Image, Origin, Slot, StateSlot
 from graphc.runtime.load.size_formulas import Holes
 
 if TYPE_CHECKING:
@@ -64,21 +64,32 @@ def build_image(program: Graph | Program, config: Config) -> tuple[Image, Compil
     """The image of a planned program: everything a process needs to run it, as data."""
     compilers, writers, channels = written(program, config)
     first, *others = compilers.images(writers)
+    stacks = stack_bytes(program, config)
     carried = tuple([replace(c, nbytes=hint_of(c.nbytes)) for c in channels.values()])
-    image = replace(first, channels=carried, others=tuple(others))
+    room = UNLIMITED if isinstance(stacks, Size) else stacks
+    first = replace(first, channels=carried, stack_bytes=room)
+    image = replace(first, others=tuple(others))
     shapes = [
         leaf.dims for p in program.params for leaf in leaves(p.type) if isinstance(leaf, Type)
     ]
     scope = scope_of(extent for dims in shapes for extent in dims)
     if scope is not None:
-        image = opened(image, writers, tuple(channels.values()), Openings(scope), shapes)
+        image = opened(image, writers, tuple(channels.values()), stacks, Openings(scope), shapes)
     return image, compilers.cpu.result
+
+
+def stack_bytes(program: Graph | Program, config: Config) -> int:
+    """What the stacks of loops may grow to: what a memory limit leaves."""
+    if config.memory_limit is not None:
+        return config.memory_limit - planned_bytes(program)
+    return UNLIMITED if config.stack_bytes is None else config.stack_bytes
 
 
 def opened(
     image: Image,
     writers: Sequence[TableWriter],
     channels: Sequence[Channel],
+    stacks: int,
     openings: Openings,
     shapes: Sequence[Sequence[int]],
 ) -> Image:
@@ -102,7 +113,8 @@ def opened(
     first, *others = made
     assert first.holes is not None
     _, carried = openings.words([channel.nbytes for channel in channels])
-    first = replace(first, holes=replace(first.holes, channels=carried))
+    room = openings.formula(stacks) if isinstance(stacks, Size) else -1
+    first = replace(first, holes=replace(first.holes, channels=carried, stacks=room))
     return replace(first, others=tuple(others), formulas=openings.finish(shapes))
 
 

@@ -16,9 +16,7 @@ from graphc.errors import UNCOMPUTABLE, GraphError, uncomputable
 from graphc.forks import fork_safe_lock
 from graphc.frontend.compile.memory_check import check_bytes, check_filled, check_limit
 from graphc.ir.graph import Graph, Program
-from graphc.ir.liveness import planned_bytes
 from graphc.runtime.devices.device import missing_here
-from graphc.runtime.load.program import UNLIMITED
 
 if TYPE_CHECKING:
     from graphc.codegen.compiler import Compiled
@@ -178,13 +176,6 @@ def stages_of(
     return tuple(run(value, config, stage, traced_seconds, until=until, sizes=sizes))
 
 
-def stack_bytes(value: Graph | Program, config: Config) -> int:
-    """What the stacks of loops may grow to: what a memory limit leaves."""
-    if config.memory_limit is not None:
-        return config.memory_limit - planned_bytes(value)
-    return UNLIMITED if config.stack_bytes is None else config.stack_bytes
-
-
 @contextmanager
 def _compiling(name: str) -> Iterator[None]:
     """What the machine or the graph's numbers make impossible is one clear error."""
@@ -217,7 +208,6 @@ def build(
             check_limit(stages[-1].value, config.memory_limit)
         lowered = perf_counter()
         image, kernels = build_image(stages[-1].value, config)
-    image = replace(image, stack_bytes=stack_bytes(stages[-1].value, config))
     built = Built(stages, image, kernels, config.threads, elsewhere=_elsewhere(image, config))
     on_gpu = any(each.on_gpu for each in image.images)
     if not (built.is_open or built.elsewhere or on_gpu):

@@ -38,7 +38,7 @@ from graphc.runtime.load.size_formulas import Reader, holes_of, text_of, whole
 if TYPE_CHECKING:
     from graphc.runtime.cuda.gemm import Gemm
 
-FORMAT = 15  # also counts changes of the words that support objects read (frame, context)
+FORMAT = 16  # also counts changes of the words that support objects read (frame, context)
 _MOST_HEADER = 100_000_000
 _SHORTEST_KEY, _LONGEST_KEY = 16, 1 << 20  # bytes
 _METADATA = "__metadata__"

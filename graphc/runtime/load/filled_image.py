@@ -27,8 +27,8 @@ def check_holes(image: Image, formulas: Formulas) -> None:
         spans.append((axis, which, len(parts[slot].shape) if 0 <= slot < len(parts) else 0))
     if not all(0 <= where < size and 0 <= which < most for where, which, size in spans):
         raise ValueError("a hole lies outside of what it is in")
-    if not -1 <= holes.arena < most:
-        raise ValueError(holes.arena)
+    if not all(-1 <= which < most for which in (holes.arena, holes.stacks)):
+        raise ValueError((holes.arena, holes.stacks))
 
 
 def check_sources(image: Image, formulas: Formulas) -> None:
@@ -69,8 +69,16 @@ def _filled(image: Image, numbers: Sequence[int]) -> Image:
         arena_bytes=numbers[holes.arena] if holes.arena >= 0 else image.arena_bytes,
         channels=_carrying(image.channels, holes.channels, numbers),
         hosts=_called(image.hosts, holes.hosts, numbers) if holes.hosts else image.hosts,
+        stack_bytes=_room(image, numbers),
         holes=None,
     )
+
+
+def _room(image: Image, numbers: Sequence[int]) -> int:
+    """What stacks may grow to: also who loads the image may limit them."""
+    assert image.holes is not None
+    which = image.holes.stacks
+    return min(image.stack_bytes, numbers[which]) if which >= 0 else image.stack_bytes
 
 
 def _called(

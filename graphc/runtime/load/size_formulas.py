@@ -53,8 +53,8 @@ class Source:
 class Holes:
     """What an image leaves open: words of the table and of the parameters of its steps, extents of
     its slots (slot, axis, formula), the size of its arena, the bytes of the program's channels by
-    number (of the first image alone), and extents of what its host calls take and give, in the
-    order of these (call, slot, axis, formula)."""
+    number and of its stacks (of the first image alone), and extents of what its host calls take and
+    give, in the order of these (call, slot, axis, formula)."""
 
     table: tuple[Hole, ...] = ()
     words: tuple[Hole, ...] = ()
@@ -63,6 +63,7 @@ class Holes:
     arena: int = -1
     channels: tuple[Hole, ...] = ()
     hosts: tuple[tuple[int, int, int, int], ...] = ()
+    stacks: int = -1
 
 
 @record(frozen=True)
@@ -211,12 +212,13 @@ def holes_of(rows: Any) -> Holes | None:
     """The holes that `listed` has written."""
     if rows is None:
         return None
-    table, words, params, results, arena, channels, hosts = rows
+    table, words, params, results, arena, channels, hosts, stacks = rows
     first, second, third = [[(whole(a), whole(b)) for a, b in r] for r in (table, words, channels)]
     extents = [[(whole(a), whole(b), whole(c)) for a, b, c in e] for e in (params, results)]
     slots = tuple(extents[0]), tuple(extents[1])
     called = tuple([(whole(a), whole(b), whole(c), whole(d)) for a, b, c, d in hosts])
-    return Holes(tuple(first), tuple(second), *slots, whole(arena), tuple(third), called)
+    carried = whole(arena), tuple(third)
+    return Holes(tuple(first), tuple(second), *slots, *carried, called, whole(stacks))
 
 
 def text_of(value: object) -> str:
