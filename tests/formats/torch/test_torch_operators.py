@@ -447,3 +447,12 @@ def test_an_operator_without_a_rule_may_say_why() -> None:
     program = torch.export.export(Factored(), (torch.eye(3),))
     with pytest.raises(gc.GraphError, match=r"ldl_factor.*: symmetric matrices are factored by"):
         Interpreted(from_exported(program, "m"))
+
+
+@pytest.mark.parametrize("count", [0, 2, 5])
+def test_a_mask_takes_what_there_is_of_a_source(count: int) -> None:
+    x, mask = torch.zeros(2, 3), (torch.arange(6) < count).reshape(2, 3)
+    values = (x, mask, torch.arange(1.0, count + 1))
+    exported = torch.export.export(Functions(torch.masked_scatter), values)
+    (made,) = Interpreted(from_exported(exported, "m")).run([array_of(v) for v in values])
+    np.testing.assert_array_equal(made, torch.masked_scatter(*values))

@@ -150,11 +150,15 @@ def _upsample_backward(mode: str, antialias: bool = False) -> Callable[..., Any]
     ) -> Any:
         from graphc.ops.record.value import functions as f
 
+        if mode == "cubic" and not antialias and list(output_size) == list(input_size[2:]):
+            return grad_output  # PyTorch's operators give the result another gradient than its own
         given = [s for s in (scales_d, scales_h, scales_w, scales) if s is not None]
         start = f.zeros(tuple(input_size), grad_output.dtype)
 
         def forward(a: Any) -> Any:
-            return layers.upsampled(a, mode, output_size, align_corners, given, antialias)
+            return layers.upsampled(
+                a, mode, output_size, align_corners, given, antialias, is_backward=True
+            )
 
         return pulled(forward, grad_output, start)[0]
 

@@ -208,7 +208,10 @@ def masked_scatter(x: Any, mask: Any, source: Any) -> Any:
     x, wide = f.broadcast_arrays(x, mask)
     flat = f.astype(f.reshape(wide, (math.prod(x.shape),)), np.int64)
     turn = f.reshape(f.maximum(f.subtract(f.cumsum(flat, 0), 1), 0), x.shape)
-    rows = f.reshape(source, (math.prod(source.shape),))
+    count = math.prod(source.shape)
+    rows = f.reshape(source, (count,))
+    if not isinstance(count, int) or count == 0:  # a take has to find something, if only for where
+        rows = f.concatenate([rows, f.zeros((1,), rows.dtype)])
     return f.where(wide, f.take(rows, turn, axis=0, mode="clip"), x)
 
 

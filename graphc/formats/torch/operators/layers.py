@@ -17,6 +17,8 @@ from graphc.formats.windows import largest_of_windows, windowed
 from graphc.ops.nn.images import neighbours
 from graphc.ops.record.value import functions as f
 
+Array = np.ndarray[Any, Any]
+
 # ------------------------------------------------------------------------------------ normalisation
 
 
@@ -397,9 +399,19 @@ for _rank in (1, 2, 3):
 
 
 def upsampled(
-    x: Any, mode: str, size: Any, corners: bool, factors: Any, antialias: bool = False
+    x: Any,
+    mode: str,
+    size: Any,
+    corners: bool,
+    factors: Any,
+    antialias: bool = False,
+    is_backward: bool = False,
 ) -> Any:
-    """x[N, C, *spatial] at other sizes; a factor that is given counts for where elements lie."""
+    """x[N, C, *spatial] at other sizes; a factor that is given counts for where elements lie.
+
+    is_backward: what is differentiated for PyTorch's operators of gradients, which do not always
+    look where those of results do.
+    """
     rank = x.ndim - 2
     if size is None:
         refuse(len(factors) == rank and all(0 < s < 1e6 for s in factors), f"factors {factors}")
@@ -407,34 +419,57 @@ def upsampled(
     wanted = each(size, rank)
     refuse(min(wanted) > 0 and math.prod(wanted) <= 1 << 26, f"sizes {list(wanted)}")
     given = list(factors) if factors else [None] * rank
+    is_plain = _takes_sizes_alone(mode, rank, antialias, is_backward)
     for axis, (count, factor) in enumerate(zip(wanted, given), start=2):
-        x = _resampled(x, axis, count, factor, mode, corners, antialias)
+        if is_plain and count in (x.shape[axis], 2 * x.shape[axis] * (mode == "nearest")):
+            factor = None
+        if count != x.shape[axis] or factor not in (None, 1):
+            x = _resampled(x, axis, count, factor, mode, corners, antialias)
     return x
+
+
+def _takes_sizes_alone(mode: str, rank: int, antialias: bool, is_backward: bool) -> bool:
+    """Whether PyTorch forgets the factor of an axis that keeps its extent; of nearest elements,
+    also where that doubles."""
+    if mode == "nearest":
+        return rank == 2 or is_backward
+    return not is_backward if antialias else mode == "linear"
 
 
 def _resampled(
     x: Any, axis: int, count: int, factor: float | None, mode: str, corners: bool, antialias: bool
 ) -> Any:
     extent = x.shape[axis]
-    if count == extent and factor in (None, 1):
-        return x
     refuse(extent > 0, "an axis without elements")
-    scale = count / extent if factor is None else factor
-    steps = np.arange(count, dtype=np.float64)
     if mode.startswith("nearest"):
-        at = np.floor((steps + (0.5 if mode == "nearest_exact" else 0)) / scale)
-        return f.take(x, np.clip(at.astype(np.int64), 0, extent - 1), axis=axis)
-    if corners and antialias:  # where elements lie is not that of corners there, their distance is
-        distance = (extent - 1) / max(count - 1, 1)
-        scale = 1 / distance if distance else 1.0
-        at = (steps + 0.5) * distance - 0.5
-    elif corners:
-        at = steps * (extent - 1) / max(count - 1, 1)
-    else:
-        at = (steps + 0.5) / scale - 0.5
+        return f.take(x, _nearest(extent, count, factor, mode == "nearest_exact"), axis=axis)
+    distance = extent / count if factor is None else 1 / factor
+    if corners:
+        distance = (extent - 1) / (count - 1) if count > 1 else 0.0
+    steps = np.arange(count, dtype=np.float64)
+    is_shifted = antialias or not corners  # antialiased ones have corners for the distance alone
+    at = (steps + 0.5) * distance - 0.5 if is_shifted else steps * distance
     at = np.maximum(at, 0) if mode == "linear" and not antialias else at
-    around = neighbours(at, extent, mode, scale, antialias, exclude_outside=antialias)
+    around = neighbours(
+        at,
+        extent,
+        mode,
+        scale=1 / distance if distance else 1.0,
+        antialias=antialias,
+        a=-0.5 if antialias else -0.75,
+        exclude_outside=antialias,
+    )
     return f.resample(x, axis, *around)
+
+
+def _nearest(extent: int, count: int, factor: float | None, is_exact: bool) -> Array:
+    """Places of the nearest elements, of single precision as in PyTorch: it decides about those
+    that lie between two."""
+    single = np.float32
+    distance = single(extent) / single(count) if factor is None else single(1 / factor)
+    at = (np.arange(count, dtype=single) + single(0.5 if is_exact else 0)) * distance
+    places: Array = np.clip(np.floor(at).astype(np.int64), 0, extent - 1)
+    return places
 
 
 def _upsample(mode: str, antialias: bool = False) -> Callable[..., Any]:
