@@ -9,7 +9,15 @@ import numpy as np
 
 from graphc.errors import GraphError
 from graphc.formats.deciding_values import refuse
-from graphc.formats.torch.promotion import as_float, cast, common, dtype_of, is_float, promoted
+from graphc.formats.torch.promotion import (
+    as_float,
+    cast,
+    category,
+    common,
+    dtype_of,
+    is_float,
+    promoted,
+)
 from graphc.formats.torch.records import Element
 from graphc.formats.torch.table import aten
 from graphc.frontend.trace.tracer import Tracer
@@ -387,7 +395,7 @@ def sign(x: Any) -> Any:
     if dtype_of(x).kind == "b":
         return x
     made = f.sign(x)
-    return f.where(f.isnan(x), cast(0, dtype_of(x)), made) if dtype_of(x).kind == "f" else made
+    return f.where(f.isnan(x), cast(0, dtype_of(x)), made) if category(dtype_of(x)) == 2 else made
 
 
 @aten("complex")

@@ -6,6 +6,7 @@ graphc where each row came from.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -153,8 +154,8 @@ def _factors(x: Any, pivot: bool) -> tuple[Any, Any]:
 
 @aten("linalg_lu_factor_ex")
 def linalg_lu_factor_ex(x: Any, pivot: bool = True, check_errors: bool = False) -> Any:
-    if not x.shape[-1]:
-        return x.copy(), f.zeros(x.shape[:-1], np.int32), _info(x)
+    if not math.prod(x.shape[-2:]):
+        return x.copy(), f.zeros((*x.shape[:-2], 0), np.int32), _info(x)
     packed, order = _factors(x, pivot)
     return packed, _pivots(order), _info(x)
 
@@ -190,7 +191,7 @@ def linalg_lu_solve(LU: Any, pivots: Any, B: Any, left: bool = True, adjoint: bo
     stack = np.broadcast_shapes(LU.shape[:-2], held.shape[:-2])
     packed, right = (f.broadcast_to(v, (*stack, *v.shape[-2:])) for v in (LU, held))
     if not LU.shape[-1]:
-        return B.copy()
+        return right.copy() if left else f.swapaxes(right, -1, -2)
     order = f.broadcast_to(_order(pivots), (*stack, LU.shape[-1]))
     made = emit("lu_solve", packed, order, right, transposed=adjoint == left)
     return made if left else f.swapaxes(made, -1, -2)

@@ -10,7 +10,7 @@ import numpy as np
 
 from graphc.formats.deciding_values import number, refuse
 from graphc.formats.torch.operators.shapes import at, axis_of, bounds, of_rows
-from graphc.formats.torch.promotion import cast, dtype_of
+from graphc.formats.torch.promotion import cast, category, dtype_of, is_float
 from graphc.formats.torch.table import aten
 from graphc.ops.record.value import functions as f
 
@@ -153,14 +153,14 @@ def _reduced(
         return made
     start = f.full(x.shape, cast(int(include_self), kind))
     counts = f.maximum(write(start, f.ones(source.shape, kind), "add"), cast(1, kind))
-    return f.divide(made, counts) if kind.kind == "f" else f.floor_divide(made, counts)
+    return f.divide(made, counts) if is_float(x) else f.floor_divide(made, counts)
 
 
 def _neutral(mode: str, kind: Any) -> Any:
     """What a reduction makes no difference to."""
     if mode in ("add", "mul"):
         return int(mode == "mul")
-    if kind.kind == "f":
+    if category(kind) == 2:
         return -np.inf if mode == "max" else np.inf
     ends = (0, 1) if kind.kind == "b" else (np.iinfo(kind).min, np.iinfo(kind).max)
     return ends[mode == "min"]

@@ -180,15 +180,20 @@ def native_layer_norm(x: Any, normalized_shape: Any, weight: Any, bias: Any, eps
     return made, f.mean(x, axis=axes, keepdims=True), spread
 
 
+def _epsilon(x: Any) -> float:
+    """That of the type which PyTorch computes in, of 32 bits at least."""
+    return float(np.finfo(np.promote_types(dtype_of(x), np.float32)).eps)
+
+
 @aten("rms_norm")
 def rms_norm(x: Any, normalized_shape: Any, weight: Any = None, eps: float | None = None) -> Any:
-    least = float(np.finfo(dtype_of(x)).eps) if eps is None else eps
+    least = _epsilon(x) if eps is None else eps
     return f.rms_norm(x, weight, axis=_trailing(x, normalized_shape), epsilon=least)
 
 
 @aten("_fused_rms_norm")
 def fused_rms_norm(x: Any, normalized_shape: Any, weight: Any, eps: float | None) -> Any:
-    least = float(np.finfo(dtype_of(x)).eps) if eps is None else eps
+    least = _epsilon(x) if eps is None else eps
     axes = _trailing(x, normalized_shape)
     size = f.mean(f.square(x), axis=axes, keepdims=True)
     sharp = f.rsqrt(f.add(size, cast(least, dtype_of(x))))

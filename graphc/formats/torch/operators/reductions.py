@@ -14,6 +14,7 @@ from graphc.formats.torch.operators.shapes import axis_of, list_of, of_rows
 from graphc.formats.torch.promotion import as_float, cast, category, dtype_of
 from graphc.formats.torch.records import Element
 from graphc.formats.torch.table import aten
+from graphc.frontend.trace.folds import accumulate
 from graphc.ops.record.value import functions as f
 
 
@@ -199,7 +200,7 @@ def _median(whole: bool) -> Callable[..., Any]:
             return f.reshape(run(f.reshape(x, (-1,)), 0)[0], ())
         axis = axis_of(dim, x.ndim)
         refuse(x.shape[axis] != 0, "the median of no elements")
-        nan = f.isnan(x) if dtype_of(x).kind == "f" else f.zeros(x.shape, bool)
+        nan = f.isnan(x)
         count = f.sum(f.astype(f.logical_not(nan), np.int64), axis=axis, keepdims=True)
         middle = f.maximum(f.subtract(count, 1), 0) // 2
         places = f.take_along_axis(f.argsort(x, axis=axis), middle, axis)
@@ -252,20 +253,28 @@ aten("cumprod")(_running("cumprod"))
 @aten("logcumsumexp")
 @of_rows
 def logcumsumexp(x: Any, dim: int) -> Any:
-    axis = axis_of(dim, x.ndim)
-    top = f.max(x, axis=axis, keepdims=True)
-    return f.add(f.log(f.cumsum(f.exp(f.subtract(x, top)), axis)), top)
+    """Each sum from the one before it, as a row's maximum may be far above its beginning.
+
+    In 64 bits, as in PyTorch: each step rounds.
+    """
+    refuse(category(dtype_of(x)) < 3, "running sums of exponentials of complex numbers")
+    wide = cast(x, np.dtype(np.float64))
+    made = accumulate(np.logaddexp, wide, axis_of(dim, x.ndim))
+    return cast(made, dtype_of(as_float(x)))
 
 
 def _cumulative(name: str) -> Callable[..., Any]:
-    """cummax and cummin: the value so far, and the last place where it was met."""
+    """cummax and cummin: the value so far, and the last place where it was met.
+
+    Each NaN meets those before it.
+    """
 
     def run(x: Any, dim: int) -> Any:
         axis = axis_of(dim, x.ndim)
         values = getattr(f, name)(x, axis)
         column = [-1 if k == axis else 1 for k in range(x.ndim)]
         numbers = f.reshape(f.arange(x.shape[axis], dtype=np.int64), column)
-        met = f.where(f.equal(x, values), numbers, -1)
+        met = f.where(f.equal(x, values) | f.isnan(x), numbers, -1)
         return values, f.cummax(met, axis)
 
     return run

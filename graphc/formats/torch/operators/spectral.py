@@ -38,8 +38,9 @@ def pinv(
         whole = low + f.conj(f.swapaxes(low, -1, -2))
         x = f.where(np.eye(x.shape[-1], dtype=bool), cast(f.real(x), dtype_of(x)), whole)
     size = max(x.shape[-2:], default=0)
-    least = size * float(np.finfo(dtype_of(x)).eps) if atol is None else 0.0
-    share = next((v for v in (rtol, rcond) if v is not None), least)
+    share = next((v for v in (rtol, rcond) if v is not None), None)
+    if share is None:
+        share = _least_share(size * float(np.finfo(dtype_of(x)).eps), atol)
     if atol is None or not size or not min(x.shape[-2:]):
         return _linalg("pinv")(x, share, hermitian)
     u, s, vh = _linalg("svd")(x, full_matrices=False)
@@ -48,6 +49,13 @@ def pinv(
     turned = f.where(f.greater(s, bound), f.reciprocal(s), cast(0, dtype_of(s)))
     left = f.multiply(f.conj(f.swapaxes(vh, -1, -2)), f.expand_dims(turned, -2))
     return f.matmul(left, f.conj(f.swapaxes(u, -1, -2)))
+
+
+def _least_share(least: float, atol: Any) -> Any:
+    """What rtol is unless it is given: none of a matrix that has an atol above 0."""
+    if atol is None or isinstance(atol, int | float):
+        return 0.0 if atol is not None and atol > 0 else least
+    return f.where(f.greater(atol, 0), cast(0, dtype_of(atol)), cast(least, dtype_of(atol)))
 
 
 def _column(value: Any) -> Any:
