@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -104,7 +105,7 @@ def few_bits(rows: int, depth: int, bits: int, block: int) -> tuple[Any, Any]:
 
 @pytest.mark.parametrize("bits", [2, 4, 8])
 @pytest.mark.parametrize(("depth", "block"), [(64, 16), (50, 32)])
-@pytest.mark.parametrize("zeros", ["", "few bits", "numbers"])
+@pytest.mark.parametrize("zeros", ["", "few bits", "numbers", "bfloat16"])
 def test_products_by_blocks_of_few_bits(bits: int, depth: int, block: int, zeros: str) -> None:
     integers, data = few_bits(20, depth, bits, block)
     blocks = integers.shape[1] // block
@@ -114,7 +115,8 @@ def test_products_by_blocks_of_few_bits(bits: int, depth: int, block: int, zeros
         whole, held = few_bits(20, blocks, bits, 8 // bits)
         starts = whole[:, :blocks].astype(np.int64)
     elif zeros:
-        starts = held = floats(20, blocks)
+        held = floats(20, blocks).astype(np.float32 if zeros == "numbers" else ml_dtypes.bfloat16)
+        starts = held.astype(np.float32)
     dense = (integers - starts.repeat(block, 1)) * scales.repeat(block, 1)
     x = floats(2, 3, depth)
     (made,) = run(

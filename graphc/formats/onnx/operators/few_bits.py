@@ -84,7 +84,7 @@ def _integers(data: Array, bits: int) -> Array:
 
 def _zeros(data: Array, rows: int, blocks: int, bits: int) -> Array:
     """Zero points [rows, blocks], which are numbers or integers of few bits."""
-    if data.dtype.kind == "f":
+    if data.dtype.kind not in "iu":
         refuse(data.size == rows * blocks, f"{data.size} zero points")
         return data.reshape(rows, blocks).astype(np.float32)
     made = _integers(data.reshape(rows, -1), bits)
