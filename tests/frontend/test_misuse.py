@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import graphc as gc
+from graphc.ir.types import dtype
 
 X = np.linspace(0.5, 2, 4)
 N = np.arange(3, dtype=np.int32)
@@ -150,6 +151,14 @@ def test_a_kernel_is_named_by_what_it_computes() -> None:
     )
     with pytest.raises(gc.RunError, match=r"fused\(.*\) : f64\[\] of log"):
         inside(0 * X)
+
+
+@pytest.mark.parametrize("kind", ["f64", "f16", "bf16"])
+def test_constants_do_not_hide_what_is_not_finite(kind: str) -> None:
+    zeros = np.zeros(3, dtype(kind).numpy)
+    guarded = gc.compile(lambda x: gc.where(x > 0, x, gc.log(zeros)), check_finite=True)
+    with pytest.raises(gc.RunError, match=r"-inf at \[0\]"):
+        guarded(zeros + 1)
 
 
 def test_gradients_by_variables() -> None:

@@ -16,7 +16,7 @@ from graphc.ir.graph import Graph, Node, Rewriter, rebuild
 from graphc.ir.literal import literal
 from graphc.ir.op import OPS, Alias, Composite, Effect, Structural
 from graphc.ir.sizes import is_open
-from graphc.ir.types import F32, F64, Type
+from graphc.ir.types import F32, F64, Type, dtype
 from graphc.ops.reference.interpreter import evaluate_node
 from graphc.passes.reasons import explain
 from graphc.passes.tuning import tuned
@@ -61,7 +61,7 @@ def work_of(node: Node) -> float:
 
 
 def is_finite(arrays: Sequence[np.ndarray]) -> bool:
-    return all(np.isfinite(a).all() for a in arrays if a.dtype.kind in "fc")
+    return all(np.isfinite(a).all() for a in arrays if dtype(a.dtype).kind in "fc")
 
 
 def foldable(node: Node, config: Config) -> bool:
