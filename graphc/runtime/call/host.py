@@ -66,6 +66,10 @@ class Trampoline:
         with called_by_a_run(self.homes), stopping(self._flag(buffers)):
             made = host.call(*arrays)
         results = made if isinstance(made, tuple) else (made,)
+        shapes = [np.shape(result) for result in results]
+        if shapes != [slot.shape for slot in host.results]:
+            wanted = ", ".join(map(str, host.results))
+            raise GraphError(f"a call gave arrays of the shapes {shapes}, and not {wanted}")
         for k, (slot, result) in enumerate(zip(host.results, results, strict=True)):
             _view(buffers[count + k], slot)[...] = result
 

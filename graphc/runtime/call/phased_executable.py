@@ -153,6 +153,8 @@ class PhasedExecutable:
 
     def _check_arguments(self, shapes: Sequence[tuple[int, ...]]) -> None:
         """Raise FeedError for arguments that it is not for."""
+        if len(shapes) != len(self.params):
+            raise FeedError(f"{self.name} takes {len(self.params)} arrays, got {len(shapes)}")
         for slot, shape in zip(self.params, shapes, strict=True):
             if len(shape) != len(slot.shape):
                 raise FeedError(f"{slot.name} has rank {len(shape)}, the program takes {slot}")

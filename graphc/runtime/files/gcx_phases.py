@@ -22,10 +22,13 @@ from graphc.runtime.call.open_executable import OpenExecutable
 from graphc.runtime.call.phased_executable import PhasedExecutable, Step
 from graphc.runtime.devices.device import check_host
 from graphc.runtime.files.gcx_reader import File, Held, StoredBody, slots_of
-from graphc.runtime.load.program import HostCall, Image, Slot
+from graphc.runtime.load.filled_image import check_sources
+from graphc.runtime.load.program import HostCall, Image, Slot, numpy_dtype
 from graphc.runtime.load.size_formulas import Reader, listed, whole
 
 Make = Callable[[Image], Executable | OpenExecutable]
+_COUNT = Slot("", "i64", ())
+_LENGTH = Slot("", "bool", (0,))  # an array that only says how long it is
 
 
 class StoredProgram:
@@ -121,28 +124,28 @@ class PhasedFile:
         return File(Held(f"{self.file.name}: {name}", self.file.tensor(name, "U8")))
 
     def _check(self) -> None:
-        """Raise ValueError where a phase takes what is not there, or counts what is no size."""
-        params = len(self.params)
-        sources = dict(zip(self.formulas.symbols, self.formulas.sources, strict=True))
-        own = sum(source.param < params for source in sources.values())
-        known = params + own
+        """Raise ValueError unless all that a phase takes and the program gives is there, and is of
+        the type that it is taken for; and unless what is counted is a size, counted once.
+        """
+        symbols = zip(self.formulas.symbols, self.formulas.sources, strict=True)
+        told = {name: source.param < len(self.params) for name, source in symbols}
+        counted = {name for name in told if not told[name]}
+        check_sources((*self.params, *(_LENGTH for _ in counted)), self.formulas)
+        values = [*self.params, *(_LENGTH for name in told if told[name])]
         for (takes, counts), images in zip(self.steps, self.images, strict=True):
-            makes = len(images[0].results)
-            if not all(0 <= k < known for k in takes) or not set(counts) <= sources.keys():
-                raise ValueError(takes)
-            for image in images:
-                if (
-                    len(image.params) != len(takes)
-                    or not len(counts) <= len(image.results) == makes
-                ):
-                    raise ValueError(image.name)
-            known += makes
-        ranks = {k: len(slot.shape) for k, slot in enumerate(self.params)}
-        if not all(0 <= k < known for k in self.gives) or len(self.gives) != len(self.results):
-            raise ValueError(self.gives)
-        for source in sources.values():
-            if source.param < params and not 0 <= source.axis < ranks[source.param]:
-                raise ValueError(source)
+            found = images[0].results
+            _check_alike(_values_of(takes, values), *(image.params for image in images))
+            _check_alike(found, *(image.results for image in images))
+            _check_alike([_COUNT for _ in counts], found[: len(counts)])
+            if len(set(counts)) != len(counts) or not set(counts) <= counted:
+                raise ValueError(counts)
+            counted.difference_update(counts)
+            values += [*(_LENGTH for _ in counts), *found[len(counts) :]]
+        _check_alike(_values_of(self.gives, values), self.results)
+        for slot in self.params:
+            numpy_dtype(slot.dtype)
+        if not self.steps:
+            raise ValueError("a program of no phases")
 
     def executable(self, images: Sequence[Sequence[Image]], make: Make) -> PhasedExecutable:
         """What runs the images, which may have other containers than those of the file."""
@@ -166,6 +169,19 @@ class PhasedFile:
         for files, own in zip(self.files, images, strict=True):
             for file, image in zip(files, own, strict=True):
                 file.make_variables(image)
+
+
+def _values_of(numbers: Sequence[int], values: Sequence[Slot]) -> list[Slot]:
+    if not all(0 <= number < len(values) for number in numbers):
+        raise ValueError(numbers)
+    return [values[number] for number in numbers]
+
+
+def _check_alike(wanted: Sequence[Slot], *found: Sequence[Slot]) -> None:
+    """Raise ValueError unless they have the same dtypes and ranks: extents depend on the run."""
+    kinds = [[(slot.dtype, len(slot.shape)) for slot in slots] for slots in (wanted, *found)]
+    if any(kind != kinds[0] for kind in kinds):
+        raise ValueError(kinds)
 
 
 class Body:
@@ -196,6 +212,11 @@ def with_bodies(image: Image, make: Make) -> Image:
         if not isinstance(host.call, StoredBody):
             return host
         file = PhasedFile(host.call.file())
+        try:
+            _check_alike(host.operands, file.params)
+            _check_alike(host.results, file.results)
+        except ValueError:
+            raise file.file.damaged("it is called on other arrays") from None
         for each in (each for own in file.images for image in own for each in image.images):
             check_host(each.triple, each.cpu, each.features)
         body = Body(file, make)

@@ -22,7 +22,7 @@ from graphc.base.record import replace
 from graphc.errors import GraphError
 from graphc.runtime.call.variable import container
 from graphc.runtime.files.stable_file import OpenFile
-from graphc.runtime.load.filled_image import check_holes, check_sources
+from graphc.runtime.load.filled_image import check_at_hand, check_holes, check_params, check_sources
 from graphc.runtime.load.program import (
     UNLIMITED,
     Channel,
@@ -220,15 +220,15 @@ class File:
         formulas = data.get("formulas")
         if formulas is not None:
             formulas = Reader().formulas(formulas)
-            check_sources(first, formulas)
+            check_sources(first.params, formulas)
             for each in (first, *others):
                 check_holes(each, formulas)
-        return replace(
-            first,
-            formulas=formulas,
-            text=bytes(self.tensor("text", "U8")).decode(),
-            others=tuple(others),
-        )
+        text = bytes(self.tensor("text", "U8")).decode()
+        image = replace(first, formulas=formulas, text=text, others=tuple(others))
+        if formulas is not None:
+            check_params(image)
+            check_at_hand(image)
+        return image
 
     def executed(self) -> dict[str, np.ndarray]:
         """The tensors that a run reads."""

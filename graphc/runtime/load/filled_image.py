@@ -27,17 +27,59 @@ def check_holes(image: Image, formulas: Formulas) -> None:
         spans.append((axis, which, len(parts[slot].shape) if 0 <= slot < len(parts) else 0))
     if not all(0 <= where < size and 0 <= which < most for where, which, size in spans):
         raise ValueError("a hole lies outside of what it is in")
+    places = (holes.table, holes.words, holes.channels, holes.params, holes.results, holes.hosts)
+    if any(len({hole[:-1] for hole in each}) != len(each) for each in places):
+        raise ValueError("two holes in one place")
     if not all(-1 <= which < most for which in (holes.arena, holes.stacks)):
         raise ValueError((holes.arena, holes.stacks))
 
 
-def check_sources(image: Image, formulas: Formulas) -> None:
+def check_sources(params: Sequence[Slot], formulas: Formulas) -> None:
     """Raise ValueError for a symbol or an extent that is read where no parameter has an axis."""
     places = [(source.param, source.axis) for source in formulas.sources]
     places += [(param, axis) for param, axis, _ in formulas.extents]
     for param, axis in places:
-        if not (0 <= param < len(image.params) and 0 <= axis < len(image.params[param].shape)):
+        if not (0 <= param < len(params) and 0 <= axis < len(params[param].shape)):
             raise ValueError((param, axis))
+
+
+def check_params(image: Image) -> None:
+    """Raise ValueError unless holes make the parameters what arrays of a call have to be."""
+    formulas, holes = image.formulas, image.holes
+    assert formulas is not None
+    filled_with = {
+        (slot, axis): formulas.formulas[which] for slot, axis, which in (holes or Holes()).params
+    }
+    wanted = {(param, axis): polynomial for param, axis, polynomial in formulas.extents}
+    for param, slot in enumerate(image.params):
+        for axis, extent in enumerate(slot.shape):
+            made = filled_with.get((param, axis), ((extent, ()),))
+            if wanted.get((param, axis)) != made:
+                raise ValueError((param, axis))
+
+
+def check_at_hand(image: Image) -> None:
+    """Raise ValueError unless the image is what the formulas make of it for the sizes that its own
+    parameters have: it holds the numbers of its first compilation.
+    """
+    formulas = image.formulas
+    assert formulas is not None
+    symbols = formulas.symbols_of([slot.shape for slot in image.params])
+    if symbols is None:
+        raise ValueError(image.params)
+    made = filled(image, formulas.known(symbols))
+    for before, after in zip(image.images, made.images, strict=True):
+        arrays = (before.table, after.table), (before.words, after.words)
+        if not all(map(np.array_equal, *zip(*arrays, strict=True))) or _told(before) != _told(
+            after
+        ):
+            raise ValueError("a formula gives another number")
+
+
+def _told(image: Image) -> list[object]:
+    """What a hole may be in, but for words."""
+    called = [(call.operands, call.results) for call in image.hosts.values()]
+    return [image.params, image.results, image.arena_bytes, image.channels, called]
 
 
 def filled(image: Image, values: Sequence[int]) -> Image:

@@ -295,6 +295,8 @@ class Image:
             self._check_products(sizes)
         if self.extents:
             self._check_extents()
+        if self.hosts:
+            self._check_hosts(sizes)
 
     def _check_products(self, sizes: Sequence[int]) -> None:
         """`sizes` are the bytes of the bases, -1 where that is not known."""
@@ -321,6 +323,21 @@ class Image:
                 raise GraphError(
                     f"word {row} of the table calls nothing on {len(extents)} operands"
                 )
+
+    def _check_hosts(self, sizes: Sequence[int]) -> None:
+        """`sizes` are the bytes of the bases, -1 where that is not known."""
+        words = self.table.tolist()
+        calls = (row for row in step_table.rows(words) if words[row] == step_table.CALL)
+        for row in calls:
+            host = self.hosts.get(self.kernels[words[row + 2]])
+            if host is None:
+                continue
+            slots, places = (*host.operands, *host.results), step_table.operands_of(words, row)
+            rooms = [sizes[base] - at if sizes[base] >= 0 else MOST_BYTES for base, at in places]
+            for slot in slots:
+                _check_slot(slot)
+            if len(slots) != len(rooms) or any(s.nbytes > r for s, r in zip(slots, rooms)):
+                raise GraphError(f"word {row} of the table calls a function on other arrays")
 
     def _check_launches(self) -> None:
         if len(self.arity) != len(self.kernels) or min(self.arity, default=0) < 0:
