@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import TypeAlias
 
 from graphc.ir.sizes import Size, extent_of, greatest, least
-from graphc.ir.unknowns import Atom
+from graphc.ir.unknowns import Atom, Monomial
 
 Extent: TypeAlias = int | Size
 Most: TypeAlias = Mapping[str, Extent | None]  # of each count, by its name; None: nobody knows
@@ -25,6 +25,9 @@ def ceiling(extent: Extent, most: Most) -> Extent | None:
     for monomial, times in extent.terms:
         is_counted = any(not atom_symbols(atom).isdisjoint(most) for atom in monomial)
         if is_counted and times < 0:
+            if (low := _low_quotient(monomial, most)) is not None:
+                total = total + times * low
+                continue
             if any(atom.low is None or atom.low < 0 for atom in monomial):
                 return None
             continue  # no count is negative
@@ -36,6 +39,17 @@ def ceiling(extent: Extent, most: Most) -> Extent | None:
             product = product * factor
         total = total + product
     return total
+
+
+def _low_quotient(monomial: Monomial, most: Most) -> Extent | None:
+    """What a rounded quotient never falls below where it is all there is and may be negative, as
+    in what is rounded up: -((1 - count) // 2); None for others, and where that is not known."""
+    (atom, *others) = monomial
+    if others or atom.kind != "floor" or (atom.low is not None and atom.low >= 0):
+        return None
+    over, by = atom.args
+    below = ceiling(-over, most) if isinstance(by, int) and by > 0 else None
+    return None if below is None else -below // by
 
 
 def atom_symbols(atom: Atom) -> set[str]:

@@ -136,8 +136,37 @@ def in_a_loop(g: Any, x: Any) -> Any:
     return g.scan(body, 0.0, x)
 
 
+def a_loop_in_a_loop_grows(g: Any, x: Any) -> Any:
+    def body(found: Any, row: Any) -> Any:
+        add = lambda inner, v: (np.concatenate([inner, row[row > v]]), len(found) * 1.0)
+        return g.scan(add, found, row)[0], 0.0
+
+    return g.scan(body, x[:0, 0], x)[0]
+
+
+def grows_by_what_shrinks(g: Any, x: Any) -> Any:
+    def body(state: Any, row: Any) -> Any:
+        a, b, c = state
+        grown = np.concatenate([a, b[b > row.mean()]])
+        return (grown, b[b > row.min()], np.concatenate([c, c[:1], a[:2]])), 0.0
+
+    return g.scan(body, (x[0], x[-1], x[0]), x)[0]
+
+
+def starts_and_ends_where_a_count_says(g: Any, x: Any) -> Any:
+    y = x[0]
+    starts = g.fori(0, 3, lambda k, c: y[len(c[c > 0]) :], y)
+    halves = g.fori(0, 3, lambda k, c: y[len(c[c > -9]) // 2 :], y)
+    beyond = g.fori(0, 3, lambda k, c: y[len(c[c > -1]) * 2 - 1 :], y)
+    ends = g.fori(0, 3, lambda k, c: y[: -len(c[c > 0])], y)
+    back = g.fori(0, 3, lambda k, c: y[len(c[c > 0]) :: -2], y)
+    between = g.fori(0, 3, lambda k, c: c[len(c[c > 0]) : len(c[c > -1])], y)
+    return starts, halves, beyond, ends, back, between
+
+
 CASES = [shrinks, grows, is_replaced, until_nothing_is_left, of_one_length, of_rows]
 CASES += [is_cut, change_places, with_what_was_found_before, chosen, in_a_loop]
+CASES += [a_loop_in_a_loop_grows, grows_by_what_shrinks, starts_and_ends_where_a_count_says]
 
 
 def compare(made: Any, want: Any) -> None:
@@ -263,6 +292,9 @@ LINKS: tuple[Callable[[Any, Any], Any], ...] = (
     lambda v, r: np.where(v > 0, v, -v * 0.5),
     lambda v, r: np.repeat(v, 1 + (v > 0))[:6],
     lambda v, r: v[len(v) // 2 :],
+    lambda v, r: r[len(v) :],
+    lambda v, r: r[len(v[v > 0]) : len(v)],
+    lambda v, r: np.concatenate([v, v[:1]])[1:],
     lambda v, r: np.tanh(v[:, None] - r[None, :]).sum(axis=1),
 )
 ENDS: tuple[Callable[[Any, Any], Any], ...] = (
@@ -367,6 +399,7 @@ def test_ceilings_are_never_exceeded() -> None:
         for _ in range(5):
             x, y = (values[k] for k in rng.integers(0, len(values), 2))
             choices = [x + y, x - y, x * 2, greatest(x, y), least(x, y), x // 3, -(-x // 2)]
+            choices += [-((1 - x) // 2), -((x - y) // 3)]
             values.append(choices[rng.integers(0, len(choices))])
         end = values[-1]
         most: dict[str, Any] = {"a": n, "b": least(a, 5)}

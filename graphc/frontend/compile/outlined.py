@@ -68,7 +68,9 @@ class OutlinedProgram:
         nodes = (*self.region.params, *self.region.nodes)
         sizes = list(dict.fromkeys(size for node in nodes for size in sizes_of(node)))
         outer = scope_of([size for size in sizes if isinstance(size, Size)]) or Scope()
-        names = {name for size in sizes for name in size.symbols()} - (outer.inner - {*self.counts})
+        told = {n for p in self.region.params for size in sizes_of(p) for n in size.symbols()}
+        names = {name for size in sizes for name in size.symbols()}
+        names -= outer.inner - {*self.counts} - told  # what regions inside count
         scope = Scope()
         binding = {
             name: scope.symbol(name, max(2, hint_of(outer.symbols.get(name, USUAL_COUNT))))

@@ -234,22 +234,30 @@ def most_of_carries(
     """
     names = [repr(count) for count in counts]
     itself: Most = {**known, **dict(zip(names, counts, strict=True))}
-    unknown: Most = {**known, **dict.fromkeys(names)}
-    rooms, settled = list(first), set[int]()
-    for k, (end, count) in enumerate(zip(after, counts, strict=True)):
-        grown, cut = ceiling(end, itself), ceiling(end, unknown)
-        more = None if grown is None else grown - count
-        if more is not None and at_most(more, 0):
-            continue
-        is_even = not isinstance(more, Size) or more.symbols().isdisjoint(names)
-        if cut is not None:
-            rooms[k] = greatest(rooms[k], cut)
-        elif more is not None and is_even and steps is not None:
-            rooms[k] = rooms[k] + steps * greatest(more, 0)
-        else:
-            continue
-        settled.add(k)
-    return _grown(rooms, after, names, known, settled)
+    settled: dict[int, Extent] = {}
+    for _ in counts:  # what is settled says how much others are added to
+        for k in {*range(len(counts))} - settled.keys():
+            within = {**known, **{name: settled.get(j) for j, name in enumerate(names)}}
+            room = _settled(first[k], after[k], counts[k], itself, within, steps)
+            if room is not None:
+                settled[k] = room
+    rooms = [settled.get(k, begin) for k, begin in enumerate(first)]
+    return _grown(rooms, after, names, known, {*settled})
+
+
+def _settled(
+    first: Extent, after: Extent, count: Size, itself: Most, within: Most, steps: Extent | None
+) -> Extent | None:
+    """How large a carry can become, whatever becomes of those that have none in `within`."""
+    grown = ceiling(after, itself)
+    more = None if grown is None else grown - count
+    if more is not None and at_most(more, 0):
+        return first
+    cut = ceiling(after, within)
+    if cut is not None:
+        return greatest(first, cut)  # type: ignore[no-any-return]
+    added = None if more is None or steps is None else ceiling(more, within)
+    return None if added is None else first + steps * greatest(added, 0)
 
 
 def _grown(

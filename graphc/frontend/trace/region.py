@@ -171,14 +171,25 @@ def require_known(values: Sequence[Value], trace: RegionTrace) -> None:
                 )
 
 
+def counted_around(trace: RegionTrace) -> set[str]:
+    """The sizes that traces around this one count."""
+    found = set[str]()
+    outer: Trace | None = trace.outer
+    while isinstance(outer, FunctionTrace):
+        found |= outer.counts.keys()
+        outer = getattr(outer, "outer", None)
+    return found
+
+
 def tell_sizes(trace: RegionTrace, params: Sequence[Node], results: Sequence[Node]) -> None:
     """Let the region have an array of each size that it uses and no operand is as long as."""
     assert trace.scope is not None
     sizes = [size for node in (*trace.builder.nodes, *results) for size in sizes_of(node)]
     given = [size for param in params for size in sizes_of(param)]
     known = {repr(size) for size in given}
+    around = counted_around(trace)
     for name in sorted({name for size in (*sizes, *given) for name in size.symbols()}):
-        if name not in known and name not in trace.scope.inner:
+        if name not in known and (name not in trace.scope.inner or name in around):
             extent = trace.scope.symbols.get(name, symbol(name))
             with tracing(trace.outer):
                 told = emit("broadcast", np.zeros((), np.bool_), dims=(extent,))

@@ -19,7 +19,7 @@ import numpy as np
 
 from graphc.base.record import record
 from graphc.errors import TraceError
-from graphc.ir.sizes import Size, greatest, is_open, least
+from graphc.ir.sizes import Size, either, greatest, is_open, least
 from graphc.ir.types import BOOL, Dim, Dimension
 from graphc.ops.index.gather import emit_gather
 from graphc.ops.index.traced_slices import HINT, MASK_HINT, first_traced, is_traced, taken
@@ -236,18 +236,18 @@ def _symbolic_bounds(part: slice, extent: Dimension, step: int) -> tuple[Dimensi
 
 def _open_bounds(part: slice, extent: int, step: int) -> tuple[Dimension, Dimension, int]:
     """The same for an open extent: whether a bound lies outside of it is a matter of guards; where
-    the sizes may be any, a number is clamped by a formula."""
+    the sizes may be any, it is clamped by a formula."""
     low, high = (0, extent) if step > 0 else (-1, extent - 1)
-    for_any = isinstance(extent, Size) and extent.for_any
+    given = (extent, part.start, part.stop)
+    for_any = any(isinstance(value, Size) and value.for_any for value in given)
 
     def bound(value: Any, default: int) -> int:
         if value is None:
             return default
-        if for_any and not isinstance(value, Size):
-            value = operator.index(value)
-            clamped: int = greatest(low, least(value + extent if value < 0 else value, high))
-            return clamped
         value = value if isinstance(value, Size) else operator.index(value)
+        if for_any:
+            clamped: int = greatest(low, least(either(-value, value + extent, value), high))
+            return clamped
         value = value + extent if value < 0 else value
         return low if value < low else high if value > high else value
 

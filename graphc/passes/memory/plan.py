@@ -104,6 +104,12 @@ def aligned(nbytes: int) -> int:
     return -(-nbytes // ALIGNMENT) * ALIGNMENT
 
 
+def planned(nbytes: int) -> int:
+    """The bytes that a block takes in the plan: those of the sizes at hand, and some where these
+    are none but others may be."""
+    return hint_of(nbytes) or (ALIGNMENT if isinstance(nbytes, Size) else 0)
+
+
 def sizes_of(kind: AnyType) -> list[int]:
     return [leaf.nbytes for leaf in leaves(kind)]
 
@@ -202,7 +208,7 @@ def opened(blocks: Iterable[tuple[int, int]]) -> dict[int, int]:
     """The offsets for all sizes of blocks that are planned at offsets for one: by those."""
     ordered = sorted(blocks, key=lambda block: block[0])
     ends = sorted(
-        ((at + hint_of(nbytes), at, nbytes) for at, nbytes in ordered), key=lambda e: e[0]
+        ((at + planned(nbytes), at, nbytes) for at, nbytes in ordered), key=lambda e: e[0]
     )
     starts: dict[int, int] = {}
     for start, _ in ordered:
@@ -210,7 +216,7 @@ def opened(blocks: Iterable[tuple[int, int]]) -> dict[int, int]:
             continue
         below = [(at, nbytes) for end, at, nbytes in ends if end <= start]
         highest = max((at for at, _ in below), default=0)
-        edge = [starts[at] + nbytes for at, nbytes in below if at + hint_of(nbytes) > highest]
+        edge = [starts[at] + nbytes for at, nbytes in below if at + planned(nbytes) > highest]
         starts[start] = greatest(0, *edge) if edge else 0
     return starts
 
@@ -267,7 +273,7 @@ class _Planner:
             stored = nodes.get("assign")
             if stored is not None and root(stored.inputs[0]).op.effect is Effect.READ:
                 nbytes = aligned(sizes_of(stored.type)[0])
-                self.scratch[stored] = Region("arena", self.arena.take(hint_of(nbytes)), nbytes)
+                self.scratch[stored] = Region("arena", self.arena.take(planned(nbytes)), nbytes)
         if in_place:  # where a kernel may fail, a variable keeps its value
             found = written_in_place(self.graph)
             self.homes |= {leaf: home for leaf, home in found.items() if permitted(leaf[0])}
@@ -289,7 +295,7 @@ class _Planner:
         what shares memory there shares it here.
         """
         lists = (*self.regions.values(), *((region,) for region in self.scratch.values()))
-        found = {r for regions in lists for r in regions if r.base == "arena" and hint_of(r.nbytes)}
+        found = {r for regions in lists for r in regions if r.base == "arena" and r.nbytes}
         if not any(isinstance(region.nbytes, Size) for region in found):
             return
         starts = opened({(region.offset, aligned(region.nbytes)) for region in found})
@@ -373,7 +379,7 @@ class _Planner:
 
     def take(self, node: Node, nbytes: int) -> int:
         messages = self.recv_sets[node.id] | self.there
-        return self.arena.take(hint_of(nbytes), messages, lambda: permitted(node))
+        return self.arena.take(planned(nbytes), messages, lambda: permitted(node))
 
     def release(self, node: Node) -> None:
         first = 1 if node.op.traits.pop else 0  # the rest of a stack is not the pop's
@@ -385,7 +391,7 @@ class _Planner:
                 self.give(region, self.users[node])
 
     def give(self, region: Region, needs: int) -> None:
-        self.arena.give(region.offset, hint_of(aligned(region.nbytes)), needs & ~self.there)
+        self.arena.give(region.offset, planned(aligned(region.nbytes)), needs & ~self.there)
 
     def placed(self, node: Node, reads: Reads) -> Node:
         device = device_of(node.place) or self.device
