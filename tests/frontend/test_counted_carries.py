@@ -292,7 +292,7 @@ LINKS: tuple[Callable[[Any, Any], Any], ...] = (
     lambda v, r: np.where(v > 0, v, -v * 0.5),
     lambda v, r: np.repeat(v, 1 + (v > 0))[:6],
     lambda v, r: v[len(v) // 2 :],
-    lambda v, r: r[len(v) :],
+    lambda v, r: r[len(v[v > -99]) :],  # not len(v): a carry that nothing counts keeps its shape
     lambda v, r: r[len(v[v > 0]) : len(v)],
     lambda v, r: np.concatenate([v, v[:1]])[1:],
     lambda v, r: np.tanh(v[:, None] - r[None, :]).sum(axis=1),
