@@ -321,8 +321,8 @@ class RowFacts(VectorFacts):
 
 
 def _is_most(none: Expr, stop: Expr) -> bool:
-    """Whether a literal is known not to be below what a loop runs up to."""
-    return stop.op == "const" and none.data >= stop.data
+    """Whether a literal is a number of iterations that is not below what a loop runs up to."""
+    return stop.op == "const" and none.dtype.kind in "iu" and none.data >= stop.data
 
 
 def _inside(body: list[Statement]) -> Iterator[Statement]:

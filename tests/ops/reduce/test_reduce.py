@@ -175,3 +175,19 @@ def test_the_place_in_a_long_row_is_the_first(kind: str) -> None:
             assert top(row) == np.argmax(row)
         stack = np.stack(rows)
         np.testing.assert_array_equal(low(stack), np.argmin(stack, -1, keepdims=True))
+
+
+@pytest.mark.parametrize("dtype", ["f2", "f4", "f8", "i4"])
+@pytest.mark.parametrize("count", [1, 5, 25, 1000])
+def test_extremes_of_what_a_mask_leaves(count: int, dtype: str) -> None:
+    """`min(where(mask, x, inf))` has the form of a search for the first place, but for its type."""
+    x = (np.random.default_rng(count).standard_normal(count) * 100).astype(dtype)
+    far = np.asarray(1 << 20 if dtype == "i4" else np.inf, dtype)
+    for reduce, end in ((np.min, far), (np.max, -far)):
+        made = gc.compile(lambda m, v, reduce=reduce, end=end: reduce(np.where(m, v, end)))(
+            x > 0, x
+        )
+        assert made == reduce(np.where(x > 0, x, end))
+    places = np.arange(count)
+    first = gc.compile(lambda m, v: np.min(np.where(m, v, count)))(x > 0, places)
+    assert first == np.min(np.where(x > 0, places, count))
