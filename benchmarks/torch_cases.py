@@ -117,6 +117,8 @@ def outcome(case: Case) -> tuple[str, str]:
             found = CompiledGraph(graph, case.tensors, Config.create())(*fresh())
     except gc.GraphError as error:
         return "refused", str(error)
+    except Exception as problem:  # noqa: BLE001 - a fault of graphc's, which is told with the others
+        return "wrong", f"{type(problem).__name__}: {problem}"[:200]
     made = [value for value in found if isinstance(value, torch.Tensor)]
     if len(made) != len(expected):
         return "wrong", f"{len(made)} results for {len(expected)}"

@@ -77,7 +77,7 @@ def _arguments(kernel: Callable[..., Any]) -> list[Any]:
     [
         topk_kernel,
         OPS["nonzero"].lower.kernel(None),  # type: ignore[union-attr]
-        _KERNELS["add", True],
+        *(_KERNELS["add", *how] for how in ((True, False), (False, False), (False, True))),
         OPS["occurrences"].lower.kernel(None),  # type: ignore[union-attr]
         OPS["sparse_adjoint"].lower.kernel(None),  # type: ignore[union-attr]
     ],
