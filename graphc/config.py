@@ -17,7 +17,7 @@ from graphc.runtime.devices.registry import LARGEST, kind_of, present_chip
 
 _SHORT = (True, False, "truncate", "nearest", "saturate")
 _COSTS = ("static", "measured")
-OF_FUNCTIONS = ("max_compiles", "sizes", "static")  # what gc.compile takes besides
+OF_FUNCTIONS = ("max_compiles", "sizes", "static", "tiered")  # what gc.compile takes besides
 _PRECISIONS = ("f32", "bf16", "tf32")
 SYSTEMS = ("x86_64-linux", "aarch64-linux", "wasm32")  # that code can be made for by name
 _AMOUNT = "a number that is not negative"

@@ -151,7 +151,15 @@ SESSION = gc.Session()
 SQUARE = "graph @f(%0 x: f32[2]) {\n  %1 = mul(%0, %0) : f32[2]\n  return y: %1\n}"
 SESSION.extend(SQUARE)
 CASES += [
-    given(used(gc.compile), function=times, static=(), donate=(), sizes=None, max_compiles=2),
+    given(
+        used(gc.compile),
+        function=times,
+        static=(),
+        donate=(),
+        sizes=None,
+        max_compiles=2,
+        tiered=False,
+    ),
     given(used(gc.compile), function=times, **OPTIONS),
     given(gc.Session, **OPTIONS),
     given(used(gc.grad), function=times, wrt=0, has_aux=False),

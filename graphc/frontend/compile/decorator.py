@@ -46,6 +46,7 @@ from graphc.frontend.compile.size_families import (
     hint_closed,
     sizes_option,
 )
+from graphc.frontend.compile.tiered import Making, can_be_tiered, interpreted
 from graphc.frontend.compile.variant import UNKNOWN, Compile, Variant, static_leaf
 from graphc.frontend.trace.hooks import seen
 from graphc.frontend.trace.recording import is_recording, noticing
@@ -91,6 +92,7 @@ class CompiledFunction(CallCache, Generic[P, R]):
         literals: Literals | None = None,
         sizes: NamedSizes | str | None = None,
         max_compiles: int | None = None,
+        tiered: bool = False,
     ) -> None:
         self.function = function
         self.static = argument_names("static", static)
@@ -100,7 +102,9 @@ class CompiledFunction(CallCache, Generic[P, R]):
         self.sizes = sizes_option(sizes)
         if not (max_compiles is None or (type(max_compiles) is int and max_compiles > 0)):
             raise GraphError(f"max_compiles must be a number from 1, got {max_compiles!r}")
-        self.max_compiles = max_compiles
+        if not isinstance(tiered, bool):
+            raise GraphError(f"tiered must be True or False, got {tiered!r}")
+        self.max_compiles, self.tiered = max_compiles, tiered
         self.compiles: list[Compile] = []
         super().__init__(Binder(function, self.static, bound, literals))
         self._variants: dict[Signature, tuple[Variant, ...]] = {}
@@ -126,8 +130,8 @@ class CompiledFunction(CallCache, Generic[P, R]):
         if found is self and not (self.__module__ == "__main__" and pickles_by_value()):
             return title
         config = replace(self.config, dump=None, sample=None)
-        options = self.static, self.donate, self._binder.bound, self.sizes, self.max_compiles
-        return _again, (self.function, config, *options)
+        options = self.static, self.donate, self._binder.bound, None, self.sizes, self.max_compiles
+        return CompiledFunction, (self.function, config, *options, self.tiered)
 
     def __deepcopy__(self, memo: Any) -> CompiledFunction[P, R]:
         return self
@@ -205,10 +209,21 @@ class CompiledFunction(CallCache, Generic[P, R]):
         if current() is not None or any(isinstance(leaf, Value) for leaf in leaves):
             return self._inline(variant, leaves)
         if variant.built is None:
+            if self.tiered and (made := self._meanwhile(variant, leaves)) is not UNKNOWN:
+                return made
             self._compile(variant)
         self._remember(variant, args, kwargs)
         self._launches.remember(variant, args, kwargs)
         return self._for_counts(variant, leaves, lambda found: found.run(leaves))
+
+    def _meanwhile(self, variant: Variant, leaves: list[Any]) -> Any:
+        """The results by the interpreter, while a thread compiles; or UNKNOWN."""
+        with self._lock:
+            if variant.making is None and can_be_tiered(variant, self.config):
+                self._check_compiles(variant.signature, variant.reason)
+                variant.making = Making(variant, self._compile)
+                variant.making.start()
+        return interpreted(variant, leaves)
 
     def _for_counts(self, variant: Variant, leaves: list[Any], run: Run) -> Any:
         """Run a variant, or the one for what its run counts."""
@@ -391,7 +406,8 @@ class CompiledFunction(CallCache, Generic[P, R]):
             raise
 
     def _compile(self, variant: Variant) -> Built:
-        with self._lock, collector_paused():
+        making = variant.making
+        with self._lock if making is None else making.lock, collector_paused():
             if variant.built is None:
                 self._check_compiles(variant.signature, variant.reason)
                 self._note_compile(variant, variant.build(self.config))
@@ -401,7 +417,9 @@ class CompiledFunction(CallCache, Generic[P, R]):
     def _note_compile(self, variant: Variant, built: Built) -> None:
         self._newest, given = built, variant.signature
         why = variant.reason or self._difference(given)
-        self.compiles.append(Compile(given, why, built.seconds, built.compiled, built.cached))
+        calls = variant.making.calls if variant.making is not None else 0
+        numbers = built.seconds, built.compiled, built.cached, calls
+        self.compiles.append(Compile(given, why, *numbers))
 
     def _difference(self, signature: Signature) -> str:
         """What a signature has that none before had, and why no compilation serves it as well."""
@@ -498,20 +516,6 @@ class CompiledFunction(CallCache, Generic[P, R]):
         return BoundFunction(self, instance)
 
 
-def _again(
-    function: Callable[..., Any],
-    config: Config,
-    static: tuple[str, ...],
-    donate: tuple[str, ...],
-    bound: bool,
-    sizes: NamedSizes | str | None,
-    max_compiles: int | None,
-) -> CompiledFunction[..., Any]:
-    """A compiled function that was pickled."""
-    rest: dict[str, Any] = {"sizes": sizes, "max_compiles": max_compiles}
-    return CompiledFunction(function, config, static, donate, bound, **rest)
-
-
 @overload
 def compile(
     function: Callable[P, R],
@@ -520,6 +524,7 @@ def compile(
     donate: str | Iterable[str] = (),
     sizes: NamedSizes | str | None = None,
     max_compiles: int | None = None,
+    tiered: bool = False,
     **options: Any,
 ) -> CompiledFunction[P, R]: ...
 @overload
@@ -530,6 +535,7 @@ def compile(
     donate: str | Iterable[str] = (),
     sizes: NamedSizes | str | None = None,
     max_compiles: int | None = None,
+    tiered: bool = False,
     **options: Any,
 ) -> Callable[[Callable[P, R]], CompiledFunction[P, R]]: ...
 
@@ -542,6 +548,7 @@ def compile(
     donate: str | Iterable[str] = (),
     sizes: NamedSizes | str | None = None,
     max_compiles: int | None = None,
+    tiered: bool = False,
     **options: Any,
 ) -> Any:
     """Compile a model function: `@gc.compile`, `@gc.compile(...)` or `gc.compile(fn, ...)`.
@@ -552,6 +559,8 @@ def compile(
               compilation serves all their values.  Without it a dimension becomes such a name when
               it changes; "exact" compiles for every shape
     max_compiles   how many compilations there may be: one more raises GraphError
+    tiered    first calls do not wait for their code: NumPy computes them, node by node, while a
+              thread compiles.  They differ from later ones by rounding; `compiles` counts them
     options   see `graphc.config.Config`: devices, threads, opt, backend, dump, compress,
               error_budget, sample, memory_limit, check_finite, fast_math, parity, watch
 
@@ -571,10 +580,11 @@ def compile(
     if isinstance(options.get("sample"), Iterable):  # arguments, nested as in a call
         options["sample"] = [np.asarray(leaf) for leaf in flatten(tuple(options["sample"]))[0]]
     config = Config.create(**options)
-    rest: dict[str, Any] = {"sizes": sizes, "max_compiles": max_compiles}
+    rest: dict[str, Any] = {"sizes": sizes, "max_compiles": max_compiles, "tiered": tiered}
     if function is None:
         return lambda f: compile(f, static=static, donate=donate, **rest, **options)
     if isinstance(function, CompiledFunction):
         static, rest["sizes"] = static or function.static, sizes or function.sizes
+        rest["tiered"] = tiered or function.tiered
         function = function.function
     return CompiledFunction(function, config, static, donate, **rest)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -32,6 +32,9 @@ from graphc.ir.specialise import specialise
 from graphc.ir.types import Type
 from graphc.runtime.call.array import Array
 
+if TYPE_CHECKING:
+    from graphc.frontend.compile.tiered import Making
+
 UNKNOWN: Any = object()  # the answer to a call that a variant is not made for
 
 
@@ -44,7 +47,7 @@ class Compile:
     """One line of the ledger `fn.compiles`.
 
     `reason` says which argument changed and how; `compiled` counts the kernels that were built and
-    `cached` those that the object-code cache already held.
+    `cached` those that the object-code cache already held; `interpreted` calls did not wait for it.
     """
 
     signature: Signature
@@ -52,10 +55,12 @@ class Compile:
     seconds: float
     compiled: int
     cached: int
+    interpreted: int = 0
 
     def __str__(self) -> str:
         kernels = f"{self.compiled} kernels compiled, {self.cached} from the cache"
-        return f"{self.reason} ({self.seconds:.3f} s, {kernels})"
+        meanwhile = f"; {self.interpreted} calls interpreted meanwhile" if self.interpreted else ""
+        return f"{self.reason} ({self.seconds:.3f} s, {kernels}{meanwhile})"
 
 
 class Variant:
@@ -77,6 +82,7 @@ class Variant:
         self.tree = traced.tree
         self.trace_seconds = traced.seconds
         self.built: Built | None = None
+        self.making: Making | None = None  # the thread that compiles it, if calls do not wait
         self.plain_key: tuple[Any, ...] = ()  # of calls with arrays that are like the latest
         self.is_flat = all(
             child is LEAF and isinstance(key, Type)
