@@ -7,7 +7,7 @@ r1 = ...                      ... until its scope ends, or a statement writes wh
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from typing import Any, Generic, TypeVar
 
@@ -89,6 +89,23 @@ class Values(Generic[T]):
         self.scopes[-1].append(expr)
 
 
+class Readers:
+    """Known values by the registers and written buffers that they were computed from."""
+
+    def __init__(self, changes: Changes) -> None:
+        self.changes = changes
+        self.known: dict[str, list[Expr]] = {}
+
+    def add(self, expr: Expr) -> None:
+        for name in self.changes.needs(expr):
+            self.known.setdefault(name, []).append(expr)
+
+    def stale(self, statement: Statement) -> Iterator[Expr]:
+        """Those that read what a statement writes: they have to be computed again."""
+        for name in self.changes.writes(statement):
+            yield from self.known.pop(name, ())
+
+
 class Statements(Values[T]):
     """The walk over the statements of a kernel."""
 
@@ -96,20 +113,16 @@ class Statements(Values[T]):
         """Begin a kernel."""
         self.kernel = kernel
         self.changes = Changes(kernel)
-        self.passing: set[Expr] = set()  # known values that a statement may make stale
+        self.readers = Readers(self.changes)
 
     def remember(self, expr: Expr, name: T) -> None:
         super().remember(expr, name)
-        if self.changes.needs(expr):
-            self.passing.add(expr)
+        self.readers.add(expr)
 
     def forget(self, statement: Statement) -> None:
         """Values that read what the statement writes have to be computed again."""
-        written = self.changes.writes(statement)
-        stale = [e for e in self.passing if not written.isdisjoint(self.changes.needs(e))]
-        for expr in stale:
+        for expr in self.readers.stale(statement):
             self.values.pop(expr, None)
-        self.passing.difference_update(stale)
 
     def block(self, body: Sequence[Statement]) -> None:
         """Write statements in a scope of their own."""

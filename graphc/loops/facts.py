@@ -345,7 +345,9 @@ class Changes:
         """The registers and written buffers that a value was computed from."""
         found = self._needs.get(expr)
         if found is None:
-            found = _NOTHING.union(*map(self.needs, expr.args)) if expr.args else _NOTHING
+            found = _NOTHING
+            for arg in expr.args:
+                found = found | more if (more := self.needs(arg)) else found
             if expr.op == "reg":
                 found |= {f"r{expr.data[0]}"}
             elif expr.op == "load" and expr.data[0] not in self._fixed:

@@ -544,15 +544,16 @@ def postorder(roots: Iterable[Expr], seen: set[Expr] | None = None) -> Iterator[
     """Every expression reachable from the roots once, operands first."""
     seen = set() if seen is None else seen
     for root in roots:
-        pending: list[tuple[Expr, bool]] = [(root, False)]
+        pending: list[Expr | None] = [root]
         while pending:
-            expr, expanded = pending.pop()
-            if expanded:
-                yield expr
+            expr = pending.pop()
+            if expr is None:  # all operands of the one below it have come
+                done = pending.pop()
+                assert done is not None
+                yield done
             elif expr not in seen:
                 seen.add(expr)
-                if not expr.args:
+                if expr.args:
+                    pending += (expr, None, *expr.args[::-1])
+                else:
                     yield expr
-                    continue
-                pending.append((expr, True))
-                pending += [(a, False) for a in reversed(expr.args) if a not in seen]

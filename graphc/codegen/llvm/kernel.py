@@ -20,6 +20,7 @@ chunks:
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 from graphc.base.record import replace
@@ -27,6 +28,7 @@ from graphc.codegen.llvm import scalar as llvm_scalar
 from graphc.codegen.llvm.loops import LoopWriter, mask_of
 from graphc.codegen.llvm.module import Module, Slot
 from graphc.codegen.llvm.scalar import MEMORY, TYPES
+from graphc.codegen.llvm.shared_indices import SharedIndices
 from graphc.codegen.llvm.short_rows import InLanes, ShortRows, short_rows
 from graphc.codegen.llvm.target import Target
 from graphc.codegen.llvm.vector import vector_loops
@@ -34,7 +36,7 @@ from graphc.codegen.llvm.vector_facts import VectorFacts, count_of, facts_of, ha
 from graphc.codegen.nest_walk import Functions, Statements
 from graphc.errors import GraphError
 from graphc.ir.sizes import Size
-from graphc.ir.types import F64, I64, DType
+from graphc.ir.types import F64, DType
 from graphc.loops.facts import (
     SumPlan,
     dissolves,
@@ -65,8 +67,6 @@ from graphc.loops.nest import (
 )
 
 LINE = 64  # bytes
-_ALWAYS_KNOWN = ("const", "size", "param")
-_MOVED = ("add", "sub", "mul", "min", "max")  # ahead of loops, and quotients by what is known
 CANCELLED = -1  # the status of a kernel that saw the cancel flag
 
 
@@ -118,6 +118,7 @@ class KernelWriter(Statements[str], LoopWriter):
         self.masks: dict[tuple[str, int], str] = {}
         self.row_bits: dict[tuple[Any, ...], tuple[str, ...]] = {}  # by what they depend on
         self.known_facts: dict[int, VectorFacts | None] = {}
+        self.shared = SharedIndices()
 
     def text(self) -> str:
         self.block(self.kernel.body)
@@ -465,21 +466,8 @@ class KernelWriter(Statements[str], LoopWriter):
 
         The passes of LLVM that would do it are not run where no loop is left to it.
         """
-        shared: dict[Expr, bool] = {}
-        seen: set[Expr] = set()
-        parts: list[Expr] = []
-        for root in (e for s in walk(statement.body) for e in expressions(s)):
-            for expr in [] if root in shared else postorder([root], seen):
-                args = expr.args
-                same = expr.op != "load" and bool(args) and all(map(shared.__getitem__, args))
-                shared[expr] = same or expr.op in _ALWAYS_KNOWN or expr in self.values
-                if args and not shared[expr]:
-                    parts += filter(shared.__getitem__, args)
-            if shared[root]:
-                parts.append(root)
-        for expr in parts:
-            if expr.dtype is I64 and _moves(expr):
-                self.value(expr)
+        for expr in self.shared.indices(statement.body, self.values):
+            self.value(expr)
 
     def copies(self, statement: For) -> None:
         """A short loop as one copy of its body per iteration."""
@@ -512,10 +500,9 @@ class KernelWriter(Statements[str], LoopWriter):
             if vectors is not None:
                 start = vector_loops(self, vectors, start, stop, count)
             kind = "rest" if vectors is not None else statement.kind
-            if vectors is None and reads_back_in_branches(statement):
-                kind = "single"
+            single = partial(reads_back_in_branches, statement)
             if start != stop:
-                self.counted(start, stop, 1, kind, lambda i: self.iteration(statement, i))
+                self.counted(start, stop, 1, kind, partial(self.iteration, statement), single)
             return
         even = count is not None and count % steps[0] == 0
         short = self.granules(statement)
@@ -583,9 +570,3 @@ def reads_back_in_branches(loop: For) -> bool:
     inside = [e for branch in branches for s in walk(branch.body) for e in expressions(s)]
     loads = [e for e in postorder(inside, set()) if e.op == "load"]
     return any(split(e.args[0])[0].get(loop.variable, 0) < 0 for e in loads)
-
-
-def _moves(expr: Expr) -> bool:
-    """It may be computed where the loop would not have been: a divisor from data may be 0."""
-    by_known = expr.op in ("idiv", "irem") and expr.args[1].op in ("const", "size")
-    return expr.op in _MOVED or by_known

@@ -12,6 +12,7 @@ from graphc.codegen.llvm.loops import mask_of
 from graphc.codegen.llvm.module import FunctionWriter, Slot, neutral, vector_suffix, widened
 from graphc.codegen.llvm.scalar import INSTRUCTIONS, MEMORY, TYPES, literal
 from graphc.codegen.llvm.vector_facts import Comb, Place, RowFacts, Shape, VectorFacts
+from graphc.codegen.nest_walk import Readers
 from graphc.ir.types import DType
 from graphc.loops.nest import Buffer, Expr, Register, Store
 
@@ -38,6 +39,7 @@ class VectorWriter(FunctionWriter):
         self.first_copy = 0
         self.masks: list[str] = []
         self.known: list[dict[Expr, str]] = []
+        self.readers = Readers(kernel.changes)
         self.firsts: dict[Expr, str] = {}
         self.splats: dict[Expr, str] = {}
         self.straight = False  # the loop is no loop: all its vectors are written out
@@ -45,6 +47,7 @@ class VectorWriter(FunctionWriter):
         self.moving: dict[Place, tuple[str, int]] = {}  # in one turn of an inner loop
         self.pointers: dict[Place, tuple[str, int]] = {}
         self.turned: dict[Place, dict[int, str]] = {}  # by constant: what is loaded or waits
+        self.chunks: dict[Place, tuple[Chunk, ...]] = {}
         self.slots: dict[tuple[int, int], Slot] = {}
         self.sums: dict[tuple[int, int], str] = {}
 
@@ -59,6 +62,10 @@ class VectorWriter(FunctionWriter):
             k.lines = inside
 
     # -- values
+
+    def remember(self, expr: Expr, name: str) -> None:
+        super().remember(expr, name)
+        self.readers.add(expr)
 
     def fresh(self, prefix: str) -> str:
         return self.kernel.fresh(prefix)
@@ -111,7 +118,7 @@ class VectorWriter(FunctionWriter):
         k, index = self.kernel, load.args[0]
         buffer = k.kernel.buffers[load.data[0]]
         terms, constant = self.facts.terms(index)
-        place = buffer.index, frozenset(terms.items())
+        place = buffer.index, terms
         if place not in self.fixed_places:
             with self.ahead():
                 self.fixed_places[place] = k.address(buffer, k.value(index)), constant
@@ -167,7 +174,7 @@ class VectorWriter(FunctionWriter):
         """Where the elements of this vector begin; accesses a constant apart share an address."""
         k, known, step = self.kernel, self.facts.known(index), self.facts.stride(index) or 1
         terms, constant = self.facts.terms(index)
-        key = (buffer.index, frozenset(terms.items()))
+        key = (buffer.index, terms)
         found = self.pointers.get(key)
         if found is None:
             first = self.first(index)
@@ -207,7 +214,7 @@ class VectorWriter(FunctionWriter):
     def for_all(self, buffer: Buffer, index: Expr) -> str:
         """One element for all lanes, of a place that an inner loop moves."""
         terms, constant = self.facts.terms(index)
-        place = buffer.index, frozenset(terms.items())
+        place = buffer.index, terms
         if place not in self.moving:
             self.moving[place] = self.kernel.address(buffer, self.first(index)), constant
         base, origin = self.moving[place]
@@ -373,11 +380,11 @@ class VectorWriter(FunctionWriter):
 
     # -- elements of rows
 
-    def chunk_at(self, index: Expr, strided: Strided) -> tuple[Chunk, int]:
-        """The part of a row that an index lies in, and its constant."""
-        constant = self.facts.terms(index)[1]
-        chunks = strided.chunks(self.lanes)
-        return next(c for c in chunks if c.first <= constant < c.first + c.count), constant
+    def chunk_at(self, place: Place, constant: int, rows: dict[Place, Strided]) -> Chunk:
+        """The part of a row that an index with this constant lies in."""
+        if place not in self.chunks:
+            self.chunks[place] = rows[place].chunks(self.lanes)
+        return next(c for c in self.chunks[place] if c.first <= constant < c.first + c.count)
 
     def rows_at(self, buffer: Buffer, index: Expr, chunk: Chunk, stride: int) -> list[str]:
         """Where this chunk begins in each row; of dense rows, where each vector does."""
@@ -396,8 +403,9 @@ class VectorWriter(FunctionWriter):
 
     def load_apart(self, buffer: Buffer, index: Expr, rows: dict[Place, Strided]) -> str:
         """An element of each row: all of its chunk is loaded and turned when it is first asked."""
-        place = buffer.index, frozenset(self.facts.terms(index)[0].items())
-        chunk, constant = self.chunk_at(index, rows[place])
+        terms, constant = self.facts.terms(index)
+        place = buffer.index, terms
+        chunk = self.chunk_at(place, constant, rows)
         known = self.turned.setdefault(place, {})
         if constant not in known:
             stride = rows[place].stride
@@ -427,8 +435,9 @@ class VectorWriter(FunctionWriter):
         self, buffer: Buffer, index: Expr, value: str, rows: dict[Place, Strided]
     ) -> None:
         """An element of each row: its chunk is turned and stored when all of it has come."""
-        place = buffer.index, frozenset(self.facts.terms(index)[0].items())
-        chunk, constant = self.chunk_at(index, rows[place])
+        terms, constant = self.facts.terms(index)
+        place = buffer.index, terms
+        chunk = self.chunk_at(place, constant, rows)
         waiting = self.turned.setdefault(place, {})
         literal = not value.startswith("%")  # of all lanes: shuffles take vectors
         given = self.operand(buffer.dtype, value, MEMORY)

@@ -18,10 +18,17 @@ class LoopWriter(FunctionWriter):
         self.left = 0  # loops that are marked
 
     def counted(
-        self, start: str, stop: str, step: int, kind: str, body: Callable[[str], None]
+        self,
+        start: str,
+        stop: str,
+        step: int,
+        kind: str,
+        body: Callable[[str], None],
+        single: Callable[[], bool] = lambda: False,
     ) -> None:
-        """A bottom-tested loop from start to stop, skipped when empty. `rest` is a short one,
-        `single` one that must not become vectors.
+        """A bottom-tested loop from start to stop, skipped when empty. `rest` is a short one.
+
+        `single` says whether it must not become vectors, and is asked of innermost loops alone.
         """
         self.loops += 1
         loops, left = self.loops, self.left
@@ -36,7 +43,8 @@ class LoopWriter(FunctionWriter):
             self.lines.append(f"  br label %{top}")
         head = len(self.lines)
         body(i)
-        note = self.loop_note(kind) if self.loops == loops and kind != "rest" else ""
+        marked = self.loops == loops and kind != "rest"
+        note = self.loop_note("single" if single() else kind) if marked else ""
         self.left += bool(note)
         # The latch is a block of its own, so the phi can name it whatever the body ends with.
         phi = f"  {i} = phi i64 [ {start}, %{before} ], [ {following}, %latch{name} ]"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from functools import cache
+from functools import cache, lru_cache
 from typing import NamedTuple
 
 from graphc.codegen.llvm.scalar import INSTRUCTIONS, TYPES, intrinsic, literal, minmax
@@ -24,6 +24,8 @@ _LITERAL = r"(?P<literal>-?\d[\w.]*|true|false)"
 _SUFFIX = r"(?<=\.)(?P<suffix>f32|f64|i\d+)(?=\()"
 _FLAG = r"(?P<flag>, i1 false\)$)"  # of an intrinsic: no value
 _TOKENS = re.compile(rf"{_FLAG}|(?<![\w.%@#])(?:{_KIND}|{_LITERAL})(?![\w.])|{_SUFFIX}")
+_NAMES = re.compile(r"(%\w+)")
+_NAME = "%_"  # stands for any of them
 
 
 def widened(text: str, lanes: int) -> str:
@@ -31,6 +33,13 @@ def widened(text: str, lanes: int) -> str:
 
     Types, names of functions and literals change; a literal has the type that was named last.
     """
+    parts = _NAMES.split(text)
+    parts[::2] = _widened(_NAME.join(parts[::2]), lanes).split(_NAME)
+    return "".join(parts)
+
+
+@lru_cache(maxsize=4096)  # but for its names an instruction is one of few
+def _widened(text: str, lanes: int) -> str:
     last = ""
 
     def wide(match: re.Match[str]) -> str:

@@ -206,13 +206,16 @@ class VectorLoop(VectorWriter):
             if id(statement) in woven:
                 continue
             self.statement(statement)
-            written = self.kernel.changes.writes(statement)
-            for values in self.known:
-                for expr in [e for e in values if self.kernel.changes.needs(e) & written]:
-                    del values[expr]
+            self.forget(statement)
         for values, before in zip(self.known, outer, strict=True):
             for expr in values.keys() - before:
                 del values[expr]
+
+    def forget(self, statement: Statement) -> None:
+        """Values that read what the statement writes have to be computed again."""
+        for expr in self.readers.stale(statement):
+            for values in self.known:
+                values.pop(expr, None)
 
     def statement(self, statement: Statement) -> None:
         if isinstance(statement, For):
@@ -281,11 +284,7 @@ class VectorLoop(VectorWriter):
         """A longer loop that all lanes run; nothing that it writes is known ahead of a turn."""
         variable, k = statement.variable, self.kernel
         self.ranges[variable] = loop_range(statement, self.ranges)
-        written = k.changes.writes(statement)
-        for values in self.known:
-            for expr in [e for e in values if k.changes.needs(e) & written]:
-                del values[expr]
-
+        self.forget(statement)
         body = partial(self.turn, variable, body=statement.body)
         k.counted(str(statement.start.data), str(statement.stop.data), 1, "rest", body)
 

@@ -31,7 +31,8 @@ from graphc.loops.nest import (
 )
 
 Term = Expr | Monomial  # what an index is a sum of
-Place = tuple[int, frozenset[tuple[Term, int]]]  # a buffer, and an index without its constant
+Terms = frozenset[tuple[Term, int]]  # an index without its constant
+Place = tuple[int, Terms]  # a buffer, and where in it
 _MASKS = 512  # vector bits from which on every instruction takes a mask
 _MOST_BITS = 64  # elements that are masked together
 
@@ -89,7 +90,7 @@ class VectorFacts:
         self._counting: dict[Expr, bool] = {}
         self._seen: set[Expr] = set()
         self._checked: set[Expr] = set()
-        self._terms: dict[Expr, tuple[dict[Term, int], int]] = {}
+        self._terms: dict[Expr, tuple[Terms, int]] = {}
 
     # -- expressions
 
@@ -107,11 +108,12 @@ class VectorFacts:
         """It can be computed ahead of the loop: not even i - (i - 1) counts with it."""
         return self.stride(expr) == 0 and self._known[expr] and not self._counting[expr]
 
-    def terms(self, index: Expr) -> tuple[dict[Term, int], int]:
+    def terms(self, index: Expr) -> tuple[Terms, int]:
         """An index as `split` takes it apart, once."""
         found = self._terms.get(index)
         if found is None:
-            found = self._terms[index] = split(index)
+            terms, constant = split(index)
+            found = self._terms[index] = frozenset(terms.items()), constant
         return found
 
     def _look(self, root: Expr) -> None:
@@ -207,7 +209,7 @@ class VectorFacts:
         return self._combs[load]
 
     def _row(self, load: Expr) -> object:
-        return load.data, frozenset(self.terms(load.args[0])[0].items())
+        return load.data, self.terms(load.args[0])[0]
 
     def _allowed(self, statement: Statement) -> bool:
         match statement:
@@ -293,31 +295,38 @@ class RowFacts(VectorFacts):
         super().__init__(loop, kernel, changes)
         self.loaded: dict[Place, Strided] = {}
         self.stored: dict[Place, Strided] = {}
+        self._loaded: dict[tuple[Place, int], set[int]] = {}  # constants by place and stride
+        self._stored: dict[tuple[Place, int], set[int]] = {}
 
     def possible(self) -> bool:
         if not all(self._allowed(s) for s in _inside(self.loop.body)):
             return False
+        self.loaded, self.stored = _rows_of(self._loaded), _rows_of(self._stored)
         strided = [*self.loaded.values(), *self.stored.values()]
         apart = {k for k, _ in self.stored}.isdisjoint(k for k, _ in self.loaded)
         return apart and all(found.worthwhile for found in strided)
 
     def _stores(self, statement: Store) -> bool:
-        return self._of_row(self.stored, statement.buffer.index, statement.index)
+        return self._of_row(self._stored, statement.buffer.index, statement.index)
 
     def _loads(self, expr: Expr) -> bool:
         index = expr.args[0]
-        return self.stride(index) == 1 or self._of_row(self.loaded, expr.data[0], index)
+        return self.stride(index) == 1 or self._of_row(self._loaded, expr.data[0], index)
 
-    def _of_row(self, found: dict[Place, Strided], buffer: int, index: Expr) -> bool:
+    def _of_row(self, found: dict[tuple[Place, int], set[int]], buffer: int, index: Expr) -> bool:
         """Note an element of a row; whether its place is known and it is the first there."""
         stride = self.stride(index)
         if stride is None or stride < 2 or not self.known(index):
             return False
         terms, constant = self.terms(index)
-        place = buffer, frozenset(terms.items())
-        places = found[place].places if place in found else ()
-        found[place] = Strided(stride, tuple(sorted({*places, constant})))
-        return constant not in places
+        places = found.setdefault(((buffer, terms), stride), set())
+        first = constant not in places
+        places.add(constant)
+        return first
+
+
+def _rows_of(found: dict[tuple[Place, int], set[int]]) -> dict[Place, Strided]:
+    return {place: Strided(stride, tuple(sorted(at))) for (place, stride), at in found.items()}
 
 
 def _is_most(none: Expr, stop: Expr) -> bool:
@@ -334,24 +343,28 @@ def _inside(body: list[Statement]) -> Iterator[Statement]:
 
 def split(index: Expr) -> tuple[dict[Term, int], int]:
     """An index as terms, each so many times, plus a constant."""
-    if index.op == "const":
-        return {}, int(index.data)
-    if index.op == "size":
-        parts = dict(index.data.terms)
-        constant = parts.pop((), 0)
-        return parts, constant
-    if index.op in ("add", "sub"):
-        (terms, constant), (others, more) = map(split, index.args)
-        sign = 1 if index.op == "add" else -1
-        total = {e: terms.get(e, 0) + sign * others.get(e, 0) for e in {**terms, **others}}
-        return total, constant + sign * more
-    if index.op == "mul":
-        for factor, other in (index.args, index.args[::-1]):
-            if factor.op == "const":
-                terms, constant = split(other)
-                by = int(factor.data)
-                return {e: by * times for e, times in terms.items()}, by * constant
-    return {index: 1}, 0
+    terms: dict[Term, int] = {}
+    constant, pending = 0, [(index, 1)]
+    while pending:
+        expr, times = pending.pop()
+        factors = [arg for arg in expr.args if arg.op == "const"] if expr.op == "mul" else []
+        if expr.op == "const":
+            constant += times * int(expr.data)
+        elif expr.op == "size":
+            for part, count in expr.data.terms:
+                if part:
+                    terms[part] = terms.get(part, 0) + times * count
+                else:
+                    constant += times * count
+        elif expr.op in ("add", "sub"):
+            left, right = expr.args
+            pending += [(right, times if expr.op == "add" else -times), (left, times)]
+        elif factors:
+            other = expr.args[expr.args[0] is factors[0]]
+            pending.append((other, times * int(factors[0].data)))
+        else:
+            terms[expr] = terms.get(expr, 0) + times
+    return terms, constant
 
 
 def facts_of(loop: For, kernel: Kernel, changes: Changes, masks: bool = True) -> VectorFacts | None:
