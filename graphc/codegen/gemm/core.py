@@ -18,7 +18,7 @@ de Geijn, "Anatomy of high-performance matrix multiplication" (2008).
 import functools
 import hashlib
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from graphc.codegen.gemm.bundles import (
     emit_pack_a_bundles,
@@ -72,6 +72,8 @@ ABI = [("ptr", "bufs"), ("ptr", "params"), ("i64", "lo"), ("i64", "hi"), ("i64",
 TABLE = ("ptr", "core")
 FEW_HEIGHTS = (2, 4, 8)
 
+_SHARED = emit_offset, emit_fill_rows, emit_finish, emit_pack_rows
+
 Emitter = Callable[[Core], str]
 
 
@@ -88,11 +90,16 @@ def core_modules(dtype: str, hardware: Hardware, parts: int) -> tuple[Module, ..
     for slot, emit in _functions(kind, hardware, parts):
         core = Core(kind, hardware, bool(parts & Part.TURNS), 0 if slot == Slot.PACK_A else 1)
         functions[slot] = _exported(core, emit(core), inner=True)
-    fill, walk = _walk(kind, hardware)
-    fill = fill._replace(inner=bool(parts & Part.TABLES))
-    walk = walk._replace(inner=bool(parts & Part.BRISK))
+    brisk = bool(parts & Part.BRISK)
+    fill = _fill(kind, hardware)._replace(inner=bool(parts & Part.TABLES))
+    walk = _walk(kind, hardware)._replace(inner=brisk)
+    around = [fill, walk]
+    if parts & (Part.DOTS | Part.ROWS):
+        functions[Slot.VECTOR] = _thin(kind, hardware)._replace(inner=brisk)
+        around.append(functions[Slot.VECTOR])
     symbols = {slot: module.symbol for slot, module in functions.items()}
-    return *functions.values(), fill, walk, _entry(kind, hardware, parts, symbols, walk.symbol)
+    inner = [module for slot, module in functions.items() if slot != Slot.VECTOR]
+    return *inner, *around, _entry(kind, hardware, parts, symbols, walk.symbol)
 
 
 def _functions(kind: Kind, hardware: Hardware, parts: int) -> Iterator[tuple[int, Emitter]]:
@@ -160,32 +167,39 @@ def _emit_pack_b(core: Core) -> str:
 
 @forgotten
 @functools.cache
-def _walk(kind: Kind, hardware: Hardware) -> tuple[Module, Module]:
-    """What is the same for all contractions of a data type. Tables of the windows of convolutions
-    are long: what fills them is a module of its own.
-    """
+def _fill(kind: Kind, hardware: Hardware) -> Module:
+    """What fills tables: those of the windows of convolutions are long."""
     table = Core(kind, hardware)
     emit_offset(table)
-    fill = _exported(table, emit_fill(table), inner=False)
+    return _exported(table, emit_fill(table), inner=False)
+
+
+@forgotten
+@functools.cache
+def _walk(kind: Kind, hardware: Hardware) -> Module:
+    """What is the same for all contractions of a data type."""
     core = Core(kind, hardware)
-    core.declared.add(f"declare void @{fill.symbol}({', '.join(of for of, _ in FILL_ARGUMENTS)})")
-    for emit in (
-        emit_offset,
-        emit_fill_rows,
-        emit_finish,
-        emit_pack_rows,
-        emit_pack_columns,
-        emit_make,
-        emit_vector,
-        emit_strip,
-        *((emit_lane_strip, emit_lane_pack) if core.reads_windows else ()),
-        emit_sweep,
-        emit_block,
-    ):
+    lanes = (emit_lane_strip, emit_lane_pack) if core.reads_windows else ()
+    panels = emit_pack_columns, emit_make, emit_strip, *lanes, emit_sweep, emit_block
+    return _with_tables(core, (*_SHARED, *panels, _emit_run))
+
+
+@forgotten
+@functools.cache
+def _thin(kind: Kind, hardware: Hardware) -> Module:
+    """What the walk calls for a few rows of C."""
+    return _with_tables(Core(kind, hardware), (*_SHARED, emit_vector))
+
+
+def _with_tables(core: Core, emitters: Sequence[Callable[[Core], object]]) -> Module:
+    """Functions that fill tables by a module of its own; the last of them is exported."""
+    fill = _fill(core.kind, core.hardware).symbol
+    core.declared.add(f"declare void @{fill}({', '.join(of for of, _ in FILL_ARGUMENTS)})")
+    for emit in emitters:
         emit(core)
     for name, text in core.functions.items():
-        core.functions[name] = text.replace("@fill(", f"@{fill.symbol}(")
-    return fill, _exported(core, _emit_run(core), inner=False)
+        core.functions[name] = text.replace("@fill(", f"@{fill}(")
+    return _exported(core, name, inner=False)
 
 
 def _exported(core: Core, name: str, inner: bool) -> Module:
@@ -207,7 +221,7 @@ def _emit_run(core: Core) -> str:
     c = body.at(frame.buffer(2), frame.get(Word.OFFSET_C))
     flags = frame.get(Word.FLAGS)
     vector = body.test("ne", body.new(f"and i64 {flags}, {Flag.DOTS | Flag.ROWS}"), 0)
-    function = body.choose(vector, "ptr", "@vector", "@block")
+    function = body.choose(vector, "ptr", frame.function(Slot.VECTOR), "@block")
     packed = frame.has(Flag.PACKED_B)
     unit, status = body.local("i64", "%lo"), body.local("i32", 0)
     first = body.local("i1", "true")
@@ -257,7 +271,8 @@ def _entry(
     core.declared.add(f"declare i32 @{walk}({kinds})")
     for slot, symbol in symbols.items():
         tile = LANE_TILE_ARGUMENTS if slot > Slot.LANES else TILE_ARGUMENTS
-        kinds = ", ".join(of for of, _ in tile) if slot > Slot.TILES else ""
+        is_tile = Slot.TILES < slot < Slot.VECTOR
+        kinds = ", ".join(of for of, _ in tile) if is_tile else ""
         core.declared.add(f"declare void @{symbol}({kinds})")
     table = f"@table = internal constant [{Slot.COUNT} x ptr] [{slots}]\n"
     return Module(name, table + core.module(), False)

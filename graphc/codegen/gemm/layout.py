@@ -142,7 +142,8 @@ class Slot:
     NARROW = 16
     COPIES = 23
     LANES = 30  # the same for its columns
-    COUNT = 38
+    VECTOR = 38  # what calls DOTS to ROW
+    COUNT = 39
 
 
 class Field:
