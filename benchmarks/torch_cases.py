@@ -12,6 +12,7 @@ gradient of a weighted sum of its results.  Needs `pip install torch expecttest`
 from __future__ import annotations
 
 import argparse
+import contextlib
 import random
 import re
 import sys
@@ -28,10 +29,7 @@ from graphc.formats.torch.decompositions import of_graphs
 
 # Shares of the largest element, by type: kernels add in another order than PyTorch's.
 TOLERANCE = {"float16": 1e-2, "bfloat16": 4e-2, "float64": 1e-9, "complex128": 1e-9}
-DRAWS = re.compile(
-    r"rand|bernoulli|dropout|multinomial|normal|empty|exponential|cauchy|geometric|uniform|rrelu"
-    r"|fractional|lowrank|resize_"
-)
+UNSET = re.compile("empty|resize_")  # what their results hold is whatever lay in memory
 
 
 class Case(NamedTuple):
@@ -83,10 +81,29 @@ def _of_sample(op: Any, name: str, k: int, sample: Any, learns: bool) -> Iterato
         return [gradient for gradient in found if gradient is not None]
 
     tensors = [leaves[k] for k in places]
-    draws = bool(DRAWS.search(op.name))
+    draws = bool(UNSET.search(op.name)) or _draws(forward, tensors)
     yield Case(name, f"{name} {k}", forward, tensors, draws)
     if learns and not draws:
         yield Case(name, f"{name} {k} gradient", backward, tensors, draws)
+
+
+def _draws(function: Callable[..., list[Any]], tensors: list[Any]) -> bool:
+    """Whether results depend on random numbers."""
+    import torch
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    found = []
+
+    class Notes(TorchDispatchMode):
+        def __torch_dispatch__(
+            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            found.append(torch.Tag.nondeterministic_seeded in func.tags)
+            return func(*args, **(kwargs or {}))
+
+    with Notes(), contextlib.suppress(Exception):  # it is told as "untraced"
+        function(*(tensor.clone() for tensor in tensors))
+    return any(found)
 
 
 def _weighted(value: Any) -> Any:
@@ -123,7 +140,24 @@ def outcome(case: Case) -> tuple[str, str]:
     if len(made) != len(expected):
         return "wrong", f"{len(made)} results for {len(expected)}"
     why = [difference(a, b, case.draws) for a, b in zip(made, expected)]
-    return ("wrong", "; ".join(filter(None, why))) if any(why) else ("agrees", "")
+    if any(why) and not _is_as_near(made, expected, case):
+        return "wrong", "; ".join(filter(None, why))
+    return "agrees", ""
+
+
+def _is_as_near(made: list[Any], expected: list[Any], case: Case) -> bool:
+    """Whether results are as near to those in float64 as PyTorch's own: what cancels is left to
+    rounding."""
+    import torch
+
+    if case.draws or not all(v.dtype == torch.float32 for v in (*case.tensors, *expected)):
+        return False
+    exact = case.function(*(tensor.double() for tensor in case.tensors))
+
+    def error(values: list[Any]) -> float:
+        return max(float((v - e).abs().max()) for v, e in zip(values, exact) if e.numel())
+
+    return error(made) <= 8 * error(expected)
 
 
 def difference(made: Any, wanted: Any, draws: bool = False) -> str:

@@ -1,5 +1,7 @@
 """Cases of PyTorch's operator database; all of them: `python -m benchmarks.torch_cases`."""
 
+from typing import Any
+
 import pytest
 
 from benchmarks import torch_cases
@@ -36,3 +38,22 @@ def test_what_differs_is_told() -> None:
     assert torch_cases.difference(torch.tensor([float("nan")]), torch.ones(1)) == "1 NaN for 0"
     assert torch_cases.difference(torch.tensor([1, 2]), torch.tensor([1, 3])) == "1 elements differ"
     assert torch_cases.difference(torch.rand(3), torch.rand(3), draws=True) == ""
+
+
+def test_what_depends_on_random_numbers_is_known() -> None:
+    def dropped(x: Any) -> list[Any]:
+        torch.manual_seed(3)  # as the database's own functions do
+        return [torch.nn.functional.dropout(x, 0.5)]
+
+    assert torch_cases._draws(dropped, [torch.ones(9)])
+    assert not torch_cases._draws(lambda x: [torch.sin(x)], [torch.ones(9)])
+
+
+def test_what_cancels_may_differ_as_much_as_pytorchs_own() -> None:
+    def cancels(x: Any) -> list[Any]:
+        return [(x / 3 * 3 - x).sum()]
+
+    case = torch_cases.Case("c", "c", cancels, [torch.linspace(1, 2, 9)], draws=False)
+    exact = torch.tensor(0.0)
+    assert torch_cases._is_as_near([exact + 1e-7], [exact + 2e-8], case)
+    assert not torch_cases._is_as_near([exact + 1e-4], [exact + 2e-8], case)
