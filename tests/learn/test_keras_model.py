@@ -141,6 +141,15 @@ def test_all_that_cannot_be_imported_is_named_at_once(tmp_path: Path) -> None:
             gc.load(path)
 
 
+def test_functions_that_are_named_as_layers_are_refused(tmp_path: Path) -> None:
+    doubled = layer("Multiply", "multiply", "x") | {"module": "keras.src.ops.numpy"}
+    doubled["inbound_nodes"][0]["args"].append(2.0)
+    path = graph(tmp_path / "m.keras", [given("x", 3), doubled], [["multiply", 0, 0]])
+    with pytest.raises(gc.GraphError, match="cannot be imported") as caught:
+        gc.load(path)
+    assert "Multiply (layer 'multiply')" in str(caught.value)
+
+
 def test_files_that_make_no_sense(tmp_path: Path) -> None:
     path = graph(tmp_path / "m.keras", [given("a", 3), layer("ReLU", "r", "s")], [["r", 0, 0]])
     with pytest.raises(gc.GraphError, match="circle"):

@@ -469,7 +469,9 @@ class _Model:
         kind, settings = entry["class_name"], dict(entry["config"])
         arrays = self._weights(str(kind))
         title = f"{str(kind)[:60]} (layer {str(settings.get('name'))[:60]!r})"
-        own = entry.get("registered_name") in (None, kind)
+        # keras.ops names functions as layers are named: x * 2.0 is a Multiply of one operand
+        own = "ops" not in str(entry.get("module")).split(".")
+        own = own and entry.get("registered_name") in (None, kind)
         if kind not in MAKERS or not own:
             self.refused.append(title)
             return None
