@@ -90,16 +90,16 @@ def core_modules(dtype: str, hardware: Hardware, parts: int) -> tuple[Module, ..
     for slot, emit in _functions(kind, hardware, parts):
         core = Core(kind, hardware, bool(parts & Part.TURNS), 0 if slot == Slot.PACK_A else 1)
         functions[slot] = _exported(core, emit(core), inner=True)
-    brisk = bool(parts & Part.BRISK)
     fill = _fill(kind, hardware)._replace(inner=bool(parts & Part.TABLES))
-    walk = _walk(kind, hardware)._replace(inner=brisk)
-    around = [fill, walk]
+    walk = _walk(kind, hardware)._replace(inner=bool(parts & (Part.BRISK | Part.BRISK_ROWS)))
+    around = {}
     if parts & (Part.DOTS | Part.ROWS):
-        functions[Slot.VECTOR] = _thin(kind, hardware)._replace(inner=brisk)
-        around.append(functions[Slot.VECTOR])
-    symbols = {slot: module.symbol for slot, module in functions.items()}
-    inner = [module for slot, module in functions.items() if slot != Slot.VECTOR]
-    return *inner, *around, _entry(kind, hardware, parts, symbols, walk.symbol)
+        around[Slot.VECTOR] = _rows(kind, hardware)._replace(inner=bool(parts & Part.BRISK_ROWS))
+    if parts & (Part.TILES | Part.LANES):
+        around[Slot.BLOCK] = _panels(kind, hardware)._replace(inner=bool(parts & Part.BRISK))
+    symbols = {slot: module.symbol for slot, module in (functions | around).items()}
+    entry = _entry(kind, hardware, parts, symbols, walk.symbol)
+    return *functions.values(), fill, *around.values(), walk, entry
 
 
 def _functions(kind: Kind, hardware: Hardware, parts: int) -> Iterator[tuple[int, Emitter]]:
@@ -177,18 +177,27 @@ def _fill(kind: Kind, hardware: Hardware) -> Module:
 @forgotten
 @functools.cache
 def _walk(kind: Kind, hardware: Hardware) -> Module:
-    """What is the same for all contractions of a data type."""
+    """What all contractions of a data type begin with."""
     core = Core(kind, hardware)
-    lanes = (emit_lane_strip, emit_lane_pack) if core.reads_windows else ()
-    panels = emit_pack_columns, emit_make, emit_strip, *lanes, emit_sweep, emit_block
-    return _with_tables(core, (*_SHARED, *panels, _emit_run))
+    emit_offset(core)
+    return _exported(core, _emit_run(core), inner=False)
 
 
 @forgotten
 @functools.cache
-def _thin(kind: Kind, hardware: Hardware) -> Module:
-    """What the walk calls for a few rows of C."""
+def _rows(kind: Kind, hardware: Hardware) -> Module:
+    """A few rows of C."""
     return _with_tables(Core(kind, hardware), (*_SHARED, emit_vector))
+
+
+@forgotten
+@functools.cache
+def _panels(kind: Kind, hardware: Hardware) -> Module:
+    """A block of C, by panels and tiles."""
+    core = Core(kind, hardware)
+    lanes = (emit_lane_strip, emit_lane_pack) if core.reads_windows else ()
+    panels = emit_pack_columns, emit_make, emit_strip, *lanes, emit_sweep, emit_block
+    return _with_tables(core, (*_SHARED, *panels))
 
 
 def _with_tables(core: Core, emitters: Sequence[Callable[[Core], object]]) -> Module:
@@ -221,7 +230,7 @@ def _emit_run(core: Core) -> str:
     c = body.at(frame.buffer(2), frame.get(Word.OFFSET_C))
     flags = frame.get(Word.FLAGS)
     vector = body.test("ne", body.new(f"and i64 {flags}, {Flag.DOTS | Flag.ROWS}"), 0)
-    function = body.choose(vector, "ptr", frame.function(Slot.VECTOR), "@block")
+    function = frame.function(body.choose(vector, "i64", Slot.VECTOR, Slot.BLOCK))
     packed = frame.has(Flag.PACKED_B)
     unit, status = body.local("i64", "%lo"), body.local("i32", 0)
     first = body.local("i1", "true")

@@ -108,7 +108,8 @@ class Part:
     TURNS = 64  # copies that transpose squares in registers
     DOT_TILES = 128  # dot products of several rows
     SCATTER = 256  # finished tiles that go to C from the workspace
-    BRISK = 1 << 24  # no function: the walk is worth LLVM's time
+    BRISK = 1 << 24  # no function: what is around the tiles is worth LLVM's time
+    BRISK_ROWS = 1 << 27  # no function: and what is around the matrix-vector kernels
     TABLES = 1 << 25  # no function: the tables of offsets are, too
     ORDERED = 1 << 16  # no function: sums in the order of k
     LANES = 1 << 26  # tiles whose lanes are rows of A
@@ -143,7 +144,8 @@ class Slot:
     COPIES = 23
     LANES = 30  # the same for its columns
     VECTOR = 38  # what calls DOTS to ROW
-    COUNT = 39
+    BLOCK = 39  # what calls the tiles
+    COUNT = 40
 
 
 class Field:

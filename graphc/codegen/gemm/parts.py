@@ -36,7 +36,8 @@ def parts_of(words: list[int], kind: Kind, groups: Groups, ordered: bool) -> int
     """The `Part`s of the core that a plan runs through."""
     flags, columns = words[Word.FLAGS], words[Word.N]
     parts = Part.ORDERED if ordered else 0
-    parts |= Part.BRISK if _is_brisk(words, kind, groups) else 0
+    if _is_brisk(words, kind, groups):
+        parts |= Part.BRISK_ROWS if flags & Flag.VECTOR else Part.BRISK
     parts |= Part.TABLES if len(groups.k) > 1 else 0
     parts |= Part.PACK_A if flags & Flag.PACK_A else 0
     if flags & (Flag.PACK_B | Flag.LATE):
