@@ -11,6 +11,7 @@ import pytest
 
 import graphc as gc
 from graphc import GraphError, limits
+from graphc.frontend.compile import making as threads
 from graphc.frontend.compile import tiered
 
 X = np.linspace(-2, 2, 24, dtype=np.float32).reshape(4, 6)
@@ -23,7 +24,7 @@ def model(x):
 @pytest.fixture
 def one_by_one(monkeypatch):
     """A thread compiles once the first call is answered, however long that takes."""
-    monkeypatch.setattr(tiered, "HEAD_START", 1e6)
+    monkeypatch.setattr(threads, "HEAD_START", 1e6)
 
 
 def making(function, *args):

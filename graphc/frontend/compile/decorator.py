@@ -22,6 +22,7 @@ from graphc.frontend.compile.bound_function import BoundFunction
 from graphc.frontend.compile.build import Built
 from graphc.frontend.compile.call_cache import MOST_RECENT, CallCache
 from graphc.frontend.compile.gpu_launches import Launches
+from graphc.frontend.compile.making import Making
 from graphc.frontend.compile.nesting import NAMED
 from graphc.frontend.compile.open_sizes import can_be_open
 from graphc.frontend.compile.recount import Counts, Run, run_for_counts, trace_for_counts
@@ -46,7 +47,7 @@ from graphc.frontend.compile.size_families import (
     hint_closed,
     sizes_option,
 )
-from graphc.frontend.compile.tiered import Making, can_be_tiered, interpreted
+from graphc.frontend.compile.tiered import can_be_tiered, interpreted
 from graphc.frontend.compile.variant import UNKNOWN, Compile, Variant, static_leaf
 from graphc.frontend.trace.hooks import seen
 from graphc.frontend.trace.recording import is_recording, noticing
@@ -221,7 +222,8 @@ class CompiledFunction(CallCache, Generic[P, R]):
         with self._lock:
             if variant.making is None and can_be_tiered(variant, self.config):
                 self._check_compiles(variant.signature, variant.reason)
-                variant.making = Making(variant, self._compile)
+                compile = functools.partial(self._compile, variant)
+                variant.making = Making(variant.graph.name, compile)
                 variant.making.start()
         return interpreted(variant, leaves)
 

@@ -11,39 +11,19 @@ which raises it.
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from graphc.config import Config
-from graphc.forks import fork_safe_lock
 from graphc.frontend.compile.variant import UNKNOWN, Variant
 from graphc.ir.graph import Graph, Node
 from graphc.ir.op import Effect
 from graphc.ir.types import Type
 from graphc.ops.reference.interpreter import Interpreter
 
-HEAD_START = 0.25  # seconds for the interpreter: Python runs one thread at a time
 MOST_BYTES = 1 << 28  # of one value: a compiled program may never have it in memory
-
-
-class Making(threading.Thread):
-    """Compiles a variant; `calls` were answered by the interpreter since it was made."""
-
-    def __init__(self, variant: Variant, compile: Callable[[Variant], Any]) -> None:
-        super().__init__(name=f"graphc-compile-{variant.graph.name}")
-        self._variant, self._compile = variant, compile
-        self.calls = 0
-        self.lock = fork_safe_lock()  # of who compiles it: this thread, or a call that needs code
-        self.answered = threading.Event()
-
-    def run(self) -> None:
-        self.answered.wait(HEAD_START)
-        with suppress(Exception):  # the next call finds no thread: it compiles, and raises it
-            self._compile(self._variant)
 
 
 class _Compiled(Exception):

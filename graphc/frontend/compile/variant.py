@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from graphc.errors import TraceError
 from graphc.frontend.compile.baked import Baked
 from graphc.frontend.compile.build import Built, build
 from graphc.frontend.compile.data_sizes import build_counted
+from graphc.frontend.compile.making import Making
 from graphc.frontend.compile.nesting import Form, builds_of, fetches_of
 from graphc.frontend.compile.open_sizes import USUAL, build_open, build_traced
 from graphc.frontend.compile.signature import (
@@ -31,9 +32,6 @@ from graphc.ir.sizes import Scope
 from graphc.ir.specialise import specialise
 from graphc.ir.types import Type
 from graphc.runtime.call.array import Array
-
-if TYPE_CHECKING:
-    from graphc.frontend.compile.tiered import Making
 
 UNKNOWN: Any = object()  # the answer to a call that a variant is not made for
 
