@@ -1747,10 +1747,13 @@ def roi_align(
     samples: int = 2,
     kind: str = 'mean',
     aligned: bool = True,
+    counts: ArrayLike | None = None,
 ) -> NDArray[Any]:
     """Regions of x[N, C, H, W] resampled to [R, C, *size], from boxes[R, 4] = (x1, y1, x2, y2).
 
     Each cell is the mean or the maximum ("max") of samples² positions; batch[R] names the images.
+    counts[R, 2] says how many positions the cells of a box have along y and x instead, none above
+    `samples`; a cell of none is 0.
     """
 
 def roll(x: ArrayLike, shift: ArrayLike, axis: int | Sequence[int] | None = None) -> NDArray[Any]:

@@ -337,10 +337,13 @@ def roi_align(
     samples: int = 2,
     kind: str = "mean",
     aligned: bool = True,
+    counts: ArrayLike | None = None,
 ) -> Any:
     """Regions of x[N, C, H, W] resampled to [R, C, *size], from boxes[R, 4] = (x1, y1, x2, y2).
 
     Each cell is the mean or the maximum ("max") of samples² positions; batch[R] names the images.
+    counts[R, 2] says how many positions the cells of a box have along y and x instead, none above
+    `samples`; a cell of none is 0.
     """
     require(samples > 0, "roi_align: a fixed number of samples per cell is needed")
     f, shift = functions, 0.5 if aligned else 0.0
@@ -350,22 +353,43 @@ def roi_align(
     at, valid = [], []
     for k, extent in ((1, height), (0, width)):
         low, span = corners[k], f.subtract(corners[k + 2], corners[k])
-        span = span if aligned else f.maximum(span, 1)
-        cells = size[1 - k]
-        steps = (np.arange(cells * samples, dtype=np.float64) + 0.5) / (cells * samples)
-        line = f.multiply(f.expand_dims(span, 1), steps.astype(common_element(boxes)[0].numpy))
-        line = f.add(f.expand_dims(low, 1), line)
-        valid.append(f.logical_and(f.greater_equal(line, -1), f.less_equal(line, extent)))
+        span = f.expand_dims(span if aligned else f.maximum(span, 1), 1)
+        count = None if counts is None else f.getitem(counts, (slice(None), slice(1 - k, 2 - k)))
+        steps, counted = _steps(size[1 - k], samples, count, common_element(boxes)[0].numpy)
+        line = f.add(f.expand_dims(low, 1), f.multiply(span, steps))
+        inside = f.logical_and(f.greater_equal(line, -1), f.less_equal(line, extent))
+        valid.append((inside, counted))
         at.append(f.clip(line, 0, extent - 1))
-    rows, columns = f.expand_dims(at[0], 2), f.expand_dims(at[1], 1)
-    inside = f.logical_and(f.expand_dims(valid[0], 2), f.expand_dims(valid[1], 1))
-    return _cells(x, batch, (rows, columns), inside, (channels, *size), samples, kind)
+    places = f.expand_dims(at[0], 2), f.expand_dims(at[1], 1)
+    inside, counted = (_both(*parts) for parts in zip(*valid))
+    return _cells(x, batch, places, (inside, counted), (channels, *size), samples, kind)
+
+
+def _steps(cells: int, samples: int, count: Any, kind: Any) -> tuple[Any, Any]:
+    """Where the positions lie along a box, as parts of it, and which of them count: all for
+    None, in count[R, 1] the first ones of each cell."""
+    f = functions
+    if count is None:
+        steps = (np.arange(cells * samples, dtype=np.float64) + 0.5) / (cells * samples)
+        return steps.astype(kind), None
+    cell, number = (v.astype(kind) for v in np.divmod(np.arange(cells * samples), samples))
+    counts = f.astype(count, kind)
+    inner = f.divide(number + kind.type(0.5), f.maximum(counts, 1))
+    return f.divide(f.add(cell, inner), cells), f.less(number, counts)
+
+
+def _both(rows: Any, columns: Any) -> Any:
+    """What holds for rows[R, Y] and columns[R, X]: [R, Y, X]."""
+    if rows is None:
+        return None
+    return functions.logical_and(functions.expand_dims(rows, 2), functions.expand_dims(columns, 1))
 
 
 def _cells(
-    x: Any, batch: Any, at: Any, inside: Any, dims: tuple[int, ...], samples: int, kind: str
+    x: Any, batch: Any, at: Any, valid: Any, dims: tuple[int, ...], samples: int, kind: str
 ) -> Any:
     """The samples of each cell, read between elements of its image and reduced."""
+    inside, counted = valid
     f = functions
     _, channels, height, width = _image(x, "roi_align")
     flat = f.reshape(f.transpose(x, (0, 2, 3, 1)), (-1, channels))
@@ -388,5 +412,19 @@ def _cells(
     else:
         value = f.add(f.add(parts[0], parts[1]), f.add(parts[2], parts[3]))
     grouped = f.reshape(value, (-1, dims[1], samples, dims[2], samples, channels))
-    reduced = (f.max if kind == "max" else f.mean)(grouped, axis=(2, 4))
+    if counted is None:
+        reduced = (f.max if kind == "max" else f.mean)(grouped, axis=(2, 4))
+    else:
+        held = f.reshape(counted, (-1, dims[1], samples, dims[2], samples, 1))
+        reduced = _reduced(grouped, held, kind)
     return f.transpose(reduced, (0, 3, 1, 2))
+
+
+def _reduced(value: Any, held: Any, kind: str) -> Any:
+    """The maximum or the mean of those samples of each cell that count, 0 where none does."""
+    f = functions
+    number = f.sum(f.astype(held, value.dtype), axis=(2, 4))
+    if kind == "max":
+        lowest = f.where(held, value, np.asarray(-np.inf, value.dtype))
+        return f.where(f.greater(number, 0), f.max(lowest, axis=(2, 4)), 0)
+    return f.divide(f.sum(f.where(held, value, 0), axis=(2, 4)), f.maximum(number, 1))

@@ -94,6 +94,19 @@ def test_boxes() -> None:
     assert gc.nms(boxes, scores, 2, 0.95, least=0.55).tolist() == [[[1, 0]]]
 
 
+@pytest.mark.parametrize("kind", ["mean", "max"])
+def test_regions_have_as_many_samples_as_each_says(kind: str) -> None:
+    x = image(2, 3, 7, 8)
+    boxes = np.array([[0.5, 0.5, 4.0, 3.0], [1, 0, 7.5, 6]], np.float32)
+    batch, counts = np.array([1, 0]), np.array([[2, 2], [3, 3]])
+    made = gc.roi_align(x, boxes, batch, (2, 3), 1.0, 4, kind, counts=counts)
+    for k, count in enumerate((2, 3)):
+        one = gc.roi_align(x, boxes[k : k + 1], batch[k : k + 1], (2, 3), 1.0, count, kind)
+        same(made[k : k + 1], one, 1e-6)
+    none = gc.roi_align(x, boxes, batch, (2, 3), 1.0, 4, kind, counts=np.array([[0, 2], [1, 1]]))
+    assert not np.any(none[0]) and np.any(none[1])
+
+
 @pytest.mark.parametrize("name", ["interpolate", "grid_sample", "local_response_norm", "roi_align"])
 def test_gradients_and_compiled_results(name: str) -> None:
     """The compiled slope is that of small steps, and the value that of the interpreter."""

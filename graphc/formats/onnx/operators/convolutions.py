@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
-
-import numpy as np
 
 from graphc.formats.deciding_values import refuse
 from graphc.formats.onnx.table import operator
+from graphc.formats.regions import deformable_convolution
 from graphc.formats.windows import add_windows, windows_of
 from graphc.ops.record.value import functions as f
 
@@ -94,25 +92,8 @@ def deform_conv(
     refuse(x.ndim == 4, "only images are supported")
     window = tuple(w.shape[2:])
     step, spread, pairs = windows_of(x.shape[2:], window, strides, dilations, pads, "NOTSET")
-    batch, channels = x.shape[:2]
-    height, width = offset.shape[2:]
-    count = math.prod(window)
-    refuse(count <= 1 << 10 and height * width <= 1 << 22, f"a window of {list(window)}")
-    moved = f.reshape(offset, (batch, offset_group, count, 2, height, width))
-    offsets = np.array([(i * spread[0], j * spread[1]) for i, j in np.ndindex(*window)], x.dtype)
-    rows = (np.arange(height) * step[0] - pairs[0][0]).astype(x.dtype)[:, None]
-    columns = (np.arange(width) * step[1] - pairs[1][0]).astype(x.dtype)[None]
-    y = f.add(f.getitem(moved, (slice(None),) * 3 + (0,)), offsets[:, 0, None, None] + rows)
-    z = f.add(f.getitem(moved, (slice(None),) * 3 + (1,)), offsets[:, 1, None, None] + columns)
-    per = channels // offset_group
-    read = f.sample_at(f.reshape(x, (batch, offset_group, per, *x.shape[2:])), y, z)
-    if mask is not None:
-        part = f.reshape(mask, (batch, offset_group, 1, count, height, width))
-        read = f.multiply(read, part)
-    outputs = w.shape[0]
-    columns_of = f.reshape(read, (batch, group, channels // group * count, height * width))
-    weights = f.reshape(w, (1, group, outputs // group, channels // group * count))
-    made = f.reshape(f.matmul(weights, columns_of), (batch, outputs, height, width))
+    before = tuple(low for low, _ in pairs)
+    made = deformable_convolution(x, w, offset, mask, step, before, spread, group, offset_group)
     return add_bias(made, bias)
 
 

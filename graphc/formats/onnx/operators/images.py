@@ -10,6 +10,7 @@ import numpy as np
 
 from graphc.formats.deciding_values import axes_of, ints, known, number, refuse
 from graphc.formats.onnx.table import operator
+from graphc.formats.regions import samples_of_boxes
 from graphc.frontend.transforms.non_max_suppression import nms
 from graphc.ops.nn.images import neighbours
 from graphc.ops.record.value import functions as f
@@ -197,29 +198,8 @@ def roi_align(
     kind = "max" if mode == "max" else "mean"
     size = output_height, output_width
     aligned = how == "half_pixel"
-    if sampling_ratio > 0:
-        return f.roi_align(x, boxes, batch, size, spatial_scale, sampling_ratio, kind, aligned)
-    return _adaptive(x, known(boxes), batch, size, spatial_scale, kind, aligned)
-
-
-def _adaptive(
-    x: Any, boxes: Array, batch: Any, size: tuple[int, int], scale: float, kind: str, aligned: bool
-) -> Any:
-    """As many samples per cell as the box has elements there, which differs from box to box."""
-    shift = 0.5 if aligned else 0.0
-    refuse(len(boxes) <= 256, "many boxes need a sampling ratio")
-    parts = []
-    for k, box in enumerate(boxes):
-        corners = box.astype(np.float64) * scale - shift
-        span = corners[2:] - corners[:2]
-        span = span if aligned else np.maximum(span, 1)
-        counts = np.ceil(span / np.array(size[::-1])).astype(int)
-        refuse(counts.min() >= 1 and counts.max() <= 256, "a box is empty or very large")
-        refuse(counts[0] == counts[1], "boxes of other ratios need a sampling ratio")
-        chosen = f.getitem(batch, slice(k, k + 1))
-        one = f.roi_align(x, boxes[k : k + 1], chosen, size, scale, int(counts[0]), kind, aligned)
-        parts.append(one)
-    return f.concatenate(parts, 0) if len(parts) > 1 else parts[0]
+    samples, counts = samples_of_boxes(boxes, size, spatial_scale, sampling_ratio, aligned)
+    return f.roi_align(x, boxes, batch, size, spatial_scale, samples, kind, aligned, counts)
 
 
 @operator("NonMaxSuppression")

@@ -19,6 +19,7 @@ from graphc.formats.torch.operators import (
     shapes,
     special,
     spectral,
+    vision,
 )
 
 __all__ = [
@@ -40,4 +41,5 @@ __all__ = [
     "shapes",
     "special",
     "spectral",
+    "vision",
 ]
