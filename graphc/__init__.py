@@ -175,7 +175,7 @@ def _import(path: str | PathLike[str], **options: Any) -> Loaded:
 
         return load_onnx(path, **options)
     if str(path).endswith(".keras"):
-        from graphc.learn.nn.keras_model import load as load_keras_model
+        from graphc.learn.keras.model import load as load_keras_model
 
         return load_keras_model(path, **options)
     from graphc.formats.torch.model import load as load_torch

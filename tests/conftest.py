@@ -35,6 +35,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Ctrl-C works in tests and their processes, even of a run in the background of a script."""
+    os.environ.setdefault("KERAS_BACKEND", "torch")  # its own choice is TensorFlow
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     _share_out(config)

@@ -229,8 +229,8 @@ def load_graph(
 
         return OnnxModel(read_onnx(path), config)
     if path.suffix == ".keras":
-        from graphc.learn.nn.keras_model import KerasModel
-        from graphc.learn.nn.keras_model import read as read_keras
+        from graphc.learn.keras.model import KerasModel
+        from graphc.learn.keras.model import read as read_keras
 
         return KerasModel(read_keras(path), config)
     if path.suffix == ".pt2":

@@ -20,6 +20,19 @@ def test_all_layers_beside_whatever_is_installed() -> None:
     assert "interpreter" in judged
 
 
+def test_a_framework_that_does_not_import_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> Any:
+        raise ModuleNotFoundError(f"No module named {name!r}'s backend")
+
+    conversion_checks._absent.cache_clear()
+    monkeypatch.setattr(conversion_checks, "import_module", missing)
+    monkeypatch.setattr(conversion_checks, "find_spec", lambda name: name)
+    told = {o.beside: o.told for o in conversion_checks.check_conversions(trials=1)}
+    conversion_checks._absent.cache_clear()
+    assert "backend" in told["keras"] and "backend" in told["torch"]
+    assert not told["interpreter"]
+
+
 def test_a_wrong_conversion_is_told(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -32,6 +45,7 @@ def test_a_wrong_conversion_is_told(
 
     monkeypatch.setattr(conversion_checks, "state_dict", swapped)
     monkeypatch.setattr(conversion_checks, "TRIALS", 1)
+    monkeypatch.setattr(conversion_checks, "_absent", {"torch": "", "keras": "left out"}.get)
     with pytest.raises(SystemExit) as ended:
         main(["convert", "--check"])
     assert ended.value.code == 3

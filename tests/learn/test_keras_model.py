@@ -125,15 +125,14 @@ def test_all_that_cannot_be_imported_is_named_at_once(tmp_path: Path) -> None:
         tmp_path / "m.keras",
         given("x", 4),
         layer("Wild", "mine"),
-        layer("GRU", "back", go_backwards=True),
+        layer("GRU", "back", stateful=True),
         layer("Dense", "odd", activation="my_own"),
         layer("Dense", "bare"),
-        gru=[normal(4, 9), normal(3, 9), normal(2, 9)],
         dense=[normal(4, 2)],
     )
     with pytest.raises(gc.GraphError) as told:
         gc.load(path)
-    for text in ("4 layers", "'mine'", "go_backwards=True", "activation='my_own'", "'bare'"):
+    for text in ("4 layers", "'mine'", "stateful=True", "activation='my_own'", "'bare'"):
         assert text in str(told.value)
     for kind in ("Model", "Lambda"):
         path.write_bytes(archive({"class_name": kind, "config": {"layers": []}}, {}))
@@ -141,13 +140,34 @@ def test_all_that_cannot_be_imported_is_named_at_once(tmp_path: Path) -> None:
             gc.load(path)
 
 
-def test_functions_that_are_named_as_layers_are_refused(tmp_path: Path) -> None:
-    doubled = layer("Multiply", "multiply", "x") | {"module": "keras.src.ops.numpy"}
-    doubled["inbound_nodes"][0]["args"].append(2.0)
-    path = graph(tmp_path / "m.keras", [given("x", 3), doubled], [["multiply", 0, 0]])
-    with pytest.raises(gc.GraphError, match="cannot be imported") as caught:
-        gc.load(path)
-    assert "Multiply (layer 'multiply')" in str(caught.value)
+def test_classes_that_are_named_as_layers_are_refused(tmp_path: Path) -> None:
+    for changed in (
+        {"registered_name": "mine>Multiply"},
+        {"module": "keras.src.ops.image", "class_name": "Wild"},
+    ):
+        entry = layer("Multiply", "multiply", ("x", "x")) | changed
+        path = graph(tmp_path / "m.keras", [given("x", 3), entry], [["multiply", 0, 0]])
+        with pytest.raises(gc.GraphError, match="cannot be imported") as caught:
+            gc.load(path)
+        assert "(layer 'multiply')" in str(caught.value)
+
+
+def test_a_layer_that_stands_in_a_wrapper_too(tmp_path: Path) -> None:
+    """Its weights lie where it stands first, and its number says that it is the same."""
+    one, w = layer("Dense", "d", "x"), normal(4, 3)
+    for number in (7, None):
+        shared = {} if number is None else {"shared_object_id": number}
+        steps = layer("TimeDistributed", "t", "s", layer={**one, **shared})
+        entries = [given("x", 4), given("s", 5, 4), {**one, **shared}, steps]
+        path = graph(tmp_path / "m.keras", entries, [["d", 0, 0], ["t", 0, 0]], dense=[w])
+        if number is None:
+            with pytest.raises(gc.GraphError, match="a shared layer once"):
+                gc.load(path)
+        else:
+            x, s = normal(2, 4), normal(2, 5, 4)
+            made = gc.load(path)(x, s)
+            np.testing.assert_allclose(made["d"], x @ w, rtol=1e-5, atol=1e-5)
+            np.testing.assert_allclose(made["t"], s @ w, rtol=1e-5, atol=1e-5)
 
 
 def test_files_that_make_no_sense(tmp_path: Path) -> None:
@@ -198,7 +218,7 @@ def test_weights_lie_in_the_file_and_within_the_limits(tmp_path: Path) -> None:
 
 def test_mutated_files_raise_nothing_else(tmp_path: Path) -> None:
     entries = [given("x", 4), layer("Dense", "d", "x"), layer("LSTM", "l", "e"), given("e", 2, 4)]
-    weights = {"dense": [normal(4, 2)], "lstm": [normal(4, 8), normal(2, 8), normal(8)]}
+    weights = {"dense": [normal(4, 2)], "lstm/cell": [normal(4, 8), normal(2, 8), normal(8)]}
     whole = graph(tmp_path / "m.keras", entries, [["d", 0, 0], ["l", 0, 0]], **weights)
     data, draw = whole.read_bytes(), Random(0)
     text = zipfile.ZipFile(whole).read("config.json")
@@ -272,22 +292,77 @@ def test_attention_that_looks_back_alone(tmp_path: Path, causal: bool) -> None:
     np.testing.assert_allclose(model(x)["a"], expected, rtol=1e-4, atol=1e-4)
 
 
-def test_models_that_keras_makes(tmp_path: Path) -> None:
-    keras = pytest.importorskip("keras", reason="Keras makes the files")
-    kinds = keras.layers
-    image = keras.Input((9, 11, 3))
-    h = kinds.Conv2D(4, 3, strides=2, padding="same", dilation_rate=1)(image)
-    h = kinds.BatchNormalization()(h)
-    h = kinds.MaxPooling2D(2, padding="same")(kinds.LeakyReLU()(h))
-    h = kinds.Reshape((-1, 4))(kinds.AveragePooling2D(2, strides=1, padding="same")(h))
-    h = kinds.Conv1D(6, 2, padding="causal", activation="swish")(h)
-    a = kinds.GRU(6, return_sequences=True, reset_after=False)(h)
-    b = kinds.LSTM(6, return_sequences=True)(h)
-    h = kinds.LayerNormalization()(kinds.Average()([a, b]))
-    h = kinds.MultiHeadAttention(2, 3)(h, h, use_causal_mask=True)
-    h = kinds.Concatenate()([kinds.GlobalAveragePooling1D()(h), kinds.GRU(2)(h)])
-    model = keras.Model(image, [kinds.Dense(3, activation="softmax")(h), h])
-    model.save(tmp_path / "m.keras")
-    x = normal(4, 9, 11, 3)
-    for made, wanted in zip(gc.load(tmp_path / "m.keras")(x).values(), model(x), strict=True):
-        np.testing.assert_allclose(made, np.asarray(wanted), rtol=1e-5, atol=1e-5)
+def operator(kind: str, name: str, *args: Any, **config: Any) -> Entry:
+    """A function of keras.ops in a model: strings are layers, anything else is a constant."""
+    given = [layer("", "", a)["inbound_nodes"][0]["args"][0] if type(a) is str else a for a in args]
+    made = layer(kind, name, **config)
+    call = {"args": given, "kwargs": {}}
+    return {**made, "module": "keras.src.ops.numpy", "registered_name": kind} | {
+        "inbound_nodes": [call]
+    }
+
+
+def test_functions_are_not_the_layers_of_the_same_names(tmp_path: Path) -> None:
+    """`x * 2.0` is the function Multiply, whose numbers count, and which broadcasts as NumPy."""
+    entries = [
+        given("a", 3, 5),
+        given("b", 5),
+        operator("Multiply", "m", "a", 2.0),
+        operator("Add", "s", 1, "m"),
+        operator("GetItem", "g", "s", [{"class_name": "__ellipsis__"}, 1]),
+        operator("Maximum", "t", "g", 0.5),
+        operator("Add", "u", "a", "b"),
+    ]
+    a, b = normal(3, 3, 5), normal(3, 5)
+    made = gc.load(graph(tmp_path / "m.keras", entries, [["t", 0, 0], ["u", 0, 0]]))(a, b)
+    np.testing.assert_array_equal(made["t"], np.maximum((a * 2 + 1)[..., 1], 0.5))
+    np.testing.assert_array_equal(made["u"], a + b)
+
+
+def test_a_model_is_a_layer_of_another(tmp_path: Path) -> None:
+    w, v = normal(3, 3), normal(3, 2)
+    within = [given("i", 3), layer("Dense", "d", "i"), layer("Dense", "e", "d")]
+    inner = layer("Functional", "inner", "x", "y", layers=within)
+    inner["config"] |= {"input_layers": ["i", 0, 0], "output_layers": [["d", 0, 0], ["e", 0, 0]]}
+    entries = [given("x", 3), given("y", 3), inner]
+    outputs = [["inner", 1, 0], ["inner", 1, 1], ["inner", 2, 1]]
+    weights = {"functional/layers/dense": [w], "functional/layers/dense_1": [v]}
+    x, y = normal(2, 3), normal(4, 3)[:2]
+    made = gc.load(graph(tmp_path / "m.keras", entries, outputs, **weights))(x, y)
+    expected = (x @ w, x @ w @ v, y @ w @ v)
+    for found, wanted in zip(made.values(), expected, strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
+
+
+def test_steps_that_do_not_count_are_passed_over(tmp_path: Path) -> None:
+    table, w, u = normal(6, 4), normal(4, 3), normal(3, 3)
+    path = sequence(
+        tmp_path / "m.keras",
+        layer("InputLayer", "x", batch_shape=[None, 5], dtype="int32"),
+        layer("Embedding", "e", mask_zero=True),
+        layer("Dropout", "p"),
+        layer("SimpleRNN", "r", activation="tanh", return_sequences=True),
+        layer("GlobalAveragePooling1D", "g"),
+        **{"embedding": [table], "simple_rnn/cell": [w, u]},
+    )
+    words = np.array([[3, 0, 1, 2, 0], [1, 2, 3, 4, 5]], np.int32)
+    wanted = []
+    for row in words:
+        h, outputs = np.zeros(3, "f4"), []
+        for word in row[row != 0]:
+            h = np.tanh(table[word] @ w + h @ u)
+            outputs.append(h)
+        wanted.append(np.mean(outputs, 0))
+    np.testing.assert_allclose(gc.load(path)(words)["g"], wanted, rtol=1e-5, atol=1e-6)
+
+
+def test_a_dictionary_of_inputs_and_results(tmp_path: Path) -> None:
+    entries = [given("first", 3), given("second", 4), layer("ReLU", "r", "first")]
+    path = graph(tmp_path / "m.keras", entries, {"out": ["r", 0, 0]})
+    with zipfile.ZipFile(path) as box:
+        told = json.loads(box.read("config.json"))
+    told["config"]["input_layers"] = {"b": ["second", 0, 0], "a": ["first", 0, 0]}
+    path.write_bytes(archive(told, {}))
+    model, x = gc.load(path), normal(2, 3)
+    assert model.params == ("first", "second") and model.result_names == ("out",)
+    np.testing.assert_array_equal(model(x, normal(2, 4))["out"], np.maximum(x, 0))

@@ -11,6 +11,8 @@ where neither framework is installed.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import cache
+from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
@@ -129,12 +131,24 @@ def _checked(pair: Pair, width: int, trials: int) -> Iterator[Outcome]:
         ("torch", lambda: _Torch(pair, params, state)),
         ("keras", lambda: _Keras(pair, params, state, inputs[0])),
     ):
-        if beside != "interpreter" and find_spec(beside) is None:
-            yield Outcome(pair.name, width, beside, 0.0, f"{beside} is not installed")
+        if beside != "interpreter" and (absent := _absent(beside)):
+            yield Outcome(pair.name, width, beside, 0.0, absent)
         elif beside == "torch" and pair.torch is None:
             yield Outcome(pair.name, width, beside, 0.0, "torch has no such layer")
         else:
             yield _compared(pair, width, beside, twin(), inputs, made)
+
+
+@cache
+def _absent(framework: str) -> str:
+    """Why a framework cannot be run beside graphc; empty where it can."""
+    if find_spec(framework) is None:
+        return f"{framework} is not installed"
+    try:
+        import_module(framework)
+    except ImportError as problem:  # Keras without the backend that it is set to
+        return f"{framework} cannot be imported: {problem}"
+    return ""
 
 
 def _compared(

@@ -1,0 +1,1 @@
+"""Models of Keras 3 from their .keras files, without Keras."""

@@ -1,0 +1,135 @@
+"""What each kind of layer of Keras does: the table that the files beside this one fill.
+
+    maker(settings, weights) -> function        the function has the arguments of the layer's call
+    operator(settings)       -> function        the same for functions of keras.ops in a model
+
+A function that has an argument `mask` is given the masks of its first argument, one that has
+`query_mask` those of `query`, as in Keras; what it returns as Masked has a mask from then on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Mapping
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from graphc.base.record import record
+from graphc.ops.record.value import functions as f
+
+Array = np.ndarray[Any, Any]
+Settings = Mapping[str, Any]
+Function = Callable[..., Any]
+
+
+class Unsupported(Exception):
+    """A setting of a layer that cannot be imported; the message says which."""
+
+
+@record(frozen=True)
+class Masked:
+    """A value [batch, time, ...] and which of its steps count: bool [batch, time], or None."""
+
+    value: Any
+    mask: Any
+
+
+class Weights:
+    """A group of a file of weights: its arrays, and the groups in it.
+
+    element   the type that arrays of real numbers are cast to, None to leave them
+    met       the groups of layers that stand in several places, by their numbers
+    """
+
+    def __init__(self, group: Any, element: Any = None, met: dict[Any, Any] | None = None) -> None:
+        self._group, self._element, self._met = group, element, {} if met is None else met
+
+    def cast_to(self, element: Any) -> Weights:
+        return Weights(self._group, element, self._met)
+
+    def child(self, name: str) -> Weights:
+        held = self._group is not None and name in self._group
+        return Weights(self._group[name] if held else None, self._element, self._met)
+
+    def of(self, entry: Settings) -> Weights:
+        """Those of an entry that would lie here: where it stood first, if it is shared."""
+        number = entry.get("shared_object_id")
+        group = self._group if number is None else self._met.setdefault(number, self._group)
+        return Weights(group, self._element, self._met)
+
+    @property
+    def arrays(self) -> list[Array]:
+        """In the order in which the layer made them. Raises ValueError for what lies elsewhere."""
+        held = self.child("vars")._group
+        return [] if held is None else [self._array(held[k]) for k in sorted(held, key=int)]
+
+    def _array(self, data: Any) -> Array:
+        import h5py
+
+        if not isinstance(data, h5py.Dataset) or data.external or data.is_virtual:
+            raise ValueError(f"{data.name} lies in another file")
+        array = np.asarray(data[...])
+        if data.attrs.get("dtype") == "bfloat16" and array.dtype.itemsize == 2:
+            array = array.view(ml_dtypes.bfloat16)  # HDF5 has no such type: two bytes without one
+        real = array.dtype.kind == "f" or array.dtype == ml_dtypes.bfloat16
+        return array.astype(self._element) if real and self._element is not None else array
+
+
+Maker = Callable[[Settings, Weights], Function]
+Operator = Callable[[Settings], Function]
+MAKERS: dict[str, Maker] = {}
+KEEPS_MASK: set[str] = set()  # kinds whose results have the mask of what they read
+OPERATORS: dict[str, Operator] = {}
+
+
+def layers(*names: str, keeps_mask: bool = False) -> Callable[[Maker], Maker]:
+    """Enter a maker for kinds of layers."""
+
+    def enter(maker: Maker) -> Maker:
+        MAKERS.update(dict.fromkeys(names, maker))
+        KEEPS_MASK.update(names if keeps_mask else ())
+        return maker
+
+    return enter
+
+
+def expect(settings: Settings, **values: Any) -> None:
+    """Raise Unsupported for a setting that is there and has another value."""
+    for name, value in values.items():
+        if settings.get(name, value) != value:
+            raise Unsupported(f"{name}={settings[name]!r}"[:80])
+
+
+def one_of(settings: Settings, name: str, known: Container[Any], default: Any) -> Any:
+    """A setting. Raises Unsupported unless it is known."""
+    found = settings.get(name, default)
+    if found not in known:
+        raise Unsupported(f"{name}={found!r}"[:80])
+    return found
+
+
+def some(settings: Settings, weights: Weights, least: int, most: int) -> list[Array]:
+    """The arrays of a layer. Raises Unsupported unless it has as many as it takes."""
+    arrays = weights.arrays
+    if not arrays:
+        raise Unsupported("no weights in the file, which has those of a shared layer once")
+    if not least <= len(arrays) <= most:
+        raise Unsupported(f"{len(arrays)} weights for {least} to {most}")
+    return arrays
+
+
+def each(value: Any, count: int) -> tuple[int, ...]:
+    """One int for every axis, from one or from a list of them."""
+    return tuple(value) if isinstance(value, list | tuple) else (value,) * count
+
+
+def rank_of(x: Any) -> int:
+    return len(x.shape)
+
+
+def as_real(x: Any, element: Any) -> Any:
+    """Whole numbers as reals of a type, as in products with weights; reals as they are."""
+    kind = np.dtype(x.dtype)
+    real = kind.kind in "fc" or kind == ml_dtypes.bfloat16
+    return x if real else f.astype(x, element)
