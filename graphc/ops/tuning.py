@@ -44,8 +44,8 @@ class OpsTuning(Tuning):
         "sums of a row in registers against weights that are read again")
     lane_row = number(8, 0, 1 << 20, "results, for each step of a window", "depthwise",
         "channels side by side: rows that are so short against turning them")
-    lane_window = number(25, 1, 1 << 12, "products of a result", "depthwise",
-        "the same: so many products")
+    lane_shifts = number(4, 0, 1 << 12, "products of a result", "depthwise",
+        "the same: so many products of vectors that begin between two lines of the cache")
     window_terms = number(128, 1, 1 << 12, "products in the inner loop", "depthwise",
         "outputs summed together against registers and code")
 

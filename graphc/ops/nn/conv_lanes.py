@@ -4,8 +4,9 @@
     sums[k, lane] = sum over i, j of  w[i, j, lane] * planes[i, s * k + j, lane]
     result[channel + lane, row, column + k] = sums[k, lane]               and turned back
 
-All lanes work however short rows are, and no vector is read across two lines of the cache.  Two
-turns are the price, which few products of long rows do not make up for.
+All lanes work however short rows are, no vector is read across two lines of the cache, and memory
+is read in as many streams as there are lanes.  Two turns are the price, which windows that have
+hardly a neighbour in a row do not make up for.
 """
 
 from __future__ import annotations
@@ -111,15 +112,21 @@ class ChannelsInLanes:
                     self.copy_out(image, channel, here)
 
     def parts(self, extent: int, most: int) -> Iterator[tuple[Expr, int]]:
-        """Where parts of a row begin, and how many elements they have, as evenly as may be."""
-        parts = -(-extent // most)
-        if not parts:
-            return
-        size, longer = divmod(extent, parts)
-        for before, count, each in ((0, longer, size + 1), (longer, parts - longer, size)):
-            if count:
-                with self.b.loop(count) as part:
-                    yield part * each + before * (size + 1), each
+        """Where parts of a row begin, and how many elements they have.
+
+        Whole parts are turned in the fewest steps; what is left is no sliver of one.
+        """
+        whole, rest = divmod(extent, most)
+        if whole and 0 < rest < SHORTEST:
+            whole, rest = whole - 1, rest + most
+        if whole:
+            with self.b.loop(whole) as part:
+                yield part * most, most
+        start = whole * most
+        for size in (rest,) if rest <= most else (-(-rest // 2), rest // 2):
+            if size:
+                yield self.b.integer(start), size
+            start += size
 
     def turn_weights(self, channel: Expr) -> None:
         """A row of each window at a time, or all of windows that have short ones."""
@@ -184,8 +191,9 @@ class ChannelsInLanes:
 def in_lanes(node: Any) -> bool:
     """Should the channels of a convolution lie side by side?
 
-    It has to be a depthwise one, of as many results as channels, with short rows or large windows.
-    Rows of an open length are not known to be short, nor into how many parts they are cut.
+    It has to be a depthwise one, of as many results as channels, with short rows or windows of
+    several columns. Rows of an open length are not known to be short, nor into how many parts they
+    are cut.
     """
     x, w = (n.type for n in node.inputs)
     if w.dims[1] != 1 or w.dims[0] != node.attrs["groups"] or w.dims[0] % LANES:
@@ -204,4 +212,4 @@ def in_lanes(node: Any) -> bool:
     ):
         return False  # the rows of all lanes would evict one another
     short = shape.out[1] <= tuned.lane_row * shape.stride[1]
-    return short or math.prod(shape.window) >= tuned.lane_window
+    return short or shape.window[0] * (shape.window[1] - 1) >= tuned.lane_shifts

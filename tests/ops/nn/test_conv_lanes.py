@@ -26,13 +26,14 @@ def windows_of(function: Any, *given: Any) -> Any:
         (32, (7, 7), 3, 1, True),
         (32, (14, 14), 3, 2, True),
         (32, (40, 56), 5, 1, True),
-        (32, (40, 57), 3, 1, False),  # long rows, few products
+        (32, (40, 57), 3, 1, True),
+        (32, (40, 57), 2, 1, False),  # windows with hardly a neighbour in a row
         (24, (7, 7), 3, 1, False),  # lanes would have none
         (32, (64, 64), 5, 1, False),  # rows of all channels share a set of the cache
         (32, (7, 2), 3, 1, False),  # nothing to turn
     ],
 )
-def test_short_rows_and_large_windows_have_channels_side_by_side(
+def test_short_rows_and_windows_of_several_columns_have_channels_side_by_side(
     channels: int, size: tuple[int, int], window: int, stride: int, side_by_side: bool
 ) -> None:
     w = np.ones((channels, 1, window, window), np.float32)
@@ -66,7 +67,7 @@ def test_any_window_stride_and_padding_equals_the_reference(seed: int) -> None:
         return finish(gc.conv(x, w, **ways) + bias)
 
     lines = draw.choice([1 << 11, 1 << 15])  # of short ones an image is several strips
-    with tuning.chosen({"ops.lane_window": 1, "ops.window_lines": lines}):
+    with tuning.chosen({"ops.lane_shifts": 0, "ops.window_lines": lines}):
         function = gc.compile(model, threads=draw.choice([1, 2]))
         made = function(x)
     (expected,) = interpret(function.graph(x), [x])
