@@ -100,6 +100,9 @@ class CodegenTuning(Tuning):
         "many streams fetched in advance: hardware follows fewer")
     fetched_sum = number(96, 0, 1 << 20, "steps of k", "gemm-256",
         "C fetched while a tile runs: it must last long enough")
+    far_result = number(2.0, 0.0, 1e6, "second-level caches", "conv",
+        "a C that comes from far away, which is fetched earlier")
+    far_sum = number(8, 0, 1 << 20, "steps of k", "conv", "the same: sums that last long enough")
     rows_ahead = number(32, 0, 1024, "rows of B", "mlp-128",
         "rows fetched in advance by a tile that makes a panel of them")
     row_group = number(6, 1, 16, "rows of B", "matvec", "rows added up together against registers")

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from graphc.codegen.gemm.blocking import (
     Sizes,
     block,
+    fetched_sum,
     grain_of,
     in_lanes,
     made_in_place,
@@ -370,6 +371,7 @@ def _planned(
     words[Word.FLAGS], words[Word.DEPTH] = flags, sizes.k
     kind = kind._replace(rows=tile_rows(flags, kind, hardware, groups, near))
     words[Word.TILE_ROWS] = kind.rows
+    words[Word.FETCHED_SUM] = fetched_sum(flags, kind, hardware, sizes)
     count = together(words, kind)
     if count > 1:
         sizes, near = (s._replace(k=-(-s.k // count)) for s in (sizes, near))

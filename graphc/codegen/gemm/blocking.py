@@ -264,6 +264,16 @@ def block(
     words[Word.FINISH_COLUMNS] = columns if whole_rows else least(columns, group)
 
 
+def fetched_sum(flags: int, kind: Kind, hardware: Hardware, sizes: Sizes) -> int:
+    """Steps of k from which on C is fetched while tiles run: of a C that comes from far away, as
+    large ones do, even by short sums."""
+    if flags & Flag.TILE:
+        return tuned.fetched_sum
+    near = int(tuned.far_result * hardware.l2)
+    extent = sizes.batch * sizes.m * sizes.n * kind.result_bytes
+    return either(extent - near, tuned.far_sum, tuned.fetched_sum)
+
+
 def _most_columns(work: int, steps: int, kind: Kind) -> int:
     """How wide a unit may be that does so much work, with so many steps for each column."""
     wanted = max(tuned.long_rows, work // max(1, steps))

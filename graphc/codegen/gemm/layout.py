@@ -69,9 +69,11 @@ class Word:
     SOURCES_B = 53
     LINE_A = 54
     LINE_B = 55
+    # C is fetched while a tile runs if sums are of more steps of k.
+    FETCHED_SUM = 56
 
 
-DIMS = 56
+DIMS = 57
 DIM_WORDS = 4
 MAX_EXTRAS = 160  # nodes of the largest group as results and in scratch, and its operands
 

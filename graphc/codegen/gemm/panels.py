@@ -113,6 +113,7 @@ STRIP_ARGUMENTS = [
     ("ptr", "ahead"),
     ("i64", "ahead_step"),
     ("i64", "ahead_shift"),
+    ("i1", "fetches"),
 ]
 
 
@@ -138,7 +139,7 @@ def emit_strip(core: Core) -> None:
         first.set(body.add(start, height))
         table_a = body.at("%row_a", start, "i64")
         table_c = body.at("%row_c", start, "i64")
-        with body.when(body.test("sgt", "%count", tuned.fetched_sum)):
+        with body.when("%fetches"):
             _prefetch_rows(core, body, table_c, height)
         ahead = body.at("%ahead", body.mul(tile, "%ahead_shift"))
         missing = _run_tile(body, frame.function(body.add(tiles, half)), (table_a, table_c, ahead))
@@ -209,6 +210,7 @@ def emit_sweep(core: Core) -> None:
     ahead_step = body.choose(packed, "i64", share, "%step_b")
     ahead_shift = body.choose(packed, "i64", body.mul(share, "%count"), 64)
     group = frame.get(Word.FINISH_COLUMNS)
+    fetches = body.test("sgt", "%count", frame.get(Word.FETCHED_SUM))
     status = body.local("i32", 0)
     with body.loop("%j0", "%j1", group) as first:
         stop = body.least("%j1", body.add(first, group))
@@ -237,7 +239,8 @@ def emit_sweep(core: Core) -> None:
                     f"call i32 @strip(ptr %core, ptr %a, ptr {table_a}, i64 %step_a, ptr {b},"
                     f" i64 %step_b, i64 %count, ptr {c}, ptr {table_c},"
                     f" i64 {body.sub('%j1', j)}, i64 %k, i64 {rest}, i64 {body.sub(tiles, fewer)},"
-                    f" ptr {body.at(b, '%panel_step')}, i64 {ahead_step}, i64 {ahead_shift})"
+                    f" ptr {body.at(b, '%panel_step')}, i64 {ahead_step}, i64 {ahead_shift},"
+                    f" i1 {fetches})"
                 )
                 status.set(body.new(f"or i32 {status.get()}, {missing}"))
         with body.when(last):
