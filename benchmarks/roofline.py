@@ -75,7 +75,7 @@ def loops() -> dict[str, object]:
     machine = llvm.Target.from_default_triple().create_target_machine(
         cpu=llvm.get_host_cpu_name(), features=features.flatten(), opt=3
     )
-    jit = llvm.create_lljit_compiler(machine)
+    jit = llvm.create_lljit_compiler(machine, use_jit_link=True)
     builder = llvm.JITLibraryBuilder().add_ir(fma_loop(vector, width) + copy_loop(vector, width))
     library = builder.export_symbol("fma_loop").export_symbol("copy_loop").link(jit, "roofline")
     signature = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p)

@@ -48,7 +48,7 @@ LOADED: list[Any] = []
 @functools.cache
 def jit() -> llvm.LLJIT:
     """One linker for all objects of the tests."""
-    return llvm.create_lljit_compiler(machine(host()))
+    return llvm.create_lljit_compiler(machine(host()), use_jit_link=True)
 
 
 def link(code: bytes, exports: Sequence[str], imports: dict[str, int]) -> dict[str, int]:

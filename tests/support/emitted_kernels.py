@@ -48,7 +48,7 @@ class Loaded:
     counter = itertools.count()
 
     def __init__(self, objects: bytes, name: str) -> None:
-        Loaded.jit = Loaded.jit or llvm.create_lljit_compiler()
+        Loaded.jit = Loaded.jit or llvm.create_lljit_compiler(use_jit_link=True)
         builder = llvm.JITLibraryBuilder().add_object_img(objects).export_symbol(name)
         self.library = builder.link(Loaded.jit, f"kernel{next(Loaded.counter)}")
         pointer, word = ctypes.c_void_p, ctypes.c_int64

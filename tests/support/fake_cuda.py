@@ -10,7 +10,7 @@ import ctypes
 import queue
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import IntEnum
 from functools import partial
 from inspect import signature
@@ -64,15 +64,20 @@ class Stream:
 
     def __init__(self, context: str) -> None:
         self.context = context
-        self.work: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
+        self.work: queue.SimpleQueue[Callable[[], object] | None] = queue.SimpleQueue()
         self.captured: list[Work] | None = None
+        self.ended = False
         threading.Thread(target=self._run, daemon=True).start()
 
     def _run(self) -> None:
-        while True:
-            work = self.work.get()
+        while (work := self.work.get()) is not None:
             time.sleep(0.0002)
             work()
+
+    def end(self) -> None:
+        """After a test: what is still queued is done, what comes later is not."""
+        self.ended = True
+        self.work.put(None)
 
     def put(self, work: Callable[[], object], name: str = "") -> None:
         if self.captured is not None:
@@ -83,7 +88,7 @@ class Stream:
     def wait(self) -> None:
         done = threading.Event()
         self.work.put(done.set)
-        assert done.wait(300), "the stream waits for ever"
+        assert self.ended or done.wait(300), "the stream waits for ever"
 
 
 class Event:
@@ -521,8 +526,10 @@ KERNELS = {f.__name__: f for f in (double, increment, less, fail, store)}
 
 
 @pytest.fixture
-def fake(monkeypatch: pytest.MonkeyPatch) -> FakeCuda:
+def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeCuda]:
     made = FakeCuda(KERNELS)
     monkeypatch.setattr(driver, "api", lambda: made)
     monkeypatch.setattr(drivers, "_opened", {})
-    return made
+    yield made
+    for stream in made.streams:
+        stream.end()

@@ -71,7 +71,7 @@ def _linked() -> tuple[llvm.LLJIT, llvm.ResourceTracker]:
     builder.add_object_img(targets.machine(targets.host()).emit_object(optimised()))
     for name in FUNCTIONS:
         builder.export_symbol(f"each_{name}_f32").export_symbol(f"each_{name}_f64")
-    compiler = llvm.create_lljit_compiler()
+    compiler = llvm.create_lljit_compiler(use_jit_link=True)
     return compiler, builder.link(compiler, "vecmath")
 
 
@@ -100,7 +100,7 @@ def run_by_numba(name: str, *arrays: np.ndarray) -> np.ndarray:
     builder = llvm.JITLibraryBuilder().add_object_img(
         numba_route.emitted(numba_route.kernel_module(made))
     )
-    compiler = llvm.create_lljit_compiler()
+    compiler = llvm.create_lljit_compiler(use_jit_link=True)
     library = builder.export_symbol(made.name).link(compiler, made.name)
     return call(library[made.name], arrays)
 
