@@ -149,9 +149,11 @@ def extent_of(loop: For) -> int | Size | None:
 def dissolves(loop: For, in_vector: bool) -> bool:
     """Whether a short loop is written as one copy of its body per iteration.
 
-    Only an innermost loop becomes vector code, so windows and short rows must not be loops.
+    Only an innermost loop becomes vector code, so windows and short rows must not be loops, unless
+    they say that they may.
     """
-    return _copies([loop]) <= (tuned.unrolled_in_vector if in_vector else tuned.unrolled_outside)
+    asked = in_vector and loop.kind != "within"
+    return _copies([loop]) <= (tuned.unrolled_in_vector if asked else tuned.unrolled_outside)
 
 
 def _copies(body: list[Statement]) -> float:

@@ -11,7 +11,6 @@ hardly a neighbour in a row do not make up for.
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -19,13 +18,13 @@ from typing import Any
 from graphc.base.record import record
 from graphc.ir.sizes import is_open
 from graphc.ir.types import F32, F64
-from graphc.loops.nest import Buffer, Expr, Register, Scalars
+from graphc.loops.nest import Buffer, Expr, Scalars
 from graphc.ops.record.arguments import Applied, ReadAt, Write
 from graphc.ops.tuning import tuned
 
 Ints = tuple[int, ...]
 LANES = 16  # channels side by side: a vector, or several of a machine whose vectors are shorter
-MOST_UNROLLED = 256  # products
+MOST_UNROLLED = 256  # products of a row of windows
 TURNED = 8  # columns that are turned at a time
 SHORTEST = 3  # elements side by side that are turned: fewer of a row are not worth a load
 SET = 4096  # bytes: what lies so far apart shares a set of the first cache level
@@ -128,6 +127,15 @@ class ChannelsInLanes:
                 yield self.b.integer(start), size
             start += size
 
+    def overlapping(self, extent: int, size: int) -> Iterator[tuple[Expr, int]]:
+        """The same for what may be written twice: all parts are as long, and one piece of code."""
+        if 0 < extent <= size:
+            yield self.b.integer(0), extent
+        elif extent:
+            with self.b.loop(-(-extent // size)) as part:
+                start, last = part * size, self.b.integer(extent - size)
+                yield (start if extent % size == 0 else self.b.op("min", start, last)), size
+
     def turn_weights(self, channel: Expr) -> None:
         """A row of each window at a time, or all of windows that have short ones."""
         b, size = self.b, math.prod(self.shape.window)
@@ -144,7 +152,7 @@ class ChannelsInLanes:
         with b.loop(shape.lines) as line:
             source = b.affine([(row, shape.stride[0]), (line, 1)], -low[0])
             with b.when((source >= 0) & (source < shape.x[2])):
-                for start, count in self.parts(used, TURNED):
+                for start, count in self.overlapping(used, TURNED):
                     plane = b.affine([(image, shape.x[1]), (channel, 1)])
                     to = b.affine([(line, shape.pitch), (start, 1)], low[1])
                     with b.loop(LANES, "vector") as lane:
@@ -155,25 +163,32 @@ class ChannelsInLanes:
                             where = b.affine([(to, LANES), (lane, 1)], k * LANES)
                             b.store(self.planes, where, value)
 
+    def together(self) -> int:
+        """Sums of a row that are made at once: as many as registers hold, or a few less if then
+        less is summed up twice."""
+        columns = self.shape.out[1]
+        most = min(tuned.window_columns, max(1, MOST_UNROLLED // self.shape.window[1]))
+        return min(range(most, most // 2, -1), key=lambda size: -(-columns // size) * size)
+
     def sum_up(self, line: Expr) -> None:
         """A row of sums, so many columns at a time as registers hold with what they read."""
         b, shape = self.b, self.shape
         (down, right), (below, beside) = shape.dilation, shape.stride
-        unrolled = max(1, MOST_UNROLLED // math.prod(shape.window))
-        for start, count in self.parts(shape.out[1], min(tuned.window_columns, unrolled)):
+        below_next, columns = down * shape.pitch * LANES, shape.window[1]
+        for start, count in self.overlapping(shape.out[1], self.together()):
             first = b.affine([(line, below * shape.pitch), (start, beside)])
             with b.loop(LANES, "vector") as lane:
-                sums: list[Register] = []
-                for number, (i, j) in enumerate(itertools.product(*map(range, shape.window))):
-                    weight = b.load(self.weights, lane + number * LANES)
-                    for k in range(count):
-                        shift = i * down * shape.pitch + j * right + k * beside
-                        where = b.affine([(first, LANES), (lane, 1)], shift * LANES)
-                        part = b.load(self.planes, where) * weight
-                        if number == 0:
-                            sums.append(b.register(part))
-                        else:
-                            b.assign(sums[k], b.read(sums[k]) + part)
+                # Zero would make +0 of products that are all -0.
+                sums = [b.register(b.const(-0.0, self.element)) for _ in range(count)]
+                with b.loop(shape.window[0], "within") as i:
+                    for j in range(columns):
+                        weight = b.affine([(i, columns * LANES), (lane, 1)], j * LANES)
+                        weight = b.load(self.weights, weight)
+                        for k, total in enumerate(sums):
+                            shift = (j * right + k * beside) * LANES
+                            where = b.affine([(first, LANES), (i, below_next), (lane, 1)], shift)
+                            part = b.load(self.planes, where) * weight
+                            b.assign(total, b.read(total) + part)
                 for k, total in enumerate(sums):
                     where = b.affine([(start, LANES), (lane, 1)], k * LANES)
                     b.store(self.sums, where, b.read(total))

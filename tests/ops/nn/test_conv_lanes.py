@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -73,6 +74,23 @@ def test_any_window_stride_and_padding_equals_the_reference(seed: int) -> None:
     (expected,) = interpret(function.graph(x), [x])
     bound = 2e-6 if dtype is np.float32 else 1e-14
     assert np.abs(made - expected).max() <= bound * np.abs(expected).max()
+
+
+def stores_of(folder: Path, rows: int, columns: int) -> int:
+    """Those of the kernel of a convolution by windows of so many rows, as it is written."""
+    w = np.ones((16, 1, rows, 5), np.float32)
+    x = np.ones((1, 16, rows + 4, columns + 4), np.float32)
+    gc.compile(lambda x: gc.conv(x, w, groups=16), dump=folder)(x)
+    (source,) = (folder / "kernels").glob("*.py")
+    return source.read_text().count("] = ")
+
+
+def test_code_grows_neither_with_rows_nor_with_windows(tmp_path: Path) -> None:
+    """They are loops: a first call waits for all that is compiled."""
+    counts = {
+        stores_of(tmp_path / f"{k}", *case) for k, case in enumerate([(5, 19), (5, 43), (9, 19)])
+    }
+    assert len(counts) == 1
 
 
 OPEN = {
