@@ -174,7 +174,7 @@ class Model:
         """The graph of the latest training step, as it was traced. Raises GraphError before the
         first one.
         """
-        newest = self._train._newest
+        newest = self._train._variants.newest
         if newest is None:
             raise GraphError("no training step has been compiled yet", hint="fit, or train_step")
         made = newest.stages[0].value

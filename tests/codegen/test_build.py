@@ -47,7 +47,7 @@ def test_the_text_of_a_kernel_is_written_once(
 
 def kernel_texts(function: Any) -> dict[str, str]:
     """The LLVM IR of what the latest call has run, by symbols."""
-    texts: dict[str, str] = function._newest.kernels.texts
+    texts: dict[str, str] = function._variants.newest.kernels.texts
     return texts
 
 

@@ -269,7 +269,7 @@ def test_sizes_of_long_ago_give_their_memory_back(monkeypatch):
     for n in (40, 50, 60, 70, 80, 50, 40):
         x = f32(n, 4)
         np.testing.assert_allclose(compiled(x), np.tanh(x @ x.T).sum(axis=1), rtol=1e-3, atol=1e-4)
-    assert len(compiled._served) == 3
+    assert len(compiled._variants._served) == 3
     assert len(compiled.compiles) == 1
 
 

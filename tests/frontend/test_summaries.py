@@ -72,7 +72,9 @@ def test_nothing_is_left_where_nobody_records() -> None:
     found = gc.compile(gc.value_and_grad(lambda *a: told(*a).sum()))
     wanted(*arrays)
     found(*arrays)
-    kernels = [[image.kernels for image in f._newest.image.images] for f in (wanted, found)]
+    kernels = [
+        [image.kernels for image in f._variants.newest.image.images] for f in (wanted, found)
+    ]
     assert kernels[0] == kernels[1]
     assert "summary" not in gc.show(found.graph(*arrays))
 

@@ -212,8 +212,8 @@ def test_a_copy_by_pickle_is_tiered_too(one_by_one):
 def test_a_forked_child_compiles_itself(one_by_one, monkeypatch):
     f = gc.compile(times, tiered=True)
     halted = threading.Event()
-    compile = f._compile
-    monkeypatch.setattr(f, "_compile", lambda variant: halted.wait() and compile(variant))
+    compile = f._variants.compile
+    monkeypatch.setattr(f._variants, "compile", lambda variant: halted.wait() and compile(variant))
     f(X)
     monkeypatch.undo()
     child = os.fork()

@@ -11,61 +11,36 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
 import numpy as np
 
 import graphc.frontend.trace.higher_order  # noqa: F401  (its stand-ins)
-from graphc.base.garbage_collection import collector_paused
 from graphc.base.record import replace
 from graphc.base.refusing import refusing
 from graphc.config import Config
 from graphc.errors import FeedError, GraphError, RunError, TraceError
-from graphc.forks import fork_safe_lock
-from graphc.frontend.compile.baked import Baked, baked
 from graphc.frontend.compile.bound_function import BoundFunction
 from graphc.frontend.compile.build import Built
-from graphc.frontend.compile.call_cache import MOST_RECENT, CallCache
+from graphc.frontend.compile.call_cache import CallCache
 from graphc.frontend.compile.gpu_launches import Launches
 from graphc.frontend.compile.making import Making
 from graphc.frontend.compile.nesting import NAMED
-from graphc.frontend.compile.open_sizes import can_be_open
-from graphc.frontend.compile.recount import Counts, Run, run_for_counts, trace_for_counts
+from graphc.frontend.compile.recount import Counts, Run, run_for_counts
 from graphc.frontend.compile.signature import (
     Binder,
     Literals,
     Signature,
-    Weak,
     argument_names,
-    not_arrays,
-    owner_of,
-    parameter_names,
-    parameter_type,
     signature_of,
 )
-from graphc.frontend.compile.size_families import (
-    EXACT,
-    Family,
-    NamedSizes,
-    family_of,
-    hint_changing,
-    hint_closed,
-    sizes_option,
-)
+from graphc.frontend.compile.size_families import NamedSizes, sizes_option
 from graphc.frontend.compile.tiered import can_be_tiered, interpreted
-from graphc.frontend.compile.variant import UNKNOWN, Compile, Variant, static_leaf
+from graphc.frontend.compile.variant import UNKNOWN, Variant
+from graphc.frontend.compile.variants import Variants
 from graphc.frontend.trace.hooks import seen
-from graphc.frontend.trace.recording import is_recording, noticing
-from graphc.frontend.trace.trace import (
-    Parameter,
-    trace_function,
-    traced_before,
-    without_internal_frames,
-)
+from graphc.frontend.trace.trace import without_internal_frames
 from graphc.frontend.trace.tree import flatten, unflatten
 from graphc.ir.graph import Graph, Program
 from graphc.ir.op import OPS
-from graphc.ir.sizes import Scope
-from graphc.ir.types import substitute_dim, tensor
 from graphc.ir.user_lines import defined_at
 from graphc.ops.record.value import _ACTIVE, Value, current, lift, trace_of
 from graphc.runtime.call.direct_call import DirectEntries
-from graphc.runtime.call.open_executable import Latest
 from graphc.seams.cpython import pickles_by_value
 
 if TYPE_CHECKING:
@@ -106,14 +81,12 @@ class CompiledFunction(CallCache, Generic[P, R]):
         if not isinstance(tiered, bool):
             raise GraphError(f"tiered must be True or False, got {tiered!r}")
         self.max_compiles, self.tiered = max_compiles, tiered
-        self.compiles: list[Compile] = []
         super().__init__(Binder(function, self.static, bound, literals))
-        self._variants: dict[Signature, tuple[Variant, ...]] = {}
-        self._newest: Built | None = None
-        self._families: dict[Any, Family] = {}
-        self._served: Latest[Signature, Variant] = Latest()
+        self._variants = Variants(
+            function, self._binder, self.config, self.sizes, max_compiles, self._forget
+        )
+        self.compiles = self._variants.compiles
         self._launches = Launches(self._binder)
-        self._lock = fork_safe_lock()
         functools.update_wrapper(self, function, updated=())
         for name in self.donate:
             if name not in self._binder.names:
@@ -195,9 +168,9 @@ class CompiledFunction(CallCache, Generic[P, R]):
             if (made := self._launches(args, kwargs)) is not UNKNOWN:
                 return made
             signature, leaves = self._signature(args, kwargs)
-            variant = self._variant(signature, called=True)
+            variant = self._variants.of(signature, called=True)
             if variant.built is None:
-                self._compile(variant)
+                self._variants.compile(variant)
             self._launches.remember(variant, args, kwargs)
             return self._for_counts(variant, leaves, lambda found: found.run_resident(leaves))
         except GraphError as error:
@@ -212,17 +185,17 @@ class CompiledFunction(CallCache, Generic[P, R]):
         if variant.built is None:
             if self.tiered and (made := self._meanwhile(variant, leaves)) is not UNKNOWN:
                 return made
-            self._compile(variant)
+            self._variants.compile(variant)
         self._remember(variant, args, kwargs)
         self._launches.remember(variant, args, kwargs)
         return self._for_counts(variant, leaves, lambda found: found.run(leaves))
 
     def _meanwhile(self, variant: Variant, leaves: list[Any]) -> Any:
         """The results by the interpreter, while a thread compiles; or UNKNOWN."""
-        with self._lock:
+        with self._variants.lock:
             if variant.making is None and can_be_tiered(variant, self.config):
-                self._check_compiles(variant.signature, variant.reason)
-                compile = functools.partial(self._compile, variant)
+                self._variants.check_budget(variant.signature, variant.reason)
+                compile = functools.partial(self._variants.compile, variant)
                 variant.making = Making(variant.graph.name, compile)
                 variant.making.start()
         return interpreted(variant, leaves)
@@ -231,15 +204,11 @@ class CompiledFunction(CallCache, Generic[P, R]):
         """Run a variant, or the one for what its run counts."""
 
         def make(counts: Counts) -> Variant:
-            made = self._counted(variant.signature, leaves, counts)
-            self._compile(made)
+            made = self._variants.counted(variant.signature, leaves, counts)
+            self._variants.compile(made)
             return made
 
         return run_for_counts(variant, run, make)
-
-    def _counted(self, signature: Signature, leaves: list[Any], counts: Counts) -> Variant:
-        with self._lock, collector_paused():
-            return trace_for_counts(self._trace, signature, leaves, counts, self.config)
 
     def _variant_of(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -248,23 +217,12 @@ class CompiledFunction(CallCache, Generic[P, R]):
         signature, leaves = self._signature(args, kwargs)
         called = current() is None and not any(isinstance(leaf, Value) for leaf in leaves)
         try:
-            return self._variant_for(signature, leaves, called), leaves
+            return self._variants.for_call(signature, leaves, called), leaves
         except TraceError:  # it may be that a number was needed in Python
             self._binder.need_numbers()
             if (again := self._signature(args, kwargs))[0] == signature:
                 raise
-        return self._variant_for(*again, called), again[1]
-
-    def _variant_for(self, signature: Signature, leaves: list[Any], called: bool) -> Variant:
-        """As `_variant`; sizes that only a run can tell are those of this call, if need be."""
-        try:
-            return self._variant(signature, called)
-        except Exception as error:
-            if not called or traced_before(error) is None:
-                raise
-        made = self._counted(signature, leaves, {})
-        self._variants[signature] = (made,)
-        return made
+        return self._variants.for_call(*again, called), again[1]
 
     def _signature(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -285,169 +243,15 @@ class CompiledFunction(CallCache, Generic[P, R]):
         )
         return unflatten(variant.tree, made if isinstance(made, tuple) else (made,))
 
-    # -------------------------------------------------------------------------------- compiling
-
-    def _variant(self, signature: Signature, called: bool = False) -> Variant:
-        """The variant of a signature; of one that is `called` the sizes may be left open."""
-        found = self._found(signature)
-        if found is not None:
-            return found
-        with self._lock, collector_paused():
-            found = self._found(signature)
-            if found is None and called:
-                found = self._serve(signature)
-            if found is None:
-                known = self._variants.get(signature, ())
-                reason = known[0].baked.change() if known else ""
-                found = self._trace(signature, reason)
-                self._variants[signature] = (found, *known[: MOST_RECENT - 1])
-                if len(known) == MOST_RECENT - 1:
-                    hint_changing(self._binder.title, MOST_RECENT, reason)
-        return found
-
-    def _found(self, signature: Signature) -> Variant | None:
-        """The variant of a signature whose trace read what is there now."""
-        known = [*self._variants.get(signature, ())]
-        served = self._served.get(signature)
-        if served is not None:
-            known.append(served)
-        for variant in known:
-            if not variant.baked or variant.baked.holds():
-                return variant
-        return None
-
-    def _serve(self, signature: Signature) -> Variant | None:
-        """A variant of a compilation that serves many sizes, which is made where sizes change."""
-        if self.sizes == EXACT or not can_be_open(self.config):
-            return None
-        family = self._families.setdefault(family_of(signature), Family())
-        found = family.serving(signature) or self._open(family, signature)
-        if found is None:
-            family.note(signature)
-            return None
-        assert found.built is not None
-        for oldest in self._served.add(signature, found, found.built.image):
-            self._forget(oldest)
-        return found
-
-    def _open(self, family: Family, signature: Signature) -> Variant | None:
-        """Compile for the sizes of a call and others, if that can be done."""
-        named = None if isinstance(self.sizes, str) else self.sizes
-        opened = family.opening(signature, named)
-        if opened is None:
-            return None
-
-        def make(scope: Scope) -> tuple[Built, Variant]:
-            variant = self._trace(opened, family.reason, scope)
-            built = variant.build_open(scope, self.config)
-            self._note_compile(variant, built)
-            family.note(signature)
-            return built, variant
-
-        found = family.extended(
-            opened, signature, make, lambda: self._check_compiles(opened, family.reason)
-        )
-        if found is None and named is not None and not family.open:
-            hint_closed(self._binder.title, family.open.closed)
-        return found
-
-    def _trace(self, signature: Signature, reason: str, scope: Scope | None = None) -> Variant:
-        """The variant of a signature; its symbols, if it has any, are those of the scope."""
-        names = iter(parameter_names(signature))
-        parameters = []
-        for key in signature.keys:
-            kind = parameter_type(key)
-            if kind is not None:
-                if scope is not None:
-                    dims = (substitute_dim(d, scope.symbols) for d in kind.shape)
-                    kind = tensor(kind.dtype, dims)
-                parameters.append(Parameter(next(names), kind, isinstance(key, Weak)))
-
-        def call(tracers: list[Any]) -> Any:
-            arrays = iter(tracers)
-            leaves = [
-                static_leaf(key) if parameter_type(key) is None else next(arrays)
-                for key in signature.keys
-            ]
-            return self._binder.call(seen(self.function), unflatten(signature.tree, leaves))
-
-        name = getattr(self.function, "__name__", "f")
-        place = defined_at(self.function)
-        owner = owner_of(signature)
-        before = dict(getattr(owner, "__dict__", {}))
-        try:
-            scope = Scope() if scope is None else scope
-            with noticing() as answers:
-                traced = trace_function(name, parameters, call, place, scope)
-            read = self._baked(owner, before)
-            if answers:
-                read.values.append((is_recording, answers[-1], "whether summaries are recorded"))
-            return Variant(signature, traced, read, reason)
-        except (TypeError, AttributeError) as error:  # the user's own, or NumPy's
-            note = not_arrays(signature)
-            if note and not isinstance(error, GraphError):
-                error.add_note(note)
-            raise
-        except RecursionError:
-            raise TraceError(
-                f"{name} calls itself deeper than Python's stack while it is traced",
-                location=place,
-                hint="a recursion must end after a number of steps that is known when tracing",
-            ) from None
-
-    def _baked(self, owner: Any, before: dict[str, Any]) -> Baked:
-        """What the trace has read. Raises TraceError for a traced array that it left behind; the
-        attributes of the owner are what they were then.
-        """
-        try:
-            return baked(self.function, owner, self.config.watch)
-        except TraceError:
-            if hasattr(owner, "__dict__"):
-                vars(owner).clear()
-                vars(owner).update(before)
-            raise
-
-    def _compile(self, variant: Variant) -> Built:
-        making = variant.making
-        with self._lock if making is None else making.lock, collector_paused():
-            if variant.built is None:
-                self._check_compiles(variant.signature, variant.reason)
-                self._note_compile(variant, variant.build(self.config))
-            assert variant.built is not None
-            return variant.built
-
-    def _note_compile(self, variant: Variant, built: Built) -> None:
-        self._newest, given = built, variant.signature
-        why = variant.reason or self._difference(given)
-        calls = variant.making.calls if variant.making is not None else 0
-        numbers = built.seconds, built.compiled, built.cached, calls
-        self.compiles.append(Compile(given, why, *numbers))
-
-    def _difference(self, signature: Signature) -> str:
-        """What a signature has that none before had, and why no compilation serves it as well."""
-        family = self._families.get(family_of(signature), Family())
-        return family.difference(signature, [entry.signature for entry in self.compiles])
-
-    def _check_compiles(self, signature: Signature, reason: str) -> None:
-        """Raise GraphError for one compilation more than the user has allowed."""
-        if self.max_compiles is not None and len(self.compiles) >= self.max_compiles:
-            why = reason or self._difference(signature)
-            raise GraphError(
-                f"{self._binder.title} was compiled {len(self.compiles)} times, as often as"
-                f" max_compiles= allows; now {why}",
-                location=defined_at(self.function),
-                hint="name the dimensions that change: sizes=" if "shape (" in why else None,
-            )
-
     def prepared(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Built, list[Any]]:
         """The compilation for a call, and the arrays that its executable takes."""
         signature, leaves = self._signature(args, kwargs)
-        variant = self._variant(signature, called=True)
-        return self._compile(variant), variant.feeds(leaves)
+        variant = self._variants.of(signature, called=True)
+        return self._variants.compile(variant), variant.feeds(leaves)
 
     def _traced(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Variant:
         try:
-            return self._variant(self._signature(args, kwargs)[0])
+            return self._variants.of(self._signature(args, kwargs)[0])
         except GraphError as error:
             raise without_internal_frames(error) from error.__cause__
 
@@ -459,7 +263,7 @@ class CompiledFunction(CallCache, Generic[P, R]):
 
     def stages(self, *args: Any, **kwargs: Any) -> tuple[StageResult, ...]:
         """Every stage of the compilation: (name, Graph or Program, seconds, note), in order."""
-        return self._compile(self._traced(args, kwargs)).stages
+        return self._variants.compile(self._traced(args, kwargs)).stages
 
     def lower(self, *args: Any, **kwargs: Any) -> Graph | Program:
         """The planned program for these arrays or specs: the last stage."""
@@ -467,7 +271,7 @@ class CompiledFunction(CallCache, Generic[P, R]):
 
     def executable(self, *args: Any, **kwargs: Any) -> Any:
         """The executable for these arrays or specs: `.run(list of arrays) -> list of arrays`."""
-        return self._compile(self._traced(args, kwargs)).executable
+        return self._variants.compile(self._traced(args, kwargs)).executable
 
     def save(self, path: str | PathLike[str], *args: Any, **kwargs: Any) -> None:
         """Save the traced graph as text, big constants in a .safetensors file beside it."""
@@ -501,9 +305,9 @@ class CompiledFunction(CallCache, Generic[P, R]):
 
     def _latest(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Built:
         """The compilation for these arguments; without any, the latest there is."""
-        if args or kwargs or self._newest is None:
-            return self._compile(self._traced(args, kwargs))
-        return self._newest
+        if args or kwargs or self._variants.newest is None:
+            return self._variants.compile(self._traced(args, kwargs))
+        return self._variants.newest
 
     # -------------------------------------------------------------------------------- methods
 

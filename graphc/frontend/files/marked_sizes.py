@@ -105,10 +105,10 @@ def text_graph(
         if not names:
             raise
     try:
-        with function._lock, collector_paused():
+        with function._variants.lock, collector_paused():
             scope = scope_of(dict.fromkeys(names, USUAL))
             scope.for_any = True
-            made = with_marks(function._trace(signature, "", scope).traced)
+            made = with_marks(function._variants.trace(signature, "", scope).traced)
         require_readable(made)
         return made
     except NEEDS_NUMBERS:
