@@ -51,8 +51,12 @@ class CodegenTuning(Tuning):
         "the same where the rows of a panel evict each other from the first level")
     lane_columns = number(96, 1, 1 << 30, "columns", "conv",
         "windows read in place against copies: of all images that share weights in lanes")
-    lane_fill = number(7 / 8, 0.0, 2.0, "of the lanes", "conv",
-        "the same: those of the last panel that are not empty")
+    near_windows = number(1 << 20, 0, 1 << 40, "elements", "conv",
+        "the same: copies, which fetch in advance, of images that come from far away")
+    window_rows = number(9, 0, 1 << 20, "rows", "conv",
+        "the same: rows (or columns) that would be multiplied while as many elements are copied")
+    turned_steps = number(7, 0, 1 << 20, "steps of k", "conv",
+        "the same: against sums in lanes that are turned")
     late_share = number(2.0, 0.0, 1e6, "second-level caches", "gemm-1024",
         "how much of B is packed at once by the unit that reads it")
     read_again = number(4, 1, 1 << 20, "times", "gemm-1024",
@@ -84,8 +88,8 @@ class CodegenTuning(Tuning):
         "the same: empty lanes against an epilogue that stores across")
     scattered_steps = number(144, 0, 1 << 20, "steps of k", "packed-sums",
         "the same: against sums that are stored across one by one")
-    window_gain = number(1.15, 1.0, 1e9, "times", "packed-windows",
-        "the same: empty lanes against windows as rows, which are copied")
+    window_steps = number(40, 0, 1 << 20, "steps of k", "packed-windows",
+        "the same: windows as rows, read in place, against those that are copied or turned")
     swap_sum = number(128, 1, 1 << 20, "steps of k", "thin", "the same: sums that are long enough")
     known_units = number(64, 1, 1 << 20, "units", "compile",
         "fewer heights of tiles to compile against finding which")

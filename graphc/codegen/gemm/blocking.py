@@ -8,7 +8,7 @@ from __future__ import annotations
 from math import gcd
 from typing import NamedTuple
 
-from graphc.codegen.gemm.form import Groups, Loop, NormalForm, laid_out, step_of, total
+from graphc.codegen.gemm.form import Groups, Loop, NormalForm, laid_out, reach_of, step_of, total
 from graphc.codegen.gemm.hardware import Hardware
 from graphc.codegen.gemm.layout import Flag, Word
 from graphc.codegen.gemm.tile_choice import Kind, may_read_windows
@@ -94,14 +94,24 @@ def route(
         or _worth_a(kind, hardware, groups, sizes)
     ):
         flags |= Flag.PACK_A
+    if flags & Flag.PACK_A and _are_windows(kind, groups):
+        flags = flags & ~(Flag.PACK_A | Flag.COPIES) | Flag.WINDOWS
     return flags
+
+
+def _are_windows(kind: Kind, groups: Groups) -> bool:
+    """Whether A has steps of k anywhere, as windows have, and is read in place all the same:
+    neighbouring rows share lines of the cache."""
+    if step_of(groups.k, "a") is not None or not kind.floating or kind.converts or kind.bundles:
+        return False
+    return 0 < groups.m[-1].a * kind.memory_bytes < LINE if groups.m else False
 
 
 def in_lanes(kind: Kind, hardware: Hardware, groups: Groups, sizes: Sizes) -> int:
     """Positive where rows of A in lanes are better than a copy of B, which would be one of windows.
 
-    Not where masks make that copy cheap, where most lanes of the last panel were empty, or where
-    few columns would read what is copied of A: those of the whole batch, if A is one block of it.
+    Not where few columns would read what is copied of A (those of the whole batch, if A is one
+    block of it), where sums are too short for turning them, or where B comes from far away.
     """
     if not may_read_windows(kind, hardware) or is_open((total(groups.k),)):
         return 0
@@ -110,8 +120,10 @@ def in_lanes(kind: Kind, hardware: Hardware, groups: Groups, sizes: Sizes) -> in
     _, rows = _blocks(kind, hardware, sizes)
     one = least(rows + 1 - sizes.m, _fits(kind, hardware, sizes.m * sizes.k))
     columns = either(one, sizes.n * sizes.batch, sizes.n) if _one_a(groups) else sizes.n
-    filled = 64 * sizes.m - int(64 * tuned.lane_fill) * _round(sizes.m, kind.columns)
-    positive: int = least(columns - tuned.lane_columns, filled) + 1
+    turned = _round(sizes.m, kind.columns) * (sizes.k + tuned.turned_steps)
+    less = (sizes.m + tuned.window_rows) * sizes.k - turned
+    near = tuned.near_windows - reach_of([*groups.n, *groups.k], "b")
+    positive: int = least(columns + 1 - tuned.lane_columns, less, near)
     return positive
 
 
@@ -481,7 +493,7 @@ def put_workspace(words: list[int], kind: Kind, sizes: Sizes, same: int) -> int:
     packed_a = padded * row_step if flags & Flag.PACK_A else 0
     if flags & Flag.LANES:
         packed_a = _round(rows, kind.columns) // kind.columns * row_step
-    copied = Flag.PACK_A | Flag.PACKED_B | Flag.PACK_B | Flag.LATE | Flag.LANES
+    copied = Flag.PACK_A | Flag.PACKED_B | Flag.PACK_B | Flag.LATE | Flag.LANES | Flag.WINDOWS
     packs_k = Flag.PACK_A if vector else copied
     tables_k = together(words, kind) * depth * 8 if flags & packs_k else 0
     line_a, line_b = words[Word.LINE_A], words[Word.LINE_B]

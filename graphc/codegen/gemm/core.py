@@ -40,7 +40,16 @@ from graphc.codegen.gemm.lane_tiles import (
     emit_lane_strip,
     emit_lane_tile,
 )
-from graphc.codegen.gemm.layout import Field, Flag, Part, Slot, Word, copy_bit, height_bit
+from graphc.codegen.gemm.layout import (
+    Field,
+    Flag,
+    Part,
+    Slot,
+    Word,
+    copy_bit,
+    height_bit,
+    window_bit,
+)
 from graphc.codegen.gemm.packing import (
     FILL_ARGUMENTS,
     emit_fill,
@@ -139,10 +148,19 @@ def _tiles(kind: Kind, parts: int) -> Iterator[tuple[int, Emitter]]:
         if parts & copy_bit(rows):
             emit = functools.partial(emit_tile, rows=rows, vectors=kind.vectors, copies=True)
             yield Slot.COPIES + rows // 2, emit
+    for rows in _window_heights(kind, parts):
+        emit = functools.partial(emit_tile, rows=rows, windows=True)
+        yield Slot.WINDOWS + rows // 2, functools.partial(emit, vectors=kind.vectors)
+        if parts & Part.NARROW and kind.vectors > 1:
+            yield Slot.NARROW_WINDOWS + rows // 2, functools.partial(emit, vectors=1)
 
 
 def _heights(kind: Kind, parts: int) -> list[int]:
     return [rows for rows in range(2, kind.rows + 1, 2) if parts & height_bit(rows)]
+
+
+def _window_heights(kind: Kind, parts: int) -> list[int]:
+    return [rows for rows in range(2, kind.rows + 1, 2) if parts & window_bit(rows)]
 
 
 def _narrow_heights(kind: Kind, parts: int) -> list[int]:
@@ -299,6 +317,10 @@ def _stand_ins(core: Core, parts: int, symbols: dict[int, str]) -> dict[int, str
             made[slot] = symbols[Slot.TILES + rows // 2]
         elif slot not in symbols:
             made[slot] = _emit_joined(core, rows, tile_parts(there, rows), symbols)
+    for rows in _window_heights(core.kind, parts):
+        slot = Slot.NARROW_WINDOWS + rows // 2
+        if slot not in symbols:
+            made[slot] = symbols[Slot.WINDOWS + rows // 2]
     return made
 
 

@@ -169,11 +169,13 @@ def in_roles(contraction: NormalForm, columns: int, lanes: int) -> Groups:
     swapped = bool(m) and ((unit_m and not unit_n) or not n or few)
     if m and n and contraction.prepacked[swapped] and not contraction.whole_rows:
         rows, width = (n, m) if swapped else (m, n)
+        field = "a" if swapped else "b"
+        windows = field if step_of(k, field) is None else ""
         steps = tuned.scattered_steps, 0
         if not contraction.plain:
-            steps = tuned.across_steps, tuned.scattered_steps
-        gain = tuned.window_gain if step_of(k, "a" if swapped else "b") is None else 1
-        swapped ^= _better_across(rows, width, k, columns, lanes, steps, gain)
+            across = tuned.window_steps if windows else tuned.across_steps
+            steps = across, tuned.scattered_steps
+        swapped ^= _better_across(rows, width, k, columns, lanes, steps, windows)
     if swapped:
         m, n = _exchange(n), _exchange(m)
         batch, k = _exchange(batch), _exchange(k)
@@ -191,14 +193,15 @@ def _better_across(
     columns: int,
     lanes: int,
     steps: tuple[int, int],
-    gain: float,
+    windows: str,
 ) -> bool:
     """Whether vectors along m, whose operand can be panels, are better than vectors along n.
 
     So they are where rows far apart meet half a tile, and where they leave fewer lanes empty: by
     so many times, and by more than it takes to store an element of the result across. `steps` are
     of k, for an element that is stored across, and for one of vectors along short runs of the
-    result.
+    result. `windows`: the operand whose n are windows of images, if they are: those have to be
+    copied to be vectors, unless m is copied to lie in lanes.
     """
     rows, width, depth = total(m), total(n), total(k)
     if is_open((rows, width, depth)) or rows < columns or depth < tuned.swap_sum:
@@ -211,7 +214,12 @@ def _better_across(
         along = 0
     along_n = -(-width // lanes) * lanes * (rows + rows % 2)
     along_m = -(-rows // lanes) * lanes * (width + width % 2)
-    return along_m * (depth + across) * gain < along_n * (depth + along)
+    if windows and reach_of([*n, *k], windows) > tuned.near_windows:
+        return False
+    if windows:
+        in_lanes = -(-rows // columns) * columns * (width + tuned.window_rows)
+        along_n = min(along_n + width * tuned.window_rows, in_lanes)
+    return along_m * (depth + across) < along_n * (depth + along)
 
 
 def _is_batch(run: list[Loop], columns: int) -> bool:
@@ -246,6 +254,14 @@ def step_of(loops: list[Loop], field: str) -> int | None:
             return None
         expected *= loop.extent
     return strides[-1]
+
+
+def reach_of(loops: list[Loop], field: str) -> int:
+    """How many elements lie between the first and the last one of an operand, both included."""
+    reach = 1
+    for loop in loops:
+        reach += (loop.extent - 1) * abs(getattr(loop, field))
+    return reach
 
 
 def laid_out(loops: list[Loop], field: str, step: int) -> list[Loop]:

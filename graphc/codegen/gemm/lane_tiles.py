@@ -44,15 +44,16 @@ def emit_lane_tile(core: Core, columns: int) -> str:
     body = Body(f"lane_tile_{columns}", LANE_TILE_ARGUMENTS)
     sums = [body.local(vector, "zeroinitializer") for _ in range(columns)]
     starts = [body.at("%b", body.word("%column_b", column)) for column in range(columns)]
-    panel = body.local("ptr", "%a")
+    panel, offset = body.local("ptr", "%a"), body.local("i64", body.word("%k_b", 0))
     with body.loop(0, "%count") as k:
-        place, source = panel.get(), body.word("%k_b", k)
+        place, source = panel.get(), offset.get()
         values = body.load(vector, place, size)
         for start, total in zip(starts, sums, strict=True):
             scalar = body.load(element, body.at(start, source), size)
             spread = core.splat(body, lanes, scalar)
             total.set(core.multiply_add(body, lanes, spread, values, total.get()))
         panel.advance(body.at(place, lanes * size))
+        offset.advance(body.word("%k_b", body.add(k, 1)))
     results = [total.get() for total in sums]
     all_rows = body.test("eq", "%rows", lanes)
     full = body.both(all_rows, body.test("eq", "%columns", columns))

@@ -95,6 +95,7 @@ class Flag:
     COPIES = 2048  # the first tiles read B in place and make its panels
     LANES = 4096  # rows of A lie in lanes, and B is read in place through tables
     SAME_A = 8192  # all units of a batch multiply the same block of A: one copy for a call
+    WINDOWS = 16384  # A is read in place, through a table of its steps of k, too
     VECTOR = DOTS | ROWS
 
 
@@ -128,6 +129,11 @@ def copy_bit(rows: int) -> int:
     return Part.ORDERED << rows // 2
 
 
+def window_bit(rows: int) -> int:
+    """The part that is the register tile of an even number of rows of windows."""
+    return Part.BRISK_ROWS << rows // 2
+
+
 class Slot:
     """Place of each function in the table through which the walk calls them."""
 
@@ -144,10 +150,12 @@ class Slot:
     TILES = 9  # these three: plus half the number of rows, 1 to 7
     NARROW = 16
     COPIES = 23
-    LANES = 30  # the same for its columns
-    VECTOR = 38  # what calls DOTS to ROW
-    BLOCK = 39  # what calls the tiles
-    COUNT = 40
+    WINDOWS = 30  # as TILES and NARROW, and as far from one another
+    NARROW_WINDOWS = 37
+    LANES = 44  # plus half the number of columns
+    VECTOR = 52  # what calls DOTS to ROW
+    BLOCK = 53  # what calls the tiles
+    COUNT = 54
 
 
 class Field:

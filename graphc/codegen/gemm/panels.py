@@ -101,6 +101,7 @@ STRIP_ARGUMENTS = [
     ("ptr", "a"),
     ("ptr", "row_a"),
     ("i64", "step_a"),
+    ("ptr", "k_a"),
     ("ptr", "b"),
     ("i64", "step_b"),
     ("i64", "count"),
@@ -130,6 +131,8 @@ def emit_strip(core: Core) -> None:
     base, longer = body.div(pairs, "%tiles"), body.rem(pairs, "%tiles")
     narrow = body.test("sle", "%columns", kind.lanes)
     tiles = body.choose(narrow, "i64", Slot.NARROW, Slot.TILES)
+    windows = body.new("icmp ne ptr %k_a, null")
+    tiles = body.add(tiles, body.choose(windows, "i64", Slot.WINDOWS - Slot.TILES, 0))
     first, status = body.local("i64", 0), body.local("i32", 0)
     with body.loop(0, "%tiles") as tile:
         start = first.get()
@@ -162,9 +165,9 @@ def _run_tile(body: Body, tile: str, place: tuple[str, str, str]) -> str:
     status = body.local("i32", 1)
     with body.when(body.new(f"icmp ne ptr {tile}, null")):
         body.do(
-            f"call void {tile}(ptr %a, ptr {place[0]}, i64 %step_a, ptr %b, i64 %step_b,"
-            f" i64 %count, ptr %c, ptr {place[1]}, i64 %columns, i64 %add, ptr {place[2]},"
-            " i64 %ahead_step)"
+            f"call void {tile}(ptr %a, ptr {place[0]}, i64 %step_a, ptr %k_a, ptr %b,"
+            f" i64 %step_b, i64 %count, ptr %c, ptr {place[1]}, i64 %columns, i64 %add,"
+            f" ptr {place[2]}, i64 %ahead_step)"
         )
         status.set(0)
     return status.get()
@@ -184,6 +187,7 @@ SWEEP_ARGUMENTS = [
     ("ptr", "a"),
     ("ptr", "row_a"),
     ("i64", "step_a"),
+    ("ptr", "k_a"),
     ("ptr", "b"),
     ("i64", "step_b"),
     ("i64", "panel_step"),
@@ -236,8 +240,8 @@ def emit_sweep(core: Core) -> None:
             fewer = body.new(f"zext i1 {body.test('ne', made.get(), 0)} to i64")
             with body.when(body.test("sgt", rest, 0)):
                 missing = body.new(
-                    f"call i32 @strip(ptr %core, ptr %a, ptr {table_a}, i64 %step_a, ptr {b},"
-                    f" i64 %step_b, i64 %count, ptr {c}, ptr {table_c},"
+                    f"call i32 @strip(ptr %core, ptr %a, ptr {table_a}, i64 %step_a, ptr %k_a,"
+                    f" ptr {b}, i64 %step_b, i64 %count, ptr {c}, ptr {table_c},"
                     f" i64 {body.sub('%j1', j)}, i64 %k, i64 {rest}, i64 {body.sub(tiles, fewer)},"
                     f" ptr {body.at(b, '%panel_step')}, i64 {ahead_step}, i64 {ahead_shift},"
                     f" i1 {fetches})"
@@ -288,9 +292,9 @@ def _make_panel(
     with body.when(body.both(wide, body.new(f"icmp ne ptr {tile}, null"))):
         made.set(body.least(body.mul(half, 2), "%rows"))
         body.do(
-            f"call void {tile}(ptr %a, ptr %row_a, i64 %step_a, ptr {source}, i64 {step},"
-            f" i64 %count, ptr {c}, ptr {frame.work(Word.ROW_C)}, i64 {columns}, i64 %k,"
-            f" ptr {ahead}, i64 {step}, ptr {panel})"
+            f"call void {tile}(ptr %a, ptr %row_a, i64 %step_a, ptr null, ptr {source},"
+            f" i64 {step}, i64 %count, ptr {c}, ptr {frame.work(Word.ROW_C)}, i64 {columns},"
+            f" i64 %k, ptr {ahead}, i64 {step}, ptr {panel})"
         )
     with body.when(body.test("eq", made.get(), 0)):
         stop = body.least(body.add(j, kind.columns), "%j1")
@@ -339,6 +343,7 @@ def emit_block(core: Core) -> None:
             with body.when(pack_a):
                 frame.pack_rows(rows, here, count)
                 a.set(frame.work(Word.BLOCK_A))
+            k_a = _window_steps(body, frame, (here, count))
             if core.reads_windows:
                 _pack_lanes(body, frame, rows, (here, count))
             step_a = body.choose(pack_a, "i64", core.size, frame.get(Word.STEP_A))
@@ -349,8 +354,8 @@ def emit_block(core: Core) -> None:
                 "call i32 @sweep(ptr %core, ptr %bufs, ptr %params, ptr %work, i64 %thread,"
                 f" ptr %epilogue, i64 %batch, i1 {body.both(new, copies)}, ptr %b, ptr %c,"
                 f" i64 {i}, i64 {rows}, i64 %j0, i64 %j1, i64 {here},"
-                f" i64 {count}, ptr {a.get()}, ptr {row_a}, i64 {step_a}, ptr {b},"
-                f" i64 {row_shift.get()}, i64 {panel_shift.get()}, i64 {origin.get()})"
+                f" i64 {count}, ptr {a.get()}, ptr {row_a}, i64 {step_a}, ptr {k_a},"
+                f" ptr {b}, i64 {row_shift.get()}, i64 {panel_shift.get()}, i64 {origin.get()})"
             )
             status.set(body.new(f"or i32 {status.get()}, {result}"))
             k.set(following)
@@ -358,6 +363,16 @@ def emit_block(core: Core) -> None:
             _look(body, status, more)
     body.do(f"ret i32 {status.get()}")
     core.finish(body)
+
+
+def _window_steps(body: Body, frame: Frame, k: tuple[str, str]) -> str:
+    """The table of these steps of k (first, count) of A, if tiles read that through one."""
+    table = body.local("ptr", "null")
+    with body.when(frame.has(Flag.WINDOWS)):
+        table.set(frame.work(Word.K_A))
+        with body.when(frame.fresh(Flag.SAME_COLUMNS)):
+            frame.fill(Word.K_A, 0, Word.K_DIMS, Field.A, *k)
+    return table.get()
 
 
 def _pack_lanes(body: Body, frame: Frame, rows: str, k: tuple[str, str]) -> None:

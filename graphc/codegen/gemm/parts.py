@@ -6,7 +6,7 @@ A program has one core per data type with what all its plans need.
 from typing import NamedTuple
 
 from graphc.codegen.gemm.form import Groups, total
-from graphc.codegen.gemm.layout import Flag, Part, Word, copy_bit, height_bit
+from graphc.codegen.gemm.layout import Flag, Part, Word, copy_bit, height_bit, window_bit
 from graphc.codegen.gemm.tile_choice import Kind
 from graphc.codegen.tuning import tuned
 from graphc.ir.sizes import Size, hint_of, is_open, least
@@ -55,7 +55,7 @@ def parts_of(words: list[int], kind: Kind, groups: Groups, ordered: bool) -> int
     if isinstance(columns, Size) or 0 < columns % kind.columns <= kind.lanes:
         parts |= Part.NARROW
     for height in _heights(words, kind):
-        parts |= height_bit(height)
+        parts |= window_bit(height) if flags & Flag.WINDOWS else height_bit(height)
     rows = least(words[Word.ROW_BLOCK], words[Word.UNIT_ROWS], words[Word.M])
     if flags & Flag.COPIES and rows:
         for height in _first_heights(rows, columns, kind):

@@ -11,6 +11,7 @@ A tile keeps `rows` x `vectors` accumulators in registers while it walks k:
 
 Rows of A are addressed through a table of byte offsets plus one running k offset, so the same
 code reads a packed block, a plain or transposed matrix, or any other separable layout in place.
+Windows of images have no running offset: tiles of their own read a table of k offsets.
 Where the CPU multiplies pairs of bf16, "a_i" and each lane of a row of B are two neighbours in k;
 four where it multiplies u8 with i8. If A had to change its signs for that, one more row of sums
 counts what is too much.
@@ -27,6 +28,7 @@ TILE_ARGUMENTS = [
     ("ptr", "a"),
     ("ptr", "row_a"),
     ("i64", "step_a"),
+    ("ptr", "k_a"),
     ("ptr", "b"),
     ("i64", "step_b"),
     ("i64", "count"),
@@ -39,9 +41,9 @@ TILE_ARGUMENTS = [
 ]
 
 
-def tile_name(rows: int, vectors: int, copies: bool = False) -> str:
+def tile_name(rows: int, vectors: int, copies: bool = False, windows: bool = False) -> str:
     """Name of a register tile."""
-    return f"tile_{rows}x{vectors}{'_copy' if copies else ''}"
+    return f"tile_{rows}x{vectors}{'_copy' if copies else ''}{'_windows' if windows else ''}"
 
 
 def tile_parts(heights: list[int], rows: int) -> tuple[int, ...]:
@@ -50,27 +52,31 @@ def tile_parts(heights: list[int], rows: int) -> tuple[int, ...]:
     return (first, *tile_parts(heights, rows - first)) if first < rows else (first,)
 
 
-def emit_tile(core: Core, rows: int, vectors: int, copies: bool = False) -> str:
+def emit_tile(
+    core: Core, rows: int, vectors: int, copies: bool = False, windows: bool = False
+) -> str:
     """`rows` rows times `columns` <= `vectors` vectors of C, from `count` steps of k.
 
     `add` not zero: add to what C holds; where sums are ordered, go on from it. Columns past the
     last one are read from B only if B is packed or reads are masked. `copies`: what is read goes to
-    a panel, too, and so many bytes are fetched ahead, wherever lines begin.
+    a panel, too, and so many bytes are fetched ahead, wherever lines begin. `windows`: steps of k
+    of A lie where a table says.
     """
     lanes = vectors * core.kind.lanes
     vector, element, size = core.vector(lanes), core.kind.element, core.size
     arguments = [*TILE_ARGUMENTS, ("ptr", "panel")] if copies else TILE_ARGUMENTS
-    body = Body(tile_name(rows, vectors, copies), arguments)
+    body = Body(tile_name(rows, vectors, copies, windows), arguments)
     sums = [body.local(vector, "zeroinitializer") for _ in range(rows)]
     mask = core.mask(body, lanes, "%columns") if core.hardware.masked else ""
     if core.hardware.ordered:
         _continue_sums(core, body, lanes, sums, mask)
     starts = [body.at("%a", body.word("%row_a", row)) for row in range(rows)]
-    row_b, offset = body.local("ptr", "%b"), body.local("i64", 0)
+    row_b = body.local("ptr", "%b")
+    offset = body.local("i64", body.word("%k_a", 0) if windows else 0)
     excess = body.local(vector, "zeroinitializer") if core.kind.flips else None
     ahead = body.local("ptr", "%ahead")
     panel = body.local("ptr", "%panel" if copies else "null")
-    with body.loop(0, "%count"):
+    with body.loop(0, "%count") as k:
         soon = ahead.get()
         core.prefetch(body, soon, False)
         core.prefetch(body, body.at(soon, 64), False)
@@ -92,7 +98,8 @@ def emit_tile(core: Core, rows: int, vectors: int, copies: bool = False) -> str:
             flip = core.splat(body, lanes, FLIP)
             excess.set(core.accumulate(body, lanes, flip, values, excess.get()))
         row_b.advance(body.at(source, "%step_b"))
-        offset.advance(body.add(here, "%step_a"))
+        following = body.word("%k_a", body.add(k, 1)) if windows else body.add(here, "%step_a")
+        offset.advance(following)
     targets = [body.at("%c", body.word("%row_c", row)) for row in range(rows)]
     results = [total.get() for total in sums]
     if excess is not None:

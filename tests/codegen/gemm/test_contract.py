@@ -225,7 +225,12 @@ def test_panels_of_pixels_go_on_in_the_next_rows(dtype: str) -> None:
             np.testing.assert_array_equal(result.astype(expected.dtype), expected)
 
 
-@pytest.mark.parametrize("cpu", ["x86-64-v3", "x86-64"])
+def runs_here(cpu: str) -> bool:
+    """Whether this machine runs code for such an x86 machine."""
+    return host().triple.startswith("x86") and (cpu != "x86-64-v4" or host().vector_bits == 512)
+
+
+@pytest.mark.parametrize("cpu", ["x86-64-v4", "x86-64-v3", "x86-64"])
 @pytest.mark.parametrize("dtype", ["f32", "f64"])
 def test_windows_read_in_place_have_the_bits_of_copied_ones(dtype: str, cpu: str) -> None:
     """Weights in lanes: whole and partial panels, several blocks of rows and of k, odd numbers of
@@ -233,8 +238,8 @@ def test_windows_read_in_place_have_the_bits_of_copied_ones(dtype: str, cpu: str
     """
     from graphc.codegen.llvm.target import named
 
-    if not host().triple.startswith("x86"):
-        pytest.skip("needs an x86 machine")
+    if not runs_here(cpu):
+        pytest.skip(f"needs a machine that runs code for {cpu}")
     hardware = contract.hardware_of(named(cpu))
     run = linked_core(dtype, named(cpu))[f"graphc_contract_{dtype}"]
     generator = np.random.default_rng(5)
@@ -256,7 +261,7 @@ def test_windows_read_in_place_have_the_bits_of_copied_ones(dtype: str, cpu: str
         )
         results = []
         for columns in (1, 1 << 30):
-            with chosen({"codegen.lane_columns": columns}):
+            with chosen({"codegen.lane_columns": columns, "codegen.window_rows": 1 << 20}):
                 plan = contract.plan(form, hardware)
             assert bool(plan.params[Word.FLAGS] & Flag.LANES) is (columns == 1)
             results.append(guarded(np.zeros((filters, rows, out * apart), NUMPY[dtype]), "behind"))
@@ -266,6 +271,56 @@ def test_windows_read_in_place_have_the_bits_of_copied_ones(dtype: str, cpu: str
         windows = np.lib.stride_tricks.sliding_window_view(image, (2, 3), (1, 2))
         expected = np.einsum("chwij,ocij->ohw", windows[:, ::step, ::step], weight)
         np.testing.assert_allclose(results[0][..., ::apart], expected, 1e-3, 1e-3)
+
+
+@pytest.mark.parametrize("cpu", ["x86-64-v4", "x86-64-v3", "x86-64"])
+@pytest.mark.parametrize("dtype", ["f32", "f64"])
+def test_windows_as_rows_have_the_bits_of_a_matrix_of_them(dtype: str, cpu: str) -> None:
+    """Whole and narrow panels, several blocks of k, any number of pixels, images that end where
+    the next page is closed.
+    """
+    from graphc.codegen.llvm.target import named
+
+    if not runs_here(cpu):
+        pytest.skip(f"needs a machine that runs code for {cpu}")
+    hardware = contract.hardware_of(named(cpu))
+    run = linked_core(dtype, named(cpu))[f"graphc_contract_{dtype}"]
+    generator = np.random.default_rng(7)
+    cases = [(16, 3, 7, 7), (31, 2, 5, 9), (33, 9, 40, 11), (300, 120, 3, 5), (64, 5, 1, 34)]
+    for (filters, channels, rows, out), step in product(cases, (1, 2)):
+        width, height = (out - 1) * step + 3, (rows - 1) * step + 2
+        shapes = (channels, height, width), (channels * 6, filters)
+        image, weight = (
+            guarded(generator.standard_normal(shape).astype(NUMPY[dtype]), "behind")
+            for shape in shapes
+        )
+        windows = np.lib.stride_tricks.sliding_window_view(image, (2, 3), (1, 2))
+        matrix = np.ascontiguousarray(np.moveaxis(windows[:, ::step, ::step], 0, 2))
+        n, k = Dim(filters, 0, 1, 1), channels * 6
+        pixels = Dim(rows, width * step, 0, out * filters), Dim(out, step, 0, filters)
+        steps = (
+            Dim(channels, height * width, 6 * filters),
+            Dim(2, width, 3 * filters),
+            Dim(3, 1, filters),
+        )
+        products = (
+            (image, NormalForm(dtype, (), pixels, (n,), steps)),
+            (
+                matrix,
+                NormalForm(
+                    dtype, (), (Dim(rows * out, k, 0, filters),), (n,), (Dim(k, 1, filters),)
+                ),
+            ),
+        )
+        results = []
+        for left, form in products:
+            plan = contract.plan(form, hardware)
+            assert bool(plan.params[Word.FLAGS] & Flag.WINDOWS) is (left is image)
+            results.append(guarded(np.zeros((rows, out, filters), NUMPY[dtype]), "behind"))
+            call(plan, run, [left, weight, results[-1]])
+        assert results[0].tobytes() == results[1].tobytes()
+        expected = matrix.reshape(rows, out, k) @ weight
+        np.testing.assert_allclose(results[0], expected, 1e-3, 1e-3)
 
 
 @pytest.mark.parametrize("own", [False, True], ids=["one-a", "each-its-own"])
@@ -295,7 +350,7 @@ def test_many_images_multiply_one_copy_of_weights(dtype: str, own: bool) -> None
         )
         results = []
         for columns in (1, 1 << 30):
-            with chosen({"codegen.lane_columns": columns}):
+            with chosen({"codegen.lane_columns": columns, "codegen.window_rows": 1 << 20}):
                 plan = contract.plan(form, hardware)
             flags = plan.params[Word.FLAGS]
             assert bool(flags & Flag.LANES) is (columns == 1)
