@@ -22,6 +22,7 @@ from graphc.formats.onnx.operators import (
     support_vectors,
     texts,
     training,
+    trees,
 )
 
 __all__ = [
@@ -46,4 +47,5 @@ __all__ = [
     "support_vectors",
     "texts",
     "training",
+    "trees",
 ]

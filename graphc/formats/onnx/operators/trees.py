@@ -1,0 +1,422 @@
+"""ai.onnx.ml: trees of scikit-learn, XGBoost and LightGBM.
+
+Trees are walked all at once: every row stands at one node of each tree and goes one level down at
+a time.  Trees that ask for thresholds alone are written into two tables first, level by level, so
+that a step is three reads and what one level reads lies together:
+
+    edge[n]   link[n] = first << bits | feature      the children of a node lie side by side
+
+    next = first          if x[row, feature] <= edge[n]
+           first + 1      else, and where either is NaN: the edge of a leaf, whose `first + 1` is
+                          the leaf itself
+
+A NaN that has to go to the first child is read as -inf, in a column of its own if others are not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from graphc.base.record import record
+from graphc.formats.deciding_values import refuse
+from graphc.formats.onnx.operators.machine_learning import Labels, classified, transformed
+from graphc.formats.onnx.table import ML, operator
+from graphc.limits import check_within
+from graphc.ops.record.value import functions as f
+
+Array = np.ndarray[Any, Any]
+
+_TESTS = ("BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANCH_EQ", "BRANCH_NEQ")
+_EQUAL = _TESTS.index("BRANCH_EQ")  # tests before it are thresholds
+_MEMBER = len(_TESTS)
+
+
+class _Trees:
+    """All trees of an ensemble in one table of nodes, and the level that is deepest.
+
+    feature, test, edge, yes, no   of each node; a leaf goes to itself
+    weights                        what a leaf adds to each target
+    members                        of each node, the numbers it looks for, filled up with NaN
+    """
+
+    def __init__(
+        self,
+        feature: Array,
+        test: Array,
+        edge: Array,
+        yes: Array,
+        no: Array,
+        missing: Array,
+        roots: Array,
+        weights: Array,
+        members: Array | None = None,
+    ) -> None:
+        self.feature, self.test, self.edge = feature, test, edge
+        self.yes, self.no, self.missing, self.roots = yes, no, missing, roots
+        self.weights, self.members = weights, members
+        self.depth = self._depth()
+
+    def _depth(self) -> int:
+        level, depth = np.unique(self.roots), 0
+        leaf = (self.yes == np.arange(len(self.yes))) & (self.no == self.yes)
+        while not leaf[level].all():
+            depth += 1
+            refuse(depth <= 256, "trees deeper than 256 levels")
+            level = np.unique(np.concatenate([self.yes[level], self.no[level]]))
+        return depth
+
+    def leaves(self, x: Any) -> Any:
+        """The leaf that each row ends in, per tree: [rows, trees]."""
+        rows = x.shape[0]
+        at = f.broadcast_to(self.roots[None], (rows, len(self.roots)))
+        for _ in range(self.depth):
+            value = f.take_along_axis(x, f.take(self.feature, at, axis=0), 1)
+            goes = self._goes(value, at)
+            if self.missing.any():
+                track = f.take(self.missing, at, axis=0)
+                goes = f.logical_or(goes, f.logical_and(f.isnan(value), track))
+            yes, no = f.take(self.yes, at, axis=0), f.take(self.no, at, axis=0)
+            at = f.where(goes, yes, no)
+        return at
+
+    def _goes(self, value: Any, at: Any) -> Any:
+        edge = f.take(self.edge, at, axis=0)
+        compare = {
+            0: f.less_equal,
+            1: f.less,
+            2: f.greater_equal,
+            3: f.greater,
+            4: f.equal,
+            5: f.not_equal,
+        }
+        kinds = np.unique(self.test)
+        made: Any = None
+        for kind in kinds:
+            if kind == _MEMBER:
+                one = self._is_member(value, at)
+            else:
+                one = compare[int(kind)](value, edge)
+            own = f.equal(f.take(self.test, at, axis=0), kind)
+            made = one if made is None else f.where(own, one, made)
+        return made
+
+    def _is_member(self, value: Any, at: Any) -> Any:
+        sets = f.take(self.members, at, axis=0)
+        return f.any(f.equal(f.expand_dims(value, -1), sets), axis=-1)
+
+    def scores(self, x: Any, aggregate: str) -> Any:
+        """What the leaves give each target: [rows, targets]."""
+        found = _thresholds(self) if isinstance(x.shape[1], int) else None
+        if found is None:
+            given = f.take(self.weights, self.leaves(x), axis=0)
+        else:
+            last = int(found.feature.max(initial=0))
+            refuse(0 <= int(found.feature.min(initial=0)) <= last < x.shape[1], "no such feature")
+            leaves = found.leaves(x, self.depth)
+            given = f.take(self.weights[found.order], leaves, axis=0, mode="clip")
+        reduce = {"SUM": f.sum, "AVERAGE": f.mean, "MIN": f.min, "MAX": f.max}
+        refuse(aggregate in reduce, f"no aggregate {aggregate!r}")
+        return reduce[aggregate](given, axis=1)
+
+
+@record(frozen=True)
+class _Thresholds:
+    """Trees that ask for thresholds alone, as the two tables above.
+
+    order   the old number of each node
+    lowers  whether the node reads x with -inf in the place of NaN
+    """
+
+    edge: Array
+    first: Array
+    feature: Array
+    lowers: Array
+    order: Array
+    roots: int
+
+    def leaves(self, x: Any, depth: int) -> Any:
+        """The place in `order` of the leaf that each row ends in, per tree: [rows, trees]."""
+        x, feature = self._columns(x)
+        bits = int(feature.max()).bit_length()
+        wide = len(self.edge).bit_length() + bits > 31
+        link = (self.first << bits | feature).astype(np.int64 if wide else np.int32)
+        at = np.broadcast_to(np.arange(self.roots, dtype=link.dtype), (1, self.roots))
+        if not depth:
+            return f.broadcast_to(at, (x.shape[0], self.roots))
+        value = f.take(x, feature[: self.roots], axis=1, mode="clip")  # all begin at the roots
+        for level in range(depth):
+            here = f.take(link, at, axis=0, mode="clip")
+            if level:
+                own = f.bitwise_and(here, np.asarray((1 << bits) - 1, link.dtype))
+                value = f.take_along_axis(x, own, 1, mode="clip")
+            second = f.logical_not(f.less_equal(value, f.take(self.edge, at, axis=0, mode="clip")))
+            first = f.right_shift(here, np.asarray(bits, link.dtype))
+            at = f.add(first, f.astype(second, link.dtype))
+        return at
+
+    def _columns(self, x: Any) -> tuple[Any, Array]:
+        """(x with the columns that nodes read, which of them each node reads)."""
+        count, inner = x.shape[1], ~np.isnan(self.edge)
+        if not self.lowers[inner].any():
+            return x, self.feature
+        low = f.where(f.isnan(x), np.asarray(-np.inf, self.edge.dtype), x)
+        if self.lowers[inner].all():
+            return low, self.feature
+        return f.concatenate([x, low], 1), self.feature + count * self.lowers
+
+
+def _thresholds(trees: _Trees) -> _Thresholds | None:
+    """The tables of trees each node of which has one parent and a threshold; else None."""
+    own = np.arange(len(trees.yes))
+    leaf = (trees.yes == own) & (trees.no == own)
+    edge = trees.edge
+    if not (leaf | ((trees.test < _EQUAL) & (edge > -np.inf))).all():
+        return None
+    above = (trees.test == _TESTS.index("BRANCH_GTE")) | (trees.test == _TESTS.index("BRANCH_GT"))
+    exact = (trees.test == _TESTS.index("BRANCH_LEQ")) | (trees.test == _TESTS.index("BRANCH_GT"))
+    levels = [trees.roots]
+    while len(inner := levels[-1][~leaf[levels[-1]]]):
+        turned = above[inner]
+        children = np.where(
+            turned, (trees.no[inner], trees.yes[inner]), (trees.yes[inner], trees.no[inner])
+        )
+        levels.append(children.T.reshape(-1))
+        if sum(map(len, levels)) > len(own):
+            return None  # a node with several parents
+    order = np.concatenate(levels)
+    ends = leaf[order]
+    first = np.arange(len(order)) - 1
+    first[~ends] = len(trees.roots) + 2 * np.arange(np.count_nonzero(~ends))
+    below = np.where(exact, edge, np.nextafter(edge, np.asarray(-np.inf, edge.dtype)))
+    return _Thresholds(
+        np.where(ends, np.asarray(np.nan, edge.dtype), below[order]),
+        first,
+        np.where(ends, 0, trees.feature[order]),
+        (trees.missing ^ above)[order] & ~ends,
+        order,
+        len(trees.roots),
+    )
+
+
+def _trees(attributes: dict[str, Any], prefix: str, count: int, kind: Any) -> _Trees:
+    """Trees from the lists of the older operators, one entry per node."""
+    trees = np.asarray(attributes["nodes_treeids"], np.int64)
+    numbers = np.asarray(attributes["nodes_nodeids"], np.int64)
+    place = {(int(t), int(n)): k for k, (t, n) in enumerate(zip(trees, numbers))}
+    modes = attributes["nodes_modes"]
+    own = np.arange(len(trees), dtype=np.int64)
+    yes, no = own.copy(), own.copy()
+    test = np.zeros(len(trees), np.int64)
+    for k, mode in enumerate(modes):
+        if mode == "LEAF":
+            continue
+        refuse(mode in _TESTS, f"no test {mode!r}")
+        test[k] = _TESTS.index(mode)
+        yes[k] = place[int(trees[k]), int(attributes["nodes_truenodeids"][k])]
+        no[k] = place[int(trees[k]), int(attributes["nodes_falsenodeids"][k])]
+    missing = np.zeros(len(trees), bool)
+    given = attributes["nodes_missing_value_tracks_true"]
+    missing[: len(given)] = np.asarray(given, bool)
+    weights = np.zeros((len(trees), count), kind)
+    for tree, node, target, weight in zip(
+        attributes[f"{prefix}_treeids"],
+        attributes[f"{prefix}_nodeids"],
+        attributes[f"{prefix}_ids"],
+        attributes[f"{prefix}_weights"],
+    ):
+        weights[place[int(tree), int(node)], int(target)] += weight
+    roots = np.sort(np.unique(trees, return_index=True)[1])
+    return _Trees(
+        np.asarray(attributes["nodes_featureids"], np.int64),
+        test,
+        np.asarray(attributes["nodes_values"], kind),
+        yes,
+        no,
+        missing,
+        roots,
+        weights,
+    )
+
+
+def _listed(given: dict[str, Any], kind: Any) -> dict[str, Any]:
+    """Values from the tensors that stand for them in f64 models."""
+    made = {name: value for name, value in given.items() if not name.endswith("_as_tensor")}
+    for name, value in given.items():
+        if name.endswith("_as_tensor") and value is not None:
+            made[name.removesuffix("_as_tensor")] = np.asarray(value).reshape(-1)
+    return made
+
+
+def _kind(values: Any) -> Any:
+    return np.float64 if values is not None else np.float32
+
+
+@operator("TreeEnsembleRegressor", domain=ML)
+def tree_regressor(
+    x: Any,
+    *,
+    aggregate_function: str = "SUM",
+    base_values: Any = (),
+    base_values_as_tensor: Any = None,
+    n_targets: int = 1,
+    nodes_falsenodeids: Any,
+    nodes_featureids: Any,
+    nodes_hitrates: Any = (),
+    nodes_hitrates_as_tensor: Any = None,
+    nodes_missing_value_tracks_true: Any = (),
+    nodes_modes: Any,
+    nodes_nodeids: Any,
+    nodes_treeids: Any,
+    nodes_truenodeids: Any,
+    nodes_values: Any = (),
+    nodes_values_as_tensor: Any = None,
+    post_transform: str = "NONE",
+    target_ids: Any,
+    target_nodeids: Any,
+    target_treeids: Any,
+    target_weights: Any = (),
+    target_weights_as_tensor: Any = None,
+) -> Any:
+    kind = _kind(nodes_values_as_tensor)
+    given = _listed({k: v for k, v in locals().items() if k not in ("x", "kind")}, kind)
+    refuse(1 <= n_targets <= 10_000, f"{n_targets} targets")
+    forest = _trees(given, "target", n_targets, kind)
+    made = forest.scores(f.astype(x, kind), aggregate_function)
+    if len(given["base_values"]):
+        made = f.add(made, np.asarray(given["base_values"], kind))
+    return transformed(f.astype(made, np.float32), post_transform)
+
+
+@operator("TreeEnsembleClassifier", domain=ML)
+def tree_classifier(
+    x: Any,
+    *,
+    base_values: Any = (),
+    base_values_as_tensor: Any = None,
+    class_ids: Any,
+    class_nodeids: Any,
+    class_treeids: Any,
+    class_weights: Any = (),
+    class_weights_as_tensor: Any = None,
+    classlabels_int64s: Any = (),
+    classlabels_strings: Any = (),
+    nodes_falsenodeids: Any,
+    nodes_featureids: Any,
+    nodes_hitrates: Any = (),
+    nodes_hitrates_as_tensor: Any = None,
+    nodes_missing_value_tracks_true: Any = (),
+    nodes_modes: Any,
+    nodes_nodeids: Any,
+    nodes_treeids: Any,
+    nodes_truenodeids: Any,
+    nodes_values: Any = (),
+    nodes_values_as_tensor: Any = None,
+    post_transform: str = "NONE",
+) -> Any:
+    kind = _kind(nodes_values_as_tensor)
+    given = _listed({k: v for k, v in locals().items() if k not in ("x", "kind")}, kind)
+    labels = Labels(classlabels_int64s, classlabels_strings)
+    count = max(int(max(class_ids)) + 1, 1)
+    binary = len(labels) == 2 and len(set(class_ids)) == 1
+    columns = 1 if binary else max(count, len(labels))
+    refuse(columns <= 10_000, f"{columns} classes")
+    if binary:
+        given["class_ids"] = [0] * len(class_ids)
+    forest = _trees(given, "class", columns, kind)
+    made = forest.scores(f.astype(x, kind), "SUM")
+    if len(given["base_values"]):
+        base = np.asarray(given["base_values"], kind)
+        made = f.add(made, base[-1:] if binary else base)
+    scores = f.astype(made, np.float32)
+    if not binary:
+        return classified(scores, labels, post_transform)
+    return _binary_trees(scores, labels, post_transform, given["class_weights"])
+
+
+def _binary_trees(scores: Any, labels: Labels, post: str, weights: Sequence[float]) -> Any:
+    """Two classes by one score: a probability where no weight is negative, else a margin."""
+    one = transformed(scores, post)
+    is_probability = min(map(float, weights), default=0.0) >= 0
+    edge = 0.5 if is_probability else 0.0
+    second = f.greater(f.getitem(scores, (slice(None), 0)), np.float32(edge))
+    minus = post in ("LOGISTIC", "PROBIT") or (post == "NONE" and is_probability)
+    other = f.subtract(1, one) if minus else f.negative(one)
+    return labels.second(second), f.concatenate([other, one], 1)
+
+
+@operator("TreeEnsemble", domain=ML, since=5)
+def tree_ensemble(
+    x: Any,
+    *,
+    aggregate_function: int = 1,
+    leaf_targetids: Any,
+    leaf_weights: Any,
+    membership_values: Any = None,
+    n_targets: int = 1,
+    nodes_falseleafs: Any,
+    nodes_falsenodeids: Any,
+    nodes_featureids: Any,
+    nodes_hitrates: Any = None,
+    nodes_missing_value_tracks_true: Any = (),
+    nodes_modes: Any,
+    nodes_splits: Any,
+    nodes_trueleafs: Any,
+    nodes_truenodeids: Any,
+    post_transform: int = 0,
+    tree_roots: Any,
+) -> Any:
+    modes = np.asarray(nodes_modes, np.int64).reshape(-1)
+    refuse(int(modes.min(initial=0)) >= 0 and int(modes.max(initial=0)) <= _MEMBER, "no such test")
+    inner, outer = len(modes), len(leaf_targetids)
+    kind = np.asarray(nodes_splits).dtype
+    leaf = np.arange(outer, dtype=np.int64) + inner
+    refuse(1 <= n_targets <= 10_000, f"{n_targets} targets")
+
+    def ends(ids: Any, leafs: Any) -> Array:
+        to = np.asarray(ids, np.int64) + np.where(np.asarray(leafs, bool), inner, 0)
+        refuse(bool(((to >= 0) & (to < inner + outer)).all()), "a branch leads nowhere")
+        return np.concatenate([to, leaf])
+
+    def padded(values: Any, like: Any) -> Array:
+        made = np.zeros(inner + outer, like)
+        made[: len(values)] = values
+        return made
+
+    weights = np.zeros((inner + outer, n_targets), kind)
+    weights[leaf, np.asarray(leaf_targetids, np.int64)] = np.asarray(leaf_weights).reshape(-1)
+    forest = _Trees(
+        padded(nodes_featureids, np.int64),
+        padded(modes, np.int64),
+        padded(np.asarray(nodes_splits).reshape(-1), kind),
+        ends(nodes_truenodeids, nodes_trueleafs),
+        ends(nodes_falsenodeids, nodes_falseleafs),
+        padded(nodes_missing_value_tracks_true, bool),
+        np.asarray(tree_roots, np.int64),
+        weights,
+        _members(modes, membership_values, inner + outer, kind),
+    )
+    names = ("AVERAGE", "SUM", "MIN", "MAX")
+    refuse(0 <= aggregate_function < 4 and 0 <= post_transform < 5, "no such aggregate")
+    made = forest.scores(f.astype(x, kind), names[aggregate_function])
+    posts = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")
+    return transformed(made, posts[post_transform])
+
+
+def _members(modes: Array, values: Any, count: int, kind: Any) -> Array | None:
+    """What each node looks for: the lists stand one after another, a NaN ends each."""
+    nodes = np.flatnonzero(modes == _MEMBER)
+    if not len(nodes):
+        return None
+    flat = np.asarray(() if values is None else values, kind).reshape(-1)
+    ends = np.flatnonzero(np.isnan(flat))
+    refuse(len(ends) == len(nodes), f"{len(ends)} lists of members for {len(nodes)} tests")
+    lists = np.split(flat, ends + 1)[:-1]
+    most = max(map(len, lists))
+    check_within("folded_elements", most * count, "members of sets")
+    made = np.full((count, most), np.nan, kind)
+    for node, members in zip(nodes, lists):
+        made[node, : len(members)] = members
+    return made
