@@ -23,7 +23,7 @@ from graphc.ops.record.arguments import Applied, ReadAt, Write
 from graphc.ops.tuning import tuned
 
 Ints = tuple[int, ...]
-LANES = 16  # channels side by side: a vector, or several of a machine whose vectors are shorter
+LANES = 16, 8  # channels side by side: a vector or half of one, or several shorter ones
 MOST_UNROLLED = 256  # products of a row of windows
 TURNED = 8  # columns that are turned at a time
 SHORTEST = 3  # elements side by side that are turned: fewer of a row are not worth a load
@@ -47,6 +47,11 @@ class LaneShape:
         return cls(x, w[2:], out, stride, dilation)
 
     @property
+    def lanes(self) -> int:
+        """Channels that lie side by side."""
+        return next(count for count in LANES if self.x[1] % count == 0)
+
+    @property
     def reach(self) -> Ints:
         """Rows and columns of x that a window spans."""
         return tuple((k - 1) * d + 1 for k, d in zip(self.window, self.dilation))
@@ -58,7 +63,7 @@ class LaneShape:
     @property
     def rows(self) -> int:
         """Rows of results in a strip."""
-        lines = tuned.window_lines // (self.pitch * LANES)
+        lines = tuned.window_lines // (self.pitch * self.lanes)
         most = max(1, (lines - self.reach[0]) // self.stride[0] + 1)
         return -(-self.out[0] // -(-self.out[0] // most))
 
@@ -73,13 +78,13 @@ class LaneShape:
 
     @property
     def units(self) -> int:
-        return self.x[0] * (self.x[1] // LANES) * self.strips
+        return self.x[0] * (self.x[1] // self.lanes) * self.strips
 
     @property
     def scratch(self) -> tuple[int, int, int]:
         """Elements of the planes of a strip, of the weights and of a row of sums."""
-        sizes = self.lines * self.pitch, math.prod(self.window), self.out[1]
-        return sizes[0] * LANES, sizes[1] * LANES, sizes[2] * LANES
+        planes, window = self.lines * self.pitch, math.prod(self.window)
+        return planes * self.lanes, window * self.lanes, self.out[1] * self.lanes
 
 
 class ChannelsInLanes:
@@ -91,15 +96,16 @@ class ChannelsInLanes:
         self.b, self.node, self.read, self.write = b, node, read, write
         self.planes, self.weights, self.sums = scratch
         self.shape = LaneShape.of(node)
+        self.lanes = self.shape.lanes
         self.element = self.planes.dtype
 
     def nest(self) -> None:
         b, shape = self.b, self.shape
-        blocks = shape.x[1] // LANES
+        blocks = shape.x[1] // self.lanes
         with b.loop(shape.units, "parallel") as unit:
             row = unit % shape.strips * shape.rows
             rest = unit // shape.strips
-            image, channel = rest // blocks, rest % blocks * LANES
+            image, channel = rest // blocks, rest % blocks * self.lanes
             with b.loop(self.planes.size, "vector") as i:
                 b.store(self.planes, i, b.const(0.0, self.element))
             self.turn_weights(channel)
@@ -140,11 +146,15 @@ class ChannelsInLanes:
         """A row of each window at a time, or all of windows that have short ones."""
         b, size = self.b, math.prod(self.shape.window)
         row = self.shape.window[1] if self.shape.window[1] >= SHORTEST else size
-        with b.loop(size // row) as i, b.loop(LANES, "vector") as lane:
+        with b.loop(size // row) as i, b.loop(self.lanes, "vector") as lane:
             first = b.affine([(channel, size), (lane, size), (i, row)])
             for j in range(row):
                 weight = self.read(1, first + j).cast(self.element)
-                b.store(self.weights, b.affine([(i, row * LANES), (lane, 1)], j * LANES), weight)
+                b.store(
+                    self.weights,
+                    b.affine([(i, row * self.lanes), (lane, 1)], j * self.lanes),
+                    weight,
+                )
 
     def copy_in(self, image: Expr, channel: Expr, row: Expr) -> None:
         b, shape, low = self.b, self.shape, self.node.attrs["low"]
@@ -155,12 +165,12 @@ class ChannelsInLanes:
                 for start, count in self.overlapping(used, TURNED):
                     plane = b.affine([(image, shape.x[1]), (channel, 1)])
                     to = b.affine([(line, shape.pitch), (start, 1)], low[1])
-                    with b.loop(LANES, "vector") as lane:
+                    with b.loop(self.lanes, "vector") as lane:
                         first = b.affine([(plane + lane, shape.x[2]), (source, 1)])
                         first = b.affine([(first, shape.x[3]), (start, 1)])
                         for k in range(count):
                             value = self.read(0, first + k).cast(self.element)
-                            where = b.affine([(to, LANES), (lane, 1)], k * LANES)
+                            where = b.affine([(to, self.lanes), (lane, 1)], k * self.lanes)
                             b.store(self.planes, where, value)
 
     def together(self) -> int:
@@ -174,31 +184,33 @@ class ChannelsInLanes:
         """A row of sums, so many columns at a time as registers hold with what they read."""
         b, shape = self.b, self.shape
         (down, right), (below, beside) = shape.dilation, shape.stride
-        below_next, columns = down * shape.pitch * LANES, shape.window[1]
+        below_next, columns = down * shape.pitch * self.lanes, shape.window[1]
         for start, count in self.overlapping(shape.out[1], self.together()):
             first = b.affine([(line, below * shape.pitch), (start, beside)])
-            with b.loop(LANES, "vector") as lane:
+            with b.loop(self.lanes, "vector") as lane:
                 # Zero would make +0 of products that are all -0.
                 sums = [b.register(b.const(-0.0, self.element)) for _ in range(count)]
                 with b.loop(shape.window[0], "within") as i:
                     for j in range(columns):
-                        weight = b.affine([(i, columns * LANES), (lane, 1)], j * LANES)
+                        weight = b.affine([(i, columns * self.lanes), (lane, 1)], j * self.lanes)
                         weight = b.load(self.weights, weight)
                         for k, total in enumerate(sums):
-                            shift = (j * right + k * beside) * LANES
-                            where = b.affine([(first, LANES), (i, below_next), (lane, 1)], shift)
+                            shift = (j * right + k * beside) * self.lanes
+                            where = b.affine(
+                                [(first, self.lanes), (i, below_next), (lane, 1)], shift
+                            )
                             part = b.load(self.planes, where) * weight
                             b.assign(total, b.read(total) + part)
                 for k, total in enumerate(sums):
-                    where = b.affine([(start, LANES), (lane, 1)], k * LANES)
+                    where = b.affine([(start, self.lanes), (lane, 1)], k * self.lanes)
                     b.store(self.sums, where, b.read(total))
 
     def copy_out(self, image: Expr, channel: Expr, here: Expr) -> None:
         b, kind = self.b, self.node.type.dtype
         for start, count in self.parts(self.shape.out[1], TURNED):
-            with b.loop(LANES, "vector") as lane:
+            with b.loop(self.lanes, "vector") as lane:
                 for k in range(count):
-                    where = b.affine([(start, LANES), (lane, 1)], k * LANES)
+                    where = b.affine([(start, self.lanes), (lane, 1)], k * self.lanes)
                     value = b.load(self.sums, where)
                     self.write((image, channel + lane, here, start + k), value.cast(kind))
 
@@ -211,7 +223,7 @@ def in_lanes(node: Any) -> bool:
     are cut.
     """
     x, w = (n.type for n in node.inputs)
-    if w.dims[1] != 1 or w.dims[0] != node.attrs["groups"] or w.dims[0] % LANES:
+    if w.dims[1] != 1 or w.dims[0] != node.attrs["groups"] or w.dims[0] % min(LANES):
         return False
     if x.dtype not in (F32, F64) or math.prod(w.dims[2:]) < SHORTEST:
         return False
@@ -220,7 +232,7 @@ def in_lanes(node: Any) -> bool:
         return False
     if min(shape.x[3], shape.out[1]) < SHORTEST:
         return False
-    if shape.pitch * shape.reach[0] * LANES > tuned.window_lines:
+    if shape.pitch * shape.reach[0] * shape.lanes > tuned.window_lines:
         return False
     if any(
         math.prod(area) * x.dtype.itemsize % (SET // 2) == 0 for area in (shape.x[2:], shape.out)
