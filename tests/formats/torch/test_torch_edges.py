@@ -138,3 +138,27 @@ def test_empty_systems_broadcast(left: bool) -> None:
     for stack in ((1,), (2,), (3, 1)):
         right = torch.zeros(*stack, *((0, 3) if left else (3, 0)))
         agrees(lambda a, p, b: torch.linalg.lu_solve(a, p, b, left=left), packed, pivots, right)
+
+
+@pytest.mark.parametrize("floats", [False, True])
+@pytest.mark.parametrize("alone", [False, True])
+def test_queries_that_see_no_key_give_0(floats: bool, alone: bool) -> None:
+    """As padding in a window of its own: there is nothing that they could be the mean of."""
+    q, k, v = (
+        torch.randn(2, 3, 5, 4, generator=torch.Generator().manual_seed(n)) for n in (1, 2, 3)
+    )
+    mask = torch.ones(2, 1, 5, 5).tril().bool()
+    mask[0, :, 3:] = False
+    mask = torch.where(mask, 0.5, -INF) if floats else mask
+    if alone:
+        q, k, v, mask = (x[0] for x in (q, k, v, mask))
+    attention = torch.nn.functional.scaled_dot_product_attention
+    agrees(attention, q, k, v, mask)
+    agrees(gradient(lambda x, k, v: attention(x, k, v, mask)), q, k, v)
+    agrees(gradient(lambda x, q, v: attention(q, x, v, mask)), k, q, v)
+
+
+def test_all_and_any_of_flags() -> None:
+    for held in ([True, True], [True, False], [False, False]):
+        agrees(torch.ops.aten._is_all_true, torch.tensor(held))
+        agrees(torch.ops.aten._is_any_true, torch.tensor(held))

@@ -10,7 +10,7 @@ import numpy as np
 
 from graphc.formats.deciding_values import refuse
 from graphc.formats.torch.operators.elementwise import scaled
-from graphc.formats.torch.promotion import dtype_of, promoted
+from graphc.formats.torch.promotion import cast, dtype_of, promoted
 from graphc.formats.torch.table import aten
 from graphc.ops.record.value import functions as f
 
@@ -247,9 +247,20 @@ def attention(
     if is_causal and q.shape[-2] != k.shape[-2]:
         attn_mask = f.tri(q.shape[-2], k.shape[-2], dtype=bool)
         is_causal = False
-    if attn_mask is not None and dtype_of(attn_mask).kind != "b":
-        attn_mask = promoted(attn_mask, q)[0]
-    return f.attention(q, k, v, attn_mask, causal=is_causal, scale=scale)
+    if attn_mask is None:
+        return f.attention(q, k, v, causal=is_causal, scale=scale)
+    seen, mask = _seen(promoted(attn_mask, q)[0] if dtype_of(attn_mask).kind != "b" else attn_mask)
+    return f.where(seen, f.attention(q, k, v, mask, scale=scale), cast(0, dtype_of(v)))
+
+
+def _seen(mask: Any) -> tuple[Any, Any]:
+    """Which queries see a key at all, and a mask that gives numbers for the others, too: those
+    give 0 in PyTorch."""
+    if dtype_of(mask).kind == "b":
+        return f.any(mask, axis=-1, keepdims=True), mask
+    held = f.greater(mask, cast(-np.inf, dtype_of(mask)))
+    seen = f.any(held, axis=-1, keepdims=True)
+    return seen, f.where(seen, mask, cast(0, dtype_of(mask)))
 
 
 def _log_sums(q: Any, k: Any, mask: Any, causal: bool, scale: float | None) -> Any:

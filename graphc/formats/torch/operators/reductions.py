@@ -93,10 +93,10 @@ def std_mean(
 
 aten("amax")(lambda x, dim=None, keepdim=False: _reduced(f.max, x, dim, keepdim))
 aten("amin")(lambda x, dim=None, keepdim=False: _reduced(f.min, x, dim, keepdim))
-aten("any")(
+aten("any", "_is_any_true")(
     lambda x, dim=None, keepdim=False: _reduced(f.any, cast(x, np.dtype(bool)), dim, keepdim)
 )
-aten("all")(
+aten("all", "_is_all_true")(
     lambda x, dim=None, keepdim=False: _reduced(f.all, cast(x, np.dtype(bool)), dim, keepdim)
 )
 
