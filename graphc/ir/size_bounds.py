@@ -12,7 +12,7 @@ Bounds = tuple[int | None, int | None]  # None where it is open
 
 FEWEST = 2  # what kernels that are written for any size assume of one; they hold for fewer, too
 EXTENTS = ("symbol", "extent")  # the kinds of which they assume it
-DEEPEST = 3  # extremes within extremes that bounds are looked for in
+VALUES = 27  # of extremes within extremes, of which bounds are looked for: of three, three deep
 
 
 def polynomial_bounds(size: Size, generic: bool) -> Bounds:
@@ -80,34 +80,37 @@ def bounds_by_rests(size: Size, generic: bool, low: int | None, high: int | None
 def bounds_by_values(size: Size, generic: bool, low: int | None, high: int | None) -> Bounds:
     """The bounds where an extreme stands for each of its values: what rises with the greatest of
     some numbers is the greatest of what it is with each of them."""
-    least, most = _by_values(size, generic, DEEPEST)
+    least, most = _by_values(size, generic, VALUES)
     return least if low is None else low, most if high is None else high
 
 
-def _by_values(size: Size, generic: bool, deepest: int) -> Bounds:
-    """The bounds by the values of the latest extreme."""
+def _by_values(size: Size, generic: bool, most_values: int) -> Bounds:
+    """The bounds by the values of the latest extreme, where there are not too many."""
     extremes = [m for m, _ in size.terms if len(m) == 1 and m[0].kind in ("max", "min")]
-    if not extremes or not deepest:
+    if not extremes:
         return None, None
     monomial = max(extremes, key=lambda m: m[0].number)
+    each = most_values // len(monomial[0].args)
+    if not each:
+        return None, None
     times = dict(size.terms)[monomial]
     if any(monomial[0] in m for m, _ in size.terms if m != monomial):
         return None, None
     rest = size - size.scope.made({monomial: times})
-    ends = [_ends(rest + v * times, generic, deepest - 1) for v in monomial[0].args]
+    ends = [_ends(rest + v * times, generic, each) for v in monomial[0].args]
     lows, highs = ([end[k] for end in ends] for k in (0, 1))
     if (monomial[0].kind == "max") is (times > 0):  # it is the greatest
         return max(_known(lows), default=None), None if None in highs else max(_known(highs))
     return None if None in lows else min(_known(lows)), min(_known(highs), default=None)
 
 
-def _ends(value: Any, generic: bool, deepest: int) -> Bounds:
+def _ends(value: Any, generic: bool, most_values: int) -> Bounds:
     if type(value) is int:
         return value, value
     low, high = polynomial_bounds(value, generic)
     if low is not None and high is not None:
         return low, high
-    least, most = _by_values(value, generic, deepest)
+    least, most = _by_values(value, generic, most_values)
     return least if low is None else low, most if high is None else high
 
 

@@ -7,8 +7,10 @@ import random
 from typing import Any
 
 import numpy as np
+import pytest
 
 import graphc as gc
+from graphc.ir import size_bounds
 from graphc.ir.sizes import Scope, Size, bounds_of, either, greatest, least
 
 
@@ -52,6 +54,26 @@ def test_bounds_hold_for_all_values() -> None:
                 value = size.value({"n": n, "m": m})
                 assert (low is None or low <= value) and (high is None or value <= high), size
     assert found > 500
+
+
+def test_bounds_by_many_values_end_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Places of memory are extremes of extremes of many values: not all of them are looked at."""
+    n, asked = Scope().symbol("n", 700), 0
+    whole = size_bounds.polynomial_bounds
+
+    def counted(size: Size, generic: bool) -> Any:
+        nonlocal asked
+        asked += 1
+        return whole(size, generic)
+
+    monkeypatch.setattr(size_bounds, "polynomial_bounds", counted)
+    made: Any = 0
+    for step in range(1, 7):
+        made = greatest(*(made + n // (step * k) - step + k for k in range(1, 10)))
+    assert isinstance(made, Size)
+    asked = 0
+    size_bounds.bounds_by_values(made - n * 3, False, None, None)
+    assert 0 < asked <= 2 * size_bounds.VALUES
 
 
 def test_slices_at_clamped_places_are_within() -> None:
