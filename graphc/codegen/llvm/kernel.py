@@ -32,7 +32,14 @@ from graphc.codegen.llvm.shared_indices import SharedIndices
 from graphc.codegen.llvm.short_rows import InLanes, ShortRows, short_rows
 from graphc.codegen.llvm.target import Target
 from graphc.codegen.llvm.vector import vector_loops
-from graphc.codegen.llvm.vector_facts import VectorFacts, count_of, facts_of, has_masks, split
+from graphc.codegen.llvm.vector_facts import (
+    VectorFacts,
+    count_of,
+    facts_of,
+    has_masks,
+    shape_of,
+    split,
+)
 from graphc.codegen.nest_walk import Functions, Statements
 from graphc.errors import GraphError
 from graphc.ir.sizes import Size
@@ -67,6 +74,7 @@ from graphc.loops.nest import (
 )
 
 LINE = 64  # bytes
+FEWEST = 4  # iterations of a loop that is written as one vector
 CANCELLED = -1  # the status of a kernel that saw the cancel flag
 
 
@@ -109,7 +117,7 @@ class KernelWriter(Statements[str], LoopWriter):
         self.looks = looks(kernel)
         self.aliases: dict[int, str] = {}
         self.status = ""  # slot that collects failures inside a vector loop
-        self.depth = 0
+        self.around: list[str] = []  # the kinds of the loops that are being written
         self.flag = ""  # the address of the cancel flag, where a loop looks at it
         self.sizes = {size: number for number, size in enumerate(kernel.sizes)}
         self.short: ShortRows | None = None  # the version that is being written
@@ -425,12 +433,13 @@ class KernelWriter(Statements[str], LoopWriter):
     def one_loop(self, statement: For) -> None:
         start, stop = self.value(statement.start), self.value(statement.stop)
         dissolved = statement.kind != "parallel" and dissolves(statement, bool(self.groups))
+        dissolved = dissolved and not self.is_one_vector(statement)
         plain = dissolved or self.groups or not self.in_vectors
         vectors = None if plain else self.facts(statement)
         self.compute_ahead(statement)
         self.forget(statement)  # later iterations see what earlier ones wrote
         if statement.kind == "parallel":
-            if self.depth:
+            if self.around:
                 raise GraphError("a parallel loop must be outermost")
             start, stop = (
                 bound if start == "0" else self.emit(f"add nsw i64 {start}, {bound}")
@@ -445,7 +454,7 @@ class KernelWriter(Statements[str], LoopWriter):
         if collects and any(isinstance(s, Fail) for s in walk(statement.body)):
             self.status = self.at_entry("alloca i32")
             self.lines.append(f"  store i32 0, ptr {self.status}")
-        self.depth += 1
+        self.around.append(statement.kind)
         if dissolved:
             self.copies(statement)
         else:
@@ -453,13 +462,26 @@ class KernelWriter(Statements[str], LoopWriter):
             every = self.looks.get(statement.variable)
             count = None if statement.kind == "parallel" else count_of(statement, self.range)
             self.chunks(statement, start, stop, steps, vectors, count, every)
-        self.depth -= 1
+        self.around.pop()
         if grouped:
             self.groups.pop()
         if self.status != outer_status:
             worst = self.emit(f"load i32, ptr {self.status}")
             self.leave(self.emit(f"icmp ne i32 {worst}, 0"), worst)
             self.status = outer_status
+
+    def is_one_vector(self, loop: For) -> bool:
+        """Is a short loop better written as a vector than as many statements?
+
+        In a serial loop it is: that would have no loop inside, and LLVM would get all the kernel.
+        """
+        serial = self.around[-1:] == ["serial"] and not self.groups
+        if loop.kind != "vector" or not serial or not self.in_vectors:
+            return False
+        facts, count = self.facts(loop), count_of(loop, self.range)
+        if facts is None or count is None or count < FEWEST:
+            return False
+        return shape_of(facts, self.module.target, count) is not None
 
     def compute_ahead(self, statement: For) -> None:
         """Compute ahead of a loop which indices, or parts of them, all of its iterations share.
