@@ -82,18 +82,15 @@ def _core_spec(region: Graph, config: Config, staged: bool) -> Spec:
     names = tuple(region.result_names[k] for k in order)
     region = region.replace(results=tuple(region.results[k] for k in order), result_names=names)
     rows = reduces(region)
-    plain = _plan(form, config)
+    packed = check_packed(form, config)
+    plain = _plan(form, config, packed_b=packed)
     parts = 1 if rows else parts_of(form, plain, config)
     if parts > 1:
         return _partial_spec(region, form, order, parts, config)
     bare = len(region.results) == 1 and behind_transposes(region.results[0]) is form.node
     fused = not bare or config.check_finite or form.rounds or turns(plain)
     other = tensor_type(region.results[0]).dtype is not tensor_type(form.node).dtype
-    options = {
-        "epilogue": fused,
-        "stage": staged or rows or (fused and other),
-        "packed_b": check_packed(form, config),
-    }
+    options = {"epilogue": fused, "stage": staged or rows or (fused and other), "packed_b": packed}
     plan = _plan(form, config, sources=form.computed, **options)
     tail, workspace = [], plan.workspace * config.thread_count
     hooks: list[Kernel | None] = [None, None, None]  # the epilogue, and what computes A and B

@@ -63,6 +63,8 @@ class CodegenTuning(Tuning):
         "an A in place read again against more of B packed at once")
     deepest_block = number(512, 64, 1 << 16, "steps of k", "gemm-1024",
         "panels in the first cache against sums stored and loaded again")
+    deepest_stream = number(4096, 64, 1 << 16, "steps of k", "mlp-1",
+        "few rows times panels packed ahead, as these lie, against rows that leave a cache")
     tile_columns = number(512, 1, 1 << 20, "columns", "transformer",
         "a tile of sums that stays near against reading A again")
     tile_share = number(3, 1, 1 << 20, "part of the second level", "minilm",
@@ -111,9 +113,9 @@ class CodegenTuning(Tuning):
         "rows fetched in advance by a tile that makes a panel of them")
     row_group = number(6, 1, 16, "rows of B", "matvec", "rows added up together against registers")
     packed_ahead_rows = number(2, 1, 1 << 20, "rows", "mlp-1",
-        "constants packed ahead: a single row reads them once")
-    packed_ahead_share = number(4.0, 0.0, 1e9, "second-level caches", "mlp-1",
-        "the same: what is far gains all the same")
+        "constants packed ahead: a single row gains less from them")
+    packed_ahead_share = number(0.5, 0.0, 1e9, "second-level caches", "mlp-1",
+        "the same: what is read from far away gains all the same")
     packed_ahead_bytes = number(4096, 0, 1 << 40, "bytes", "mlp-1",
         "the same: less is not worth a step of its own")
 

@@ -212,6 +212,7 @@ def panels_of(contraction: NormalForm, hardware: Hardware) -> Panels | None:
         return None
     groups = normalise(contraction, kind.columns, kind.lanes)
     words = [0] * DIMS
+    words[Word.FLAGS] = Flag.PACKED_B
     sizes = Sizes(total(groups.batch), total(groups.m), total(groups.n), total(groups.k))
     put_panels(words, kind, groups, sizes._replace(k=-(-sizes.k // kind.together)))
     batch = groups.batch if packed_batches(groups, sizes) > 1 else []

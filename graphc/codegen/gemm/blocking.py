@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from graphc.codegen.gemm.form import Groups, Loop, NormalForm, laid_out, reach_of, step_of, total
 from graphc.codegen.gemm.hardware import Hardware
-from graphc.codegen.gemm.layout import Flag, Word
+from graphc.codegen.gemm.layout import STREAM_ROWS, Flag, Word
 from graphc.codegen.gemm.tile_choice import Kind, may_read_windows
 from graphc.codegen.tuning import tuned
 from graphc.ir.size_divisors import common
@@ -44,10 +44,16 @@ class Sizes(NamedTuple):
 def thin_route(
     kind: Kind, hardware: Hardware, groups: Groups, sizes: Sizes, packed_b: bool, made: int
 ) -> tuple[int, int]:
-    """Flags of the route for few rows, products of a matrix and vectors, and how many those are."""
+    """Flags of the route for few rows, and how many those are: products of a matrix and vectors,
+    or panels packed ahead as one stream, beside which as many bytes of A are read in each step.
+    """
     n, k = groups.n, groups.k
+    if packed_b and not made & Flag.MADE_B:
+        tiles = route(kind, hardware, groups, sizes.at_hand, packed_b, made)
+        few = 0 if tiles & Flag.WINDOWS else min(kind.rows, STREAM_ROWS * 4 // kind.bytes)
+        return tiles | Flag.STREAM, few
     step_b, plain_n = step_of(k, "b"), not n or step_of(n, "b") == 1
-    if step_b is None or packed_b or made or sizes.k <= 0:
+    if step_b is None or made or sizes.k <= 0:
         return 0, 0
     few = tuned.dot_rows if kind.converts or not kind.floating else tuned.dot_tile_rows
     few = tuned.dot_rows_of_quads if kind.together == 4 else few
@@ -227,9 +233,12 @@ def block(
     threads: int,
     whole_rows: bool,
 ) -> None:
-    """Cache blocks and work units. The k block depends on k alone: it shapes rounding."""
+    """Cache blocks and work units. The k block depends on k and the route: it shapes rounding."""
     flags, size = words[Word.FLAGS], kind.bytes
     depth, rows = _blocks(kind, hardware, given)
+    if flags & Flag.STREAM:
+        pieces = greatest(1, -(-given.k // tuned.deepest_stream))
+        depth = greatest(1, -(-given.k // pieces))
     widest = UNBOUNDED
     if flags & (Flag.DOTS | Flag.ROWS):
         widest = tuned.vector_columns
@@ -356,8 +365,9 @@ def _units(
     best, least = whole, _load(flags, kind, sizes, whole, threads)
     for share in sorted({min(threads, most), most}):
         wanted = share // gcd(share, sizes.batch)
+        most_down = 1 if flags & Flag.STREAM and not whole_rows else wanted
         cuts = []
-        for down in range(wanted if whole_rows else 1, wanted + 1):
+        for down in range(wanted if whole_rows else 1, most_down + 1):
             if wanted % down:
                 continue
             across = wanted // down * -(-parts // (wanted // down))
@@ -456,9 +466,15 @@ def across(loops: list[Loop], field: str) -> bool:
 
 
 def put_panels(words: list[int], kind: Kind, groups: Groups, sizes: Sizes) -> int:
-    """Panel layout of B; returns its bytes. Spare rows take the overhang of transposition."""
-    depth = words[Word.K_BLOCK] if words[Word.FLAGS] & Flag.LATE else sizes.k
-    step = (depth + kind.lanes) * kind.columns * kind.bytes + 64
+    """Panel layout of B; returns its bytes.
+
+    Spare rows take the overhang of transposition.  What is packed ahead has none: memory is
+    fetched in one stream from panel to panel.
+    """
+    flags = words[Word.FLAGS]
+    depth = words[Word.K_BLOCK] if flags & Flag.LATE else sizes.k
+    spare = 0 if flags & Flag.PACKED_B else kind.lanes
+    step = (depth + spare) * kind.columns * kind.bytes + LINE
     words[Word.PANEL_STEP] = step
     one = _round(sizes.n, kind.columns) // kind.columns * step
     batches = packed_batches(groups, sizes)

@@ -41,6 +41,7 @@ from graphc.codegen.gemm.lane_tiles import (
     emit_lane_tile,
 )
 from graphc.codegen.gemm.layout import (
+    STREAM_ROWS,
     Field,
     Flag,
     Part,
@@ -48,6 +49,7 @@ from graphc.codegen.gemm.layout import (
     Word,
     copy_bit,
     height_bit,
+    stream_bit,
     window_bit,
 )
 from graphc.codegen.gemm.packing import (
@@ -66,6 +68,7 @@ from graphc.codegen.gemm.register_tiles import (
     emit_dot_tile,
     emit_dots,
     emit_rows,
+    emit_stream_tile,
     emit_tile,
     tile_name,
     tile_parts,
@@ -80,6 +83,7 @@ HOOKS = [("ptr", "epilogue"), ("ptr", "prologue_a"), ("ptr", "prologue_b")]
 ABI = [("ptr", "bufs"), ("ptr", "params"), ("i64", "lo"), ("i64", "hi"), ("i64", "thread")]
 TABLE = ("ptr", "core")
 FEW_HEIGHTS = (2, 4, 8)
+STREAMS = sum(stream_bit(rows) for rows in range(1, STREAM_ROWS + 1))
 
 _SHARED = emit_offset, emit_fill_rows, emit_finish, emit_pack_rows
 
@@ -104,7 +108,7 @@ def core_modules(dtype: str, hardware: Hardware, parts: int) -> tuple[Module, ..
     around = {}
     if parts & (Part.DOTS | Part.ROWS):
         around[Slot.VECTOR] = _rows(kind, hardware)._replace(inner=bool(parts & Part.BRISK_ROWS))
-    if parts & (Part.TILES | Part.LANES):
+    if parts & (Part.TILES | Part.LANES | STREAMS):
         around[Slot.BLOCK] = _panels(kind, hardware)._replace(inner=bool(parts & Part.BRISK))
     symbols = {slot: module.symbol for slot, module in (functions | around).items()}
     entry = _entry(kind, hardware, parts, symbols, walk.symbol)
@@ -130,6 +134,9 @@ def _functions(kind: Kind, hardware: Hardware, parts: int) -> Iterator[tuple[int
     if parts & Part.ROWS:
         yield Slot.ROWS, functools.partial(emit_rows, rows=tuned.row_group)
         yield Slot.ROW, functools.partial(emit_rows, rows=1)
+    for rows in range(1, STREAM_ROWS + 1):
+        if parts & stream_bit(rows):
+            yield Slot.STREAM + rows, functools.partial(emit_stream_tile, rows=rows)
     if parts & Part.TILES:
         yield from _tiles(kind, parts)
     if parts & Part.LANES and may_read_windows(kind, hardware):

@@ -75,6 +75,7 @@ class Word:
 
 DIMS = 57
 DIM_WORDS = 4
+STREAM_ROWS = 4  # most rows of tiles for panels that are one stream of memory
 MAX_EXTRAS = 160  # nodes of the largest group as results and in scratch, and its operands
 
 
@@ -96,6 +97,7 @@ class Flag:
     LANES = 4096  # rows of A lie in lanes, and B is read in place through tables
     SAME_A = 8192  # all units of a batch multiply the same block of A: one copy for a call
     WINDOWS = 16384  # A is read in place, through a table of its steps of k, too
+    STREAM = 32768  # few rows: panels packed ahead are read once, as one stream of memory
     VECTOR = DOTS | ROWS
 
 
@@ -134,6 +136,11 @@ def window_bit(rows: int) -> int:
     return Part.BRISK_ROWS << rows // 2
 
 
+def stream_bit(rows: int) -> int:
+    """The part that is the tile of 1 to 4 rows for panels that are one stream of memory."""
+    return window_bit(14) << rows
+
+
 class Slot:
     """Place of each function in the table through which the walk calls them."""
 
@@ -155,7 +162,8 @@ class Slot:
     LANES = 44  # plus half the number of columns
     VECTOR = 52  # what calls DOTS to ROW
     BLOCK = 53  # what calls the tiles
-    COUNT = 54
+    STREAM = 53  # plus the number of rows, 1 to 4
+    COUNT = 58
 
 
 class Field:

@@ -213,6 +213,7 @@ def emit_sweep(core: Core) -> None:
     packed = body.test("eq", "%step_b", panel_row)
     ahead_step = body.choose(packed, "i64", share, "%step_b")
     ahead_shift = body.choose(packed, "i64", body.mul(share, "%count"), 64)
+    stream = frame.has(Flag.STREAM)
     group = frame.get(Word.FINISH_COLUMNS)
     fetches = body.test("sgt", "%count", frame.get(Word.FETCHED_SUM))
     status = body.local("i32", 0)
@@ -238,7 +239,14 @@ def emit_sweep(core: Core) -> None:
             table_c = body.at(frame.work(Word.ROW_C), made.get(), "i64")
             rest = body.sub("%rows", made.get())
             fewer = body.new(f"zext i1 {body.test('ne', made.get(), 0)} to i64")
-            with body.when(body.test("sgt", rest, 0)):
+            with body.when(stream):
+                tile = frame.function(body.add("%rows", Slot.STREAM))
+                body.do(
+                    f"call void {tile}(ptr %a, ptr {table_a}, i64 %step_a, ptr null, ptr {b},"
+                    f" i64 %step_b, i64 %count, ptr {c}, ptr {table_c},"
+                    f" i64 {body.sub('%j1', j)}, i64 %k, ptr null, i64 0)"
+                )
+            with body.when(body.both(body.test("sgt", rest, 0), body.negate(stream))):
                 missing = body.new(
                     f"call i32 @strip(ptr %core, ptr %a, ptr {table_a}, i64 %step_a, ptr %k_a,"
                     f" ptr {b}, i64 %step_b, i64 %count, ptr {c}, ptr {table_c},"

@@ -6,7 +6,16 @@ A program has one core per data type with what all its plans need.
 from typing import NamedTuple
 
 from graphc.codegen.gemm.form import Groups, total
-from graphc.codegen.gemm.layout import Flag, Part, Word, copy_bit, height_bit, window_bit
+from graphc.codegen.gemm.layout import (
+    STREAM_ROWS,
+    Flag,
+    Part,
+    Word,
+    copy_bit,
+    height_bit,
+    stream_bit,
+    window_bit,
+)
 from graphc.codegen.gemm.tile_choice import Kind
 from graphc.codegen.tuning import tuned
 from graphc.ir.sizes import Size, hint_of, is_open, least
@@ -52,6 +61,8 @@ def parts_of(words: list[int], kind: Kind, groups: Groups, ordered: bool) -> int
         return parts | (dots if flags & Flag.DOTS else Part.ROWS)
     if flags & Flag.LANES:
         return parts | Part.LANES | Part.PACK_B | Part.TURNS
+    if flags & Flag.STREAM:
+        return parts | sum(map(stream_bit, _stream_rows(words)))
     if isinstance(columns, Size) or 0 < columns % kind.columns <= kind.lanes:
         parts |= Part.NARROW
     for height in _heights(words, kind):
@@ -61,6 +72,14 @@ def parts_of(words: list[int], kind: Kind, groups: Groups, ordered: bool) -> int
         for height in _first_heights(rows, columns, kind):
             parts |= copy_bit(height)
     return parts | Part.TILES
+
+
+def _stream_rows(words: list[int]) -> range:
+    """How many rows a run of units may have, of a product of few rows."""
+    rows, units = words[Word.M], words[Word.ROW_UNITS]
+    if is_open((rows, units)):
+        return range(1, STREAM_ROWS + 1)
+    return range(rows, rows + 1) if units == 1 else range(1, rows + 1)
 
 
 def _first_heights(rows: int, columns: int, kind: Kind) -> set[int]:

@@ -16,7 +16,8 @@ Where the CPU multiplies pairs of bf16, "a_i" and each lane of a row of B are tw
 four where it multiplies u8 with i8. If A had to change its signs for that, one more row of sums
 counts what is too much.
 Every variant adds the products of one element in order of k, so a result does not depend on how
-the rows were cut into tiles or threads.
+the rows were cut into tiles or threads; tiles of streams (`Flag.STREAM`), which run whole
+products, do so in chunks, whatever their height.
 """
 
 from collections.abc import Callable
@@ -39,6 +40,10 @@ TILE_ARGUMENTS = [
     ("ptr", "ahead"),
     ("i64", "ahead_step"),
 ]
+
+
+STREAM_STEPS = 4  # of k that the tile of a stream has written out
+STREAM_CHUNK = 256  # steps of k that it adds up before it adds them to the others
 
 
 def tile_name(rows: int, vectors: int, copies: bool = False, windows: bool = False) -> str:
@@ -100,7 +105,81 @@ def emit_tile(
         row_b.advance(body.at(source, "%step_b"))
         following = body.word("%k_a", body.add(k, 1)) if windows else body.add(here, "%step_a")
         offset.advance(following)
-    targets = [body.at("%c", body.word("%row_c", row)) for row in range(rows)]
+    _finish_tile(core, body, lanes, sums, excess, mask)
+    return core.finish(body)
+
+
+def emit_stream_tile(core: Core, rows: int) -> str:
+    """`rows` rows of C times a panel: what a tile does, at the rate at which memory is read.
+
+    Panels are one stream that is read once, for these rows alone. Nothing is fetched ahead:
+    hardware fetches more of a stream than may be asked for. Steps that are written out add to sums
+    of their own, which neither wait for one another nor grow long: after `STREAM_CHUNK` steps they
+    are added up.
+    """
+    lanes, flips = core.kind.columns, core.kind.flips
+    body = Body(f"stream_{rows}", TILE_ARGUMENTS)
+    mask = core.mask(body, lanes, "%columns") if core.hardware.masked else ""
+
+    def zeros(count: int) -> list[Local]:
+        return [body.local(core.vector(lanes), "zeroinitializer") for _ in range(count)]
+
+    totals, excess = zeros(rows), zeros(1)[0] if flips else None
+    steps = min(STREAM_STEPS, core.kind.rows // rows)
+    sums = [totals] * steps
+    if core.hardware.ordered:
+        _continue_sums(core, body, lanes, totals, mask)
+    else:
+        sums = [zeros(rows) for _ in range(steps)]
+    starts = [body.at("%a", body.word("%row_a", row)) for row in range(rows)]
+    panel = body.local("ptr", "%b")
+    with body.loop(0, "%count", STREAM_CHUNK) as first:
+        stop = body.least("%count", body.add(first, STREAM_CHUNK))
+        main = body.sub(stop, body.rem(body.sub(stop, first), steps))
+        _add_steps(core, body, (first, main), starts, panel, sums, excess)
+        _add_steps(core, body, (main, stop), starts, panel, sums[:1], excess)
+        if not core.hardware.ordered:
+            for total, *partial in zip(totals, *sums, strict=True):
+                for one in partial:
+                    total.set(core.plus(body, lanes, total.get(), one.get()))
+                    one.set("zeroinitializer")
+    _finish_tile(core, body, lanes, totals, excess, mask)
+    return core.finish(body)
+
+
+def _add_steps(
+    core: Core,
+    body: Body,
+    span: tuple[str, str],
+    starts: list[str],
+    panel: Local,
+    sums: list[list[Local]],
+    excess: Local | None,
+) -> None:
+    """Rows that start at `starts` times a panel, in turns to each of the sums."""
+    lanes, size = core.kind.columns, core.size
+    with body.loop(*span, len(sums)) as k:
+        source, offset = panel.get(), body.mul(k, "%step_a")
+        for step, totals in enumerate(sums):
+            place = body.at(source, step * lanes * size)
+            values = body.load(core.vector(lanes), place, size)
+            here = body.add(offset, body.mul("%step_a", step))
+            for start, total in zip(starts, totals, strict=True):
+                scalar = body.load(core.kind.element, body.at(start, here), size)
+                spread = core.splat(body, lanes, scalar)
+                total.set(core.accumulate(body, lanes, spread, values, total.get()))
+            if excess is not None:
+                flip = core.splat(body, lanes, FLIP)
+                excess.set(core.accumulate(body, lanes, flip, values, excess.get()))
+        panel.advance(body.at(source, len(sums) * lanes * size))
+
+
+def _finish_tile(
+    core: Core, body: Body, lanes: int, sums: list[Local], excess: Local | None, mask: str
+) -> None:
+    """Store the sums of a tile, less what signs that were changed add to them."""
+    vector = core.vector(lanes)
+    targets = [body.at("%c", body.word("%row_c", row)) for row in range(len(sums))]
     results = [total.get() for total in sums]
     if excess is not None:
         results = [body.new(f"sub {vector} {value}, {excess.get()}") for value in results]
@@ -110,7 +189,6 @@ def emit_tile(
     else:
         _finish_plain(core, body, lanes, targets, results, add)
     body.do("ret void")
-    return core.finish(body)
 
 
 def _continue_sums(core: Core, body: Body, lanes: int, sums: list[Local], mask: str) -> None:

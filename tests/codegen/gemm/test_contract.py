@@ -137,6 +137,32 @@ def test_packed_ahead() -> None:
             assert plan.params[Word.FLAGS] & Flag.PACKED_B
 
 
+@examples(8, derandomize=True)
+@given(data=st.data())
+def test_few_rows_times_panels(data: st.DataObject) -> None:
+    """Panels are read as they lie, in blocks of many steps, however units are split."""
+    dtypes = ["f32", "f64", *(["bf16"] if contract.host_target().brain else [])]
+    dtype = data.draw(st.sampled_from(dtypes), label="dtype")
+    sizes = {"m": (1, 16), "n": (1, 200), "k": (1, 400)}
+    groups = {g: [data.draw(st.integers(*ends), label=g)] for g, ends in sizes.items()}
+    groups["m"] = data.draw(st.sampled_from([[1], groups["m"]]), label="rows")
+    groups["b"] = data.draw(st.sampled_from([[], [2]]), label="batch")
+    seed = data.draw(st.integers(0, 10**6), label="seed")
+    plain = data.draw(st.booleans(), label="plain")
+    results = []
+    with chosen({"codegen.deepest_stream": data.draw(st.sampled_from([64, 4096]))}):
+        for threads in (1, 2):
+            problem = Problem(dtype, groups, seed, plain)
+            plan = problem.run(
+                lambda plan: [(u, u + 1, u % 2) for u in reversed(range(plan.units))],
+                threads=threads,
+                packed_b=True,
+            )
+            assert plan.packed > 0
+            results.append(problem.result())
+    np.testing.assert_array_equal(*results)
+
+
 def test_convolution_reads_patches_in_place() -> None:
     images, channels, size, filters, window = 2, 3, 12, 8, 3
     generator = np.random.default_rng(0)

@@ -59,6 +59,49 @@ def normal(*shape: int) -> np.ndarray:
     return np.random.default_rng(sum(shape)).standard_normal(shape).astype(np.float32)
 
 
+ROWS: dict[str, Case] = {
+    "row": (lambda x, w: np.tanh(x @ w + 1), (1, 97), (97, 83)),
+    "vector": (lambda x, w: x @ w, (70,), (70, 33)),
+    "column": (lambda x, w: np.maximum(w @ x, 0), (70,), (50, 70)),
+    "transposed": (lambda x, w: x @ w.T, (1, 66), (131, 66)),
+    "every second": (lambda x, w: x[:, ::2] @ w, (1, 140), (70, 40)),
+    "batched": (lambda x, w: x @ w, (3, 1, 65), (3, 65, 37)),
+    "with its greatest": (lambda x, w: (x @ w) / np.abs(x @ w).max(), (1, 64), (64, 96)),
+}
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("name", ROWS)
+def test_single_rows_times_constant_weights(name: str, threads: int) -> None:
+    function, argument, weights = ROWS[name]
+    x, w = normal(*argument), normal(*weights)
+    with tuning.chosen({"codegen.packed_ahead_share": 0.0}):
+        packed = gc.compile(lambda x: function(x, w), threads=threads)
+        np.testing.assert_allclose(packed(x), function(x, w), rtol=1e-4, atol=1e-4)
+        assert nodes_of(packed.lower(x), "pack")
+
+
+@pytest.mark.parametrize("target", ["cpu", "cpu:haswell", "cpu:x86-64"])
+def test_few_rows_of_a_long_sum_are_exact_to_a_rounding(target: str) -> None:
+    """All terms have the same sign: a sum one by one would be off by many roundings."""
+    depth = 9000
+    w = np.abs(normal(depth, 70))
+    for rows in (1, 2, 4):
+        x = np.abs(normal(rows, depth))
+        found = gc.compile(lambda x: x @ w, threads=1, target=target)(x)
+        off = found / (x.astype(np.float64) @ w) - 1
+        assert np.sqrt(np.mean(off**2)) < np.finfo(np.float32).eps, rows
+
+
+def test_any_number_of_rows_times_constant_weights() -> None:
+    w = normal(300, 90)
+    packed = gc.compile(lambda x: np.tanh(x @ w), sizes={"x": ("n", 300)})
+    for rows in range(1, 20):
+        x = normal(rows, 300) / 10
+        np.testing.assert_allclose(packed(x), np.tanh(x @ w), rtol=1e-4, atol=1e-5)
+    assert len(packed.compiles) == 1
+
+
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_programs_with_constant_weights(name: str) -> None:
     function, argument, weights = PROGRAMS[name]
