@@ -92,6 +92,8 @@ class CodegenTuning(Tuning):
         "the same: against sums that are stored across one by one")
     window_steps = number(40, 0, 1 << 20, "steps of k", "packed-windows",
         "the same: windows as rows, read in place, against those that are copied or turned")
+    window_gain = number(1.15, 1.0, 1e9, "times", "packed-windows",
+        "the same: empty lanes against windows as rows that are copied, too")
     swap_sum = number(128, 1, 1 << 20, "steps of k", "thin", "the same: sums that are long enough")
     known_units = number(64, 1, 1 << 20, "units", "compile",
         "fewer heights of tiles to compile against finding which")

@@ -8,7 +8,16 @@ from __future__ import annotations
 from math import gcd
 from typing import NamedTuple
 
-from graphc.codegen.gemm.form import Groups, Loop, NormalForm, laid_out, reach_of, step_of, total
+from graphc.codegen.gemm.form import (
+    IN_PLACE,
+    Groups,
+    Loop,
+    NormalForm,
+    laid_out,
+    reach_of,
+    step_of,
+    total,
+)
 from graphc.codegen.gemm.hardware import Hardware
 from graphc.codegen.gemm.layout import STREAM_ROWS, Flag, Word
 from graphc.codegen.gemm.tile_choice import Kind, may_read_windows
@@ -108,7 +117,7 @@ def route(
 def _are_windows(kind: Kind, groups: Groups) -> bool:
     """Whether A has steps of k anywhere, as windows have, and is read in place all the same:
     neighbouring rows share lines of the cache."""
-    if step_of(groups.k, "a") is not None or not kind.floating or kind.converts or kind.bundles:
+    if step_of(groups.k, "a") is not None or kind.name not in IN_PLACE:
         return False
     return 0 < groups.m[-1].a * kind.memory_bytes < LINE if groups.m else False
 

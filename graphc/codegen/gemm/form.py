@@ -7,6 +7,7 @@ from graphc.codegen.tuning import tuned
 from graphc.ir.sizes import hint_of, is_open, least
 
 Axis = tuple[str, int, int]
+IN_PLACE = "f32", "f64"  # types whose windows tiles read where they lie: others change format
 
 
 class Dim(NamedTuple):
@@ -170,12 +171,14 @@ def in_roles(contraction: NormalForm, columns: int, lanes: int) -> Groups:
     if m and n and contraction.prepacked[swapped] and not contraction.whole_rows:
         rows, width = (n, m) if swapped else (m, n)
         field = "a" if swapped else "b"
-        windows = field if step_of(k, field) is None else ""
+        copied = step_of(k, field) is None
+        windows = field if copied and contraction.dtype in IN_PLACE else ""
         steps = tuned.scattered_steps, 0
         if not contraction.plain:
             across = tuned.window_steps if windows else tuned.across_steps
             steps = across, tuned.scattered_steps
-        swapped ^= _better_across(rows, width, k, columns, lanes, steps, windows)
+        gain = tuned.window_gain if copied and not windows else 1.0
+        swapped ^= _better_across(rows, width, k, columns, lanes, steps, gain, windows)
     if swapped:
         m, n = _exchange(n), _exchange(m)
         batch, k = _exchange(batch), _exchange(k)
@@ -193,6 +196,7 @@ def _better_across(
     columns: int,
     lanes: int,
     steps: tuple[int, int],
+    gain: float,
     windows: str,
 ) -> bool:
     """Whether vectors along m, whose operand can be panels, are better than vectors along n.
@@ -200,8 +204,9 @@ def _better_across(
     So they are where rows far apart meet half a tile, and where they leave fewer lanes empty: by
     so many times, and by more than it takes to store an element of the result across. `steps` are
     of k, for an element that is stored across, and for one of vectors along short runs of the
-    result. `windows`: the operand whose n are windows of images, if they are: those have to be
-    copied to be vectors, unless m is copied to lie in lanes.
+    result. `gain`: how much better vectors along m have to be. `windows`: the operand whose n are
+    windows that can be read in place, if they are: those have to be copied to be vectors, unless m
+    is copied to lie in lanes.
     """
     rows, width, depth = total(m), total(n), total(k)
     if is_open((rows, width, depth)) or rows < columns or depth < tuned.swap_sum:
@@ -219,7 +224,7 @@ def _better_across(
     if windows:
         in_lanes = -(-rows // columns) * columns * (width + tuned.window_rows)
         along_n = min(along_n + width * tuned.window_rows, in_lanes)
-    return along_m * (depth + across) < along_n * (depth + along)
+    return along_m * (depth + across) * gain < along_n * (depth + along)
 
 
 def _is_batch(run: list[Loop], columns: int) -> bool:

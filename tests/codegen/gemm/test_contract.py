@@ -349,6 +349,28 @@ def test_windows_as_rows_have_the_bits_of_a_matrix_of_them(dtype: str, cpu: str)
         np.testing.assert_allclose(results[0], expected, 1e-3, 1e-3)
 
 
+@pytest.mark.parametrize("dtype", ["f32", "bf16"])
+def test_windows_are_rows_where_they_need_not_be_copied_for_that(dtype: str) -> None:
+    """Pairs of bf16 are copied either way, which is less work along rows of pixels."""
+    from graphc.codegen.llvm.target import named
+
+    filters = channels = 128
+    rows, out = 8, 20
+    form = NormalForm(
+        dtype,
+        (),
+        (Dim(filters, channels * 9, 0, rows * out),),
+        (Dim(rows, 0, out + 2, out), Dim(out, 0, 1, 1)),
+        (Dim(channels, 9, (rows + 2) * (out + 2)), Dim(3, 3, out + 2), Dim(3, 1, 1)),
+        prepacked=(True, False),
+    )
+    hardware = contract.hardware_of(named("znver4"))
+    plan = contract.plan(form, hardware, epilogue=True, packed_b=dtype == "f32")
+    assert plan.swapped is (dtype == "f32")
+    assert bool(plan.params[Word.FLAGS] & Flag.WINDOWS) is (dtype == "f32")
+    assert not plan.params[Word.FLAGS] & Flag.PACK_A
+
+
 @pytest.mark.parametrize("own", [False, True], ids=["one-a", "each-its-own"])
 @pytest.mark.parametrize("dtype", ["f32", "f64"])
 def test_many_images_multiply_one_copy_of_weights(dtype: str, own: bool) -> None:
