@@ -287,3 +287,57 @@ del nrtdynmod._meminfo_struct_type
     in_fresh_process(
         "\n".join([gone, *map(textwrap.dedent, (CUSTOM, checked))]), GRAPHC_CACHE_DIR=str(tmp_path)
     )
+
+
+def test_onnx_is_read_without_its_package_and_imported_later_with_the_same_parts() -> None:
+    in_fresh_process("""
+        import sys
+        from graphc.seams import onnx as seam
+
+        made = seam.messages().TensorProto(name="x")
+        assert seam.schema_of("", "Conv", 11).name == "Conv"
+        assert seam.schema_of("", "no operator", 11) is None
+        assert "onnx" not in sys.modules
+        import onnx
+        from onnx import helper, numpy_helper
+        assert isinstance(made, onnx.TensorProto) and onnx.onnx_ml_pb2.TensorProto is type(made)
+        assert issubclass(onnx.onnx_cpp2py_export.checker.ValidationError, Exception)
+        assert onnx.defs.get_schema("Conv", 11, "").name == "Conv"
+        node = helper.make_node("Relu", ["x"], ["y"])
+        given = [helper.make_tensor_value_info(name, 1, [2]) for name in "xy"]
+        onnx.checker.check_model(
+            helper.make_model(helper.make_graph([node], "g", given[:1], given[1:]))
+        )
+    """)
+
+
+def test_without_its_parts_onnx_itself_is_asked() -> None:
+    in_fresh_process("""
+        import sys
+        from graphc.seams import onnx as seam
+
+        seam._parts.load = lambda name: None
+        assert seam.messages().TensorProto(name="x").name == "x"
+        assert seam.schema_of("", "Conv", 11).name == "Conv"
+        assert "onnx" in sys.modules
+    """)
+
+
+def test_parts_of_onnx_that_two_threads_ask_for_are_loaded_once() -> None:
+    in_fresh_process("""
+        import threading
+        from graphc.seams import onnx as seam
+
+        def ask():
+            seam.schema_of("", "Conv", 11)
+
+        def bring():
+            import onnx
+
+        threads = [threading.Thread(target=work) for work in (ask, bring, ask, bring)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert seam.schema_of("", "Conv", 11).name == "Conv"
+    """)

@@ -7,6 +7,7 @@ checked before anything is read.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from graphc.formats.onnx.order import in_order
 from graphc.formats.onnx.records import File, Node, Reference, Subgraph
 from graphc.limits import check_within, limit
 from graphc.runtime.files.stable_file import OpenFile
+from graphc.seams import onnx
 
 Array = np.ndarray[Any, Any]
 
@@ -25,19 +27,43 @@ MOST_HEADS = 1000  # of outermost fields that are looked at before a file is rea
 _LONGEST_VARINT = 10  # bytes
 _FIXED = {1: 8, 5: 4}  # bytes of the wire types of one size
 
+# Element types that are NumPy's, by their numbers in the format, and fields with numbers of them.
+_PLAIN = {
+    1: "float32",
+    2: "uint8",
+    3: "int8",
+    4: "uint16",
+    5: "int16",
+    6: "int32",
+    7: "int64",
+    9: "bool",
+    10: "float16",
+    11: "float64",
+    12: "uint32",
+    13: "uint64",
+    14: "complex64",
+    15: "complex128",
+}
+_LISTED = {
+    "float32": "float_data",
+    "float64": "double_data",
+    "int32": "int32_data",
+    "int64": "int64_data",
+}
+
 # Errors of the protobuf package and of NumPy on fields that make no sense.
 MALFORMED = (ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError)
 
 
 def read(path: Path) -> File:
     """The records of a file. Raises GraphError for one that is missing or makes no sense."""
-    onnx = package()
+    messages = package(onnx.messages)
     source = OpenFile(path)
     check_within("model_bytes", source.size, f"{path.name} has {source.size} bytes")
     _require_fields(source, path)
     data = source.read(0, source.size).tobytes()
     try:
-        model = onnx.ModelProto.FromString(data)
+        model = messages.ModelProto.FromString(data)
     except Exception as error:  # noqa: BLE001  (protobuf has one error class per implementation)
         raise GraphError(f"{path.name} is no ONNX model", details=(str(error)[:200],)) from None
     return from_proto(model, path)
@@ -82,14 +108,14 @@ def from_proto(model: Any, path: Path) -> File:
         raise GraphError(f"{path.name} is damaged", details=(reason[:300],)) from None
 
 
-def package() -> Any:
+def package(load: Callable[[], Any] = lambda: import_module("onnx")) -> Any:
+    """The onnx package, or what `load` takes of it. Raises GraphError where there is none."""
     try:
-        import onnx
+        return load()
     except ImportError:
         raise GraphError(
             "ONNX files need the onnx package", hint="pip install 'graphc[onnx]'"
         ) from None
-    return onnx
 
 
 def domain_of(name: str | bytes) -> str:
@@ -195,35 +221,33 @@ class _Reader:
 
     def tensor(self, proto: Any) -> Array:
         """A tensor of the file as an array. Raises GraphError where its data has another size."""
-        from onnx import TensorProto, numpy_helper
-
         shape = tuple(map(int, proto.dims))
         count = _elements(shape, f"tensor {proto.name!r}")
-        if proto.data_type == TensorProto.STRING:
+        if proto.data_type == proto.STRING:
             texts = [_text(s) for s in proto.string_data]
             _require_size(proto.name, len(texts), count)
             return np.array(texts, object).reshape(shape)
         element = _numpy_dtype(proto.data_type, proto.name)
         width = _bits(proto.data_type) * count
         nbytes = -(-width // 8)
-        if proto.data_location == TensorProto.EXTERNAL:
+        if proto.data_location == proto.EXTERNAL:
             raw = self._external(proto, nbytes)
             if _bits(proto.data_type) < 8:
-                copy = TensorProto()
+                copy = type(proto)()
                 copy.CopyFrom(proto)
                 copy.ClearField("data_location")
                 copy.ClearField("external_data")
                 copy.raw_data = raw.tobytes()
-                return np.asarray(numpy_helper.to_array(copy))
+                return _array(copy)
             return raw.view(element).reshape(shape)
         if proto.HasField("raw_data"):
             _require_size(proto.name, len(proto.raw_data), nbytes)
         elif count > 8 * proto.ByteSize() + 8:
             _require_size(proto.name, 0, count)
-        made = np.asarray(numpy_helper.to_array(proto))
+        made = _array(proto)
         _require_size(proto.name, made.size, count)
         made.flags.writeable = False
-        return made
+        return made.reshape(shape)
 
     def _sparse(self, proto: Any) -> Array:
         shape = tuple(map(int, proto.dims))
@@ -280,7 +304,22 @@ def _require_size(name: str, found: int, expected: int) -> None:
         raise GraphError(f"tensor {name!r} needs data of size {expected}, the file has {found}")
 
 
+def _array(proto: Any) -> Array:
+    """The elements of a tensor, flat where they are of a plain kind; others by onnx itself."""
+    kind = _PLAIN.get(proto.data_type)
+    if kind is not None and not proto.HasField("segment"):
+        if proto.HasField("raw_data"):
+            return np.frombuffer(proto.raw_data, np.dtype(kind).newbyteorder("<"))
+        if kind in _LISTED:
+            return np.array(getattr(proto, _LISTED[kind]), kind)
+    from onnx import numpy_helper
+
+    return np.asarray(numpy_helper.to_array(proto))
+
+
 def _numpy_dtype(number: int, name: str) -> np.dtype[Any]:
+    if number in _PLAIN:
+        return np.dtype(_PLAIN[number])
     from onnx import helper
 
     try:
@@ -290,9 +329,9 @@ def _numpy_dtype(number: int, name: str) -> np.dtype[Any]:
 
 
 def _bits(number: int) -> int:
-    from onnx import TensorProto
-
-    title = TensorProto.DataType.Name(number)
+    if number in _PLAIN:
+        return 8 * np.dtype(_PLAIN[number]).itemsize
+    title = onnx.messages().TensorProto.DataType.Name(number)
     if title in ("INT4", "UINT4", "FLOAT4E2M1"):
         return 4
     if title in ("INT2", "UINT2"):

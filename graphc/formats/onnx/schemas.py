@@ -15,6 +15,7 @@ from graphc.formats.kinds import Kind
 from graphc.formats.onnx.reader import _Reader
 from graphc.formats.onnx.records import Node, Subgraph
 from graphc.ops.record.value import Value
+from graphc.seams import onnx
 
 _KINDS: dict[str, Any] = {
     "FLOAT": float,
@@ -32,15 +33,7 @@ _KINDS: dict[str, Any] = {
 }
 
 
-@lru_cache(4096)
-def schema_of(domain: str, op: str, version: int) -> Any:
-    """The schema of an operator, or None."""
-    from onnx import defs
-
-    try:
-        return defs.get_schema(op, version, domain)
-    except defs.SchemaError:
-        return None
+schema_of = lru_cache(4096)(onnx.schema_of)
 
 
 def check_call(node: Node) -> None:
