@@ -40,16 +40,67 @@ def block(pairs: list[tuple[bytes, bytes]]) -> bytes:
     return made + bytes(4) + (1).to_bytes(4, "little")
 
 
-def write_checkpoint(prefix: Path, arrays: dict[str, np.ndarray]) -> None:
-    data = b""
-    pairs = [(b"", number(1, 1))]
-    for name in sorted(arrays):
-        array = arrays[name]
-        shape = b"".join(message(2, number(1, extent)) for extent in array.shape)
-        value = number(1, NUMBERS[array.dtype]) + message(2, shape)
-        value += number(4, len(data)) + number(5, array.nbytes)
-        pairs.append((name.encode(), value))
+def shape_of(array: np.ndarray) -> bytes:
+    return message(2, b"".join(message(2, number(1, extent)) for extent in array.shape))
+
+
+def ordered(value: int) -> bytes:
+    """Numbers in keys, up to 8191: as many ones as bytes, a zero, the number."""
+    return bytes([0x80 | value]) if value < 64 else (0xC000 | value).to_bytes(2, "big")
+
+
+def in_pieces(
+    name: str, array: np.ndarray, cuts: list[int]
+) -> tuple[bytes, dict[bytes, np.ndarray]]:
+    """The entry of a variable in pieces of so many rows, and the pieces by their keys."""
+    entry, start = number(1, NUMBERS[array.dtype]) + shape_of(array), 0
+    found = {}
+    for rows in cuts:
+        extent = (number(1, start) if start else b"") + number(2, rows)
+        entry += message(7, message(1, extent) + message(1, b"") * (array.ndim - 1))
+        key = b"\0" + name.encode() + b"\0\1" + bytes([1, array.ndim])
+        key += ordered(start) + ordered(rows) + b"\x80\x7f" * (array.ndim - 1)  # 0 and -1: all
+        found[key] = array[start : start + rows]
+        start += rows
+    return entry, found
+
+
+def object_graph(nodes: list[tuple[dict[str, int], list[str]]]) -> bytes:
+    """Children by name, and the names of variables, of each object."""
+    made = b""
+    for children, names in nodes:
+        node = b"".join(
+            message(1, (number(1, child) if child else b"") + message(2, name.encode()))
+            for name, child in children.items()
+        )
+        node += b"".join(message(2, message(3, name.encode())) for name in names)
+        made += message(1, node)
+    return made
+
+
+def write_checkpoint(
+    prefix: Path,
+    arrays: dict[str, np.ndarray],
+    cuts: dict[str, list[int]] | None = None,
+    graph: bytes = b"",
+) -> None:
+    """`cuts` are the rows of the pieces that some variables lie in."""
+    data, entries = b"", dict[bytes, bytes]()
+    whole = {name.encode(): array for name, array in arrays.items() if name not in (cuts or {})}
+    for name, rows in (cuts or {}).items():
+        entries[name.encode()], pieces = in_pieces(name, arrays[name], rows)
+        whole |= pieces
+    for key in sorted(whole):
+        array = whole[key]
+        value = number(1, NUMBERS[array.dtype]) + shape_of(array)
+        entries[key] = value + number(4, len(data)) + number(5, array.nbytes)
         data += array.tobytes()
+    if graph:
+        text = varint(len(graph)) + bytes(4) + graph
+        value = number(1, 7) + message(2, b"") + number(4, len(data)) + number(5, len(text))
+        entries[b"_CHECKPOINTABLE_OBJECT_GRAPH"] = value
+        data += text
+    pairs = [(b"", number(1, 1)), *sorted(entries.items())]
     first, empty = block(pairs), block([])
     last = block([(b"z", varint(0) + varint(len(first)))])
     parts = first + bytes(5) + empty + bytes(5) + last + bytes(5)

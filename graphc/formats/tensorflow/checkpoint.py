@@ -4,15 +4,19 @@ The index is a sorted table of LevelDB's format: blocks of keys that share begin
 that says where they are, then a footer.  Values are protocol buffers:
 
     block:  (shared, unshared, size: varints; rest of the key; value)*  restarts*  count  | type crc
-    value:  BundleEntryProto {1: dtype, 2: shape {2: {1: size}}, 3: shard, 4: offset, 5: size}
+    value:  BundleEntryProto {1: dtype, 2: shape {2: {1: size}}, 3: shard, 4: offset, 5: size,
+                              7: a piece of it {1: {1: start, 2: length} of each axis}}
 
-SavedModels hold a checkpoint named variables/variables.  Nothing in a file is trusted: every number
-is compared with the bytes that are there.
+A variable in pieces has no data: its pieces have entries of their own, under names that are made
+of its name and of where they lie.  SavedModels hold a checkpoint named variables/variables.
+Nothing in a file is trusted: every number is compared with the bytes that are there.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +32,7 @@ Array = np.ndarray[Any, Any]
 MAGIC = 0xDB4775248B80FB57
 FOOTER, TRAILER = 48, 5  # bytes of the footer, and behind each block: its compression and a crc
 MOST_SHARDS = 10_000
+STRING, CHECKSUM = 7, 4  # the type of strings; bytes between their lengths and themselves
 DTYPES: dict[int, Any] = {
     1: np.float32,
     2: np.float64,
@@ -51,21 +56,100 @@ class Damaged(Exception):
     """What is wrong with an index."""
 
 
-def read_checkpoint(path: Path) -> dict[str, Array]:
-    """The variables of a checkpoint by name: NAME, NAME.index or the folder of a SavedModel.
+class Checkpoint:
+    """An index and the data files beside it, opened when they are read."""
 
-    Strings, and what is no tensor, are left out.  Raises GraphError for a file that is missing or
-    damaged.
-    """
-    prefix = prefix_of(path)
-    index = OpenFile(prefix.with_name(f"{prefix.name}.index"))
-    check_within("text_bytes", index.size, f"{index.name} has {index.size} bytes")
+    def __init__(self, path: Path) -> None:
+        self._prefix = prefix_of(path)
+        index = OpenFile(self._prefix.with_name(f"{self._prefix.name}.index"))
+        check_within("text_bytes", index.size, f"{index.name} has {index.size} bytes")
+        self._entries = dict(_table(index.read(0, index.size).tobytes()))
+        self._shards = _header(self._entries.get(b"", b""))
+        self._opened: dict[int, OpenFile] = {}
+
+    def variables(self) -> dict[str, Array]:
+        """All but strings, and what is no tensor."""
+        made = {}
+        for key, value in self._entries.items():
+            if key and key[0]:  # else the header, or a piece of a variable
+                fields = dict(read_fields(value))
+                if fields.get(1) in DTYPES:
+                    made[key.decode("utf-8", "replace")] = self._variable(key, value, fields)
+        return made
+
+    def text(self, key: str) -> bytes:
+        """A string that stands alone; empty where there is none."""
+        fields = dict(read_fields(self._entries.get(key.encode(), b"")))
+        if fields.get(1) != STRING or _shape(_message(fields, 2)):
+            return b""
+        offset, size, source = _number(fields, 4), _number(fields, 5), self._source(key, fields)
+        check_within("text_bytes", size, f"{key} has {size} bytes")
+        if offset + size > source.size:
+            raise Damaged(f"{key!r} has the wrong size")
+        data = source.read(offset, size).tobytes()
+        length, start = read_varint(data, 0)
+        start += CHECKSUM
+        if start + length != size:
+            raise Damaged(f"{key!r} has the wrong size")
+        return data[start:]
+
+    def _source(self, name: str, fields: dict[int, Any]) -> OpenFile:
+        shard = _number(fields, 3)
+        if shard >= self._shards:
+            raise Damaged(f"{name[:80]!r} lies in file {shard} of {self._shards}")
+        if shard not in self._opened:
+            title = f"{self._prefix.name}.data-{shard:05d}-of-{self._shards:05d}"
+            self._opened[shard] = OpenFile(self._prefix.with_name(title), "data file ")
+        return self._opened[shard]
+
+    def _variable(self, key: bytes, value: bytes, fields: dict[int, Any]) -> Array:
+        name = key.decode("utf-8", "replace")
+        pieces = [piece for field, piece in read_fields(value) if field == 7]
+        if not pieces:
+            return _tensor(name, fields, self._source(name, fields))
+        shape, element = _shape(_message(fields, 2)), np.dtype(DTYPES[fields[1]])
+        left = math.prod(shape)
+        check_within("model_bytes", left * element.itemsize, f"{name[:80]!r} is of shape {shape}")
+        made = np.zeros(shape, element)
+        for piece in pieces:
+            place, part = self._piece(key, _extents(_message({7: piece}, 7)), shape)
+            left -= part.size
+            if left < 0 or made[place].shape != part.shape or part.dtype != element:
+                raise Damaged(f"a piece of {name[:80]!r} is of shape {list(part.shape)[:8]}")
+            made[place] = part
+        if left:
+            raise Damaged(f"the pieces of {name[:80]!r} are not the whole")
+        return made
+
+    def _piece(
+        self, key: bytes, extents: list[tuple[int, int]], shape: tuple[int, ...]
+    ) -> tuple[tuple[slice, ...], Array]:
+        """Where a piece lies, and its elements; a length of -1 is all of an axis."""
+        name = key.decode("utf-8", "replace")
+        fields = dict(read_fields(self._entries.get(_piece_key(key, extents), b"")))
+        if fields.get(1) not in DTYPES or len(extents) != len(shape):
+            raise Damaged(f"a piece of {name[:80]!r} is missing")
+        place = tuple(
+            slice(start, start + length) if length >= 0 else slice(None)
+            for start, length in extents
+        )
+        return place, _tensor(name, fields, self._source(name, fields))
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[Checkpoint]:
+    """A checkpoint: NAME, NAME.index or the folder of a SavedModel. Raises GraphError for a file
+    that is missing or damaged, then and later."""
     try:
-        entries = list(_table(index.read(0, index.size).tobytes()))
-        shards = _header(dict(entries).get(b"", b""))
-        return dict(_variables(prefix, entries, shards))
+        yield Checkpoint(path)
     except Damaged as error:
-        raise GraphError(f"{index.name} is damaged: {error}") from None
+        raise GraphError(f"{prefix_of(path).name}.index is damaged: {error}") from None
+
+
+def read_checkpoint(path: Path) -> dict[str, Array]:
+    """The variables of a checkpoint by name; strings, and what is no tensor, are left out."""
+    with opened(path) as checkpoint:
+        return checkpoint.variables()
 
 
 def prefix_of(path: Path) -> Path:
@@ -75,26 +159,9 @@ def prefix_of(path: Path) -> Path:
     return path.with_suffix("") if path.suffix == ".index" else path
 
 
-def _variables(
-    prefix: Path, entries: list[tuple[bytes, bytes]], shards: int
-) -> Iterator[tuple[str, Array]]:
-    opened: dict[int, OpenFile] = {}
-    for key, value in entries:
-        fields = dict(_fields(value)) if key else {}
-        if fields.get(1) not in DTYPES or 7 in fields:  # strings; pieces of a larger tensor
-            continue
-        name, shard = key.decode("utf-8", "replace"), _number(fields, 3)
-        if shard >= shards:
-            raise Damaged(f"{name[:80]!r} lies in file {shard} of {shards}")
-        if shard not in opened:
-            title = f"{prefix.name}.data-{shard:05d}-of-{shards:05d}"
-            opened[shard] = OpenFile(prefix.with_name(title), "data file ")
-        yield name, _tensor(name, fields, opened[shard])
-
-
 def _tensor(name: str, fields: dict[int, Any], source: OpenFile) -> Array:
     element = np.dtype(DTYPES[fields[1]])
-    shape = _shape(fields.get(2, b""))
+    shape = _shape(_message(fields, 2))
     offset, size = _number(fields, 4), _number(fields, 5)
     count = 1
     for extent in shape:
@@ -110,10 +177,8 @@ def _tensor(name: str, fields: dict[int, Any], source: OpenFile) -> Array:
 
 
 def _shape(proto: bytes) -> tuple[int, ...]:
-    dims = [
-        dict(_fields(value)) for field, value in _fields(proto) if field == 2 and value is not None
-    ]
-    made = tuple(_number(dim, 1) for dim in dims)
+    dims = [_message({field: value}, 2) for field, value in read_fields(proto) if field == 2]
+    made = tuple(_number(dict(read_fields(dim)), 1) for dim in dims)
     if len(made) > 32 or any(extent >= 2**63 for extent in made):
         raise Damaged(f"a shape of {len(made)} axes")
     return made
@@ -121,11 +186,41 @@ def _shape(proto: bytes) -> tuple[int, ...]:
 
 def _header(proto: bytes) -> int:
     """How many data files there are, from the entry of the empty key."""
-    fields = dict(_fields(proto))
+    fields = dict(read_fields(proto))
     shards = _number(fields, 1)
     if not 0 < shards <= MOST_SHARDS or _number(fields, 2):
         raise Damaged(f"{shards} data files, or numbers that begin with their high bytes")
     return shards
+
+
+# ------------------------------------------------------------------------------------ pieces
+
+
+def _extents(proto: bytes) -> list[tuple[int, int]]:
+    """(start, length) of each axis."""
+    made = []
+    for field, value in read_fields(proto):
+        if field == 1:
+            fields = dict(read_fields(_message({1: value}, 1)))
+            start, length = _number(fields, 1), _number(fields, 2) if 2 in fields else -1
+            if max(start, length) >= 2**63:
+                raise Damaged("a piece lies outside its variable")
+            made.append((start, length))
+    return made
+
+
+def _piece_key(key: bytes, extents: list[tuple[int, int]]) -> bytes:
+    """What a piece is called, in LevelDB's codes, whose order is that of what they stand for."""
+    name = key.replace(b"\0", b"\0\xff").replace(b"\xff", b"\xff\0") + b"\0\1"
+    numbers = b"".join(_ordered(number) for pair in extents for number in pair)
+    return b"\0" + name + bytes([1, len(extents)]) + numbers
+
+
+def _ordered(value: int) -> bytes:
+    """A number in groups of seven bits, behind as many ones as it has bytes."""
+    count = (~value if value < 0 else value).bit_length() // 7 + 1
+    ones = (1 << count) - 1 << 7 * count
+    return (ones ^ value & (1 << 8 * count) - 1).to_bytes(count, "big")
 
 
 # ------------------------------------------------------------------------------------ the table
@@ -137,13 +232,13 @@ def _table(data: bytes) -> Iterator[tuple[bytes, bytes]]:
         raise Damaged("it does not end as such a table does")
     position = len(data) - FOOTER
     for _ in range(2):  # the block about blocks of its own, which is of no use here
-        _, position = _varint(data, position)
-    offset, position = _varint(data, position)
-    size, _ = _varint(data, position)
+        _, position = read_varint(data, position)
+    offset, position = read_varint(data, position)
+    size, _ = read_varint(data, position)
     left = len(data)
     for _, handle in _block(data, offset, size):
-        start, place = _varint(handle, 0)
-        length, _ = _varint(handle, place)
+        start, place = read_varint(handle, 0)
+        length, _ = read_varint(handle, place)
         left -= length + TRAILER
         if left < 0:
             raise Damaged("its blocks are larger than the file")
@@ -160,9 +255,9 @@ def _block(data: bytes, offset: int, size: int) -> Iterator[tuple[bytes, bytes]]
     end = size - 4 - 4 * int.from_bytes(block[-4:], "little")
     position, key, total = 0, b"", 0
     while position < end:
-        shared, position = _varint(block, position)
-        fresh, position = _varint(block, position)
-        length, position = _varint(block, position)
+        shared, position = read_varint(block, position)
+        fresh, position = read_varint(block, position)
+        length, position = read_varint(block, position)
         total += shared
         if shared > len(key) or position + fresh + length > end or total > 1 << 26:
             raise Damaged("a key or value lies outside its block")
@@ -175,7 +270,7 @@ def _block(data: bytes, offset: int, size: int) -> Iterator[tuple[bytes, bytes]]
 # ------------------------------------------------------------------------------------ the values
 
 
-def _varint(data: bytes, position: int) -> tuple[int, int]:
+def read_varint(data: bytes, position: int) -> tuple[int, int]:
     """A number in groups of seven bits, and the position behind it."""
     value = 0
     for shift in range(0, 70, 7):
@@ -189,23 +284,31 @@ def _varint(data: bytes, position: int) -> tuple[int, int]:
     raise Damaged("a number has no end")
 
 
-def _fields(proto: bytes) -> Iterator[tuple[int, Any]]:
+def read_fields(proto: bytes) -> Iterator[tuple[int, Any]]:
     """The fields of a message: numbers, bytes, or None for fixed ones, which are of no use here."""
     position = 0
     while position < len(proto):
-        tag, position = _varint(proto, position)
+        tag, position = read_varint(proto, position)
         kind = tag & 7
         if kind == 0:
-            value, position = _varint(proto, position)
+            value, position = read_varint(proto, position)
             yield tag >> 3, value
             continue
         length = {1: 8, 5: 4}.get(kind, -1)
         if kind == 2:
-            length, position = _varint(proto, position)
+            length, position = read_varint(proto, position)
         if length < 0 or position + length > len(proto):
             raise Damaged("a message is cut off")
         yield tag >> 3, proto[position : position + length] if kind == 2 else None
         position += length
+
+
+def _message(fields: dict[int, Any], field: int) -> bytes:
+    """A field that is a message or text; empty where it is left out."""
+    value = fields.get(field, b"")
+    if not isinstance(value, bytes):
+        raise Damaged(f"field {field} is a number")
+    return value
 
 
 def _number(fields: dict[int, Any], field: int) -> int:

@@ -151,6 +151,15 @@ def _require_no_functions(value: Graph | Program) -> None:
                 )
 
 
+def _of_folder(path: Path) -> str | None:
+    if not (path / "saved_model.pb").exists():
+        return None
+    return (
+        "gc.nn.load_keras and graphc convert read the weights of a SavedModel; its graph comes "
+        'through ONNX: model.export("model.onnx", format="onnx") in Keras, or tf2onnx'
+    )
+
+
 def read_text(path: Path) -> str:
     """The text of a .gir file. Raises GraphError for one that is missing, too large or not text."""
     try:
@@ -158,7 +167,7 @@ def read_text(path: Path) -> str:
         check_within("text_bytes", size, f"{path} has {size} bytes")
         if not path.is_file():
             if path.is_dir():
-                raise GraphError(f"{path} is a folder, not a graph")
+                raise GraphError(f"{path} is a folder, not a graph", hint=_of_folder(path))
             raise GraphError(f"{path} is no ordinary file", hint="a device or pipe may never end")
         return path.read_text(encoding="utf-8")
     except OSError as error:

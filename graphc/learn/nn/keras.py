@@ -25,7 +25,7 @@ import numpy as np
 from graphc.base.record import record
 from graphc.base.refusing import refusing
 from graphc.errors import CheckpointError, GraphError
-from graphc.formats.tensorflow.checkpoint import read_checkpoint
+from graphc.formats.tensorflow.object_graph import read_by_path
 from graphc.learn.nn import layouts
 from graphc.learn.nn.attention import MultiHeadAttention
 from graphc.learn.nn.layer import Layer, Sequential
@@ -44,6 +44,7 @@ MALFORMED = (
     *(NotImplementedError, EOFError, IndexError, zipfile.BadZipFile, zlib.error),
 )
 _VARIABLE = "/.ATTRIBUTES/VARIABLE_VALUE"
+_LISTED = re.compile(r"variables/(\d+)$")
 _PLACE = re.compile(r"(?:^|/)(?:_operations|_layers|layer_with_weights-|layers)[/-]?(\d+)/(.*)")
 
 
@@ -228,7 +229,7 @@ def _groups(weights: Any, leaves: Sequence[tuple[Layer, Part]]) -> list[list[Arr
         path = Path(weights)
         if path.suffix in (".keras", ".h5"):
             return _of_h5(path, leaves)
-        return _of_checkpoint(read_checkpoint(path))
+        return _of_checkpoint(read_by_path(path), leaves)
     return _of_list(list(weights), leaves)
 
 
@@ -245,8 +246,11 @@ def _of_list(arrays: list[Array], leaves: Sequence[tuple[Layer, Part]]) -> list[
     return [*made, *([arrays] if arrays else [])]
 
 
-def _of_checkpoint(variables: dict[str, Array]) -> list[list[Array]]:
-    """Layers by their places; what an optimiser keeps is left out."""
+def _of_checkpoint(
+    variables: dict[str, Array], leaves: Sequence[tuple[Layer, Part]]
+) -> list[list[Array]]:
+    """Layers by their places, or a list of variables alone, as `export` of a Keras model writes;
+    what an optimiser keeps is left out."""
     found: dict[int, dict[str, Array]] = {}
     for name, array in variables.items():
         match = _PLACE.search(name.removesuffix(_VARIABLE))
@@ -254,6 +258,16 @@ def _of_checkpoint(variables: dict[str, Array]) -> list[list[Array]]:
             title = match[2].removeprefix("cell/").replace("_dense/", "/").lstrip("_")
             title = title.replace("/_", "/")
             found.setdefault(int(match[1]), {})[title] = array
+    if not found:
+        numbered = {int(m[1]): a for n, a in variables.items() if (m := _LISTED.match(n))}
+        return _of_list(
+            [
+                a
+                for _, a in sorted(numbered.items(), key=lambda pair: pair[0])
+                if a.dtype.kind == "f"
+            ],
+            leaves,
+        )
     orders = [*dict.fromkeys(part.names for part in PARTS.values())]
     made = []
     for place in sorted(found):

@@ -8,11 +8,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tensor_bundle import write_checkpoint
+from tensor_bundle import object_graph, write_checkpoint
 
 import graphc as gc
 from graphc.cli.common import _load
 from graphc.formats.tensorflow.checkpoint import DTYPES, read_checkpoint
+from graphc.formats.tensorflow.object_graph import read_by_path
 
 
 def arrays() -> dict[str, np.ndarray]:
@@ -31,11 +32,76 @@ def test_every_type(tmp_path: Path) -> None:
             assert array.dtype == wanted[name].dtype and np.array_equal(array, wanted[name])
 
 
+def parted() -> tuple[dict[str, np.ndarray], dict[str, list[int]]]:
+    rng = np.random.default_rng(2)
+    made = {"table": rng.random((200, 2)).astype("f4"), "cube": rng.random((5, 2, 3))}
+    return {**made, "a": np.arange(3)}, {"table": [70, 60, 70], "cube": [2, 3]}
+
+
+def test_variables_in_pieces(tmp_path: Path) -> None:
+    wanted, cuts = parted()
+    write_checkpoint(tmp_path / "ckpt", wanted, cuts)
+    found = read_checkpoint(tmp_path / "ckpt")
+    assert found.keys() == wanted.keys()
+    for name, array in found.items():
+        assert array.dtype == wanted[name].dtype and np.array_equal(array, wanted[name])
+    for wrong in ([70, 60], [70, 60, 69]):
+        write_checkpoint(tmp_path / "ckpt", wanted, {"table": wrong})
+        with pytest.raises(gc.GraphError, match="piece"):
+            read_checkpoint(tmp_path / "ckpt")
+
+
+OBJECTS = [
+    ({"optimizer": 1, "model": 2, "again": 0}, []),
+    ({"kept": 3}, []),
+    ({"_operations": 4}, []),
+    ({}, ["optimizer/kept"]),
+    ({"1": 5, "0": 0}, []),
+    ({"_kernel": 3, "bias": 6}, []),
+    ({}, ["model/_operations/1/bias"]),
+]
+
+
+def test_variables_are_found_by_the_paths_of_objects(tmp_path: Path) -> None:
+    """A kernel that an optimiser met first is the layer's, too."""
+    held = {"optimizer/kept": np.ones((3, 2), "f4"), "model/_operations/1/bias": np.ones(2, "f4")}
+    held["step"] = np.zeros((), "i8")
+    write_checkpoint(tmp_path / "ckpt", held, graph=object_graph(OBJECTS))
+    assert set(read_checkpoint(tmp_path / "ckpt")) == set(held)
+    found = read_by_path(tmp_path / "ckpt")
+    assert set(found) == {"model/_operations/1/_kernel", "model/_operations/1/bias", "step"}
+    params, _ = gc.nn.load_keras(gc.nn.Dense(3, 2), tmp_path / "ckpt.index")
+    np.testing.assert_array_equal(params["weight"], held["optimizer/kept"])
+
+
+def test_variables_in_a_list_are_weights_in_order(tmp_path: Path) -> None:
+    held = {f"variables/{k}": np.full((3, 2) if k == 2 else (2,), k, "f4") for k in (2, 10)}
+    write_checkpoint(tmp_path / "ckpt", {**held, "variables/11": np.zeros(2, "i8")})
+    params, _ = gc.nn.load_keras(gc.nn.Dense(3, 2), tmp_path / "ckpt.index")
+    np.testing.assert_array_equal(params["bias"], [10, 10])
+
+
+def test_the_graph_of_a_saved_model_comes_through_onnx(tmp_path: Path) -> None:
+    (tmp_path / "saved_model.pb").write_bytes(b"")
+    with pytest.raises(gc.GraphError, match="is a folder") as told:
+        gc.load(tmp_path)
+    assert "onnx" in str(told.value)
+
+
 def test_mutated_files(tmp_path: Path) -> None:
-    write_checkpoint(tmp_path / "ckpt", arrays())
+    wanted, cuts = parted()
+    write_checkpoint(tmp_path / "ckpt", {**arrays(), **wanted}, cuts, object_graph(OBJECTS))
     index = tmp_path / "ckpt.index"
     whole, rng = index.read_bytes(), np.random.default_rng(1)
-    for _ in range(400):
+    text = object_graph(OBJECTS)
+    for turn in range(500):
+        if turn >= 400:
+            changed = bytearray(text)
+            changed[rng.integers(len(changed))] = rng.integers(256)
+            write_checkpoint(tmp_path / "ckpt", arrays(), graph=bytes(changed))
+            with suppress(gc.GraphError):
+                read_by_path(index)
+            continue
         data = bytearray(whole)
         for _ in range(rng.integers(1, 4)):
             data[rng.integers(len(data))] = rng.integers(256)
