@@ -142,7 +142,7 @@ def turns(plan: contract.Plan) -> bool:
 
 
 def _partial_spec(region: Graph, form: Form, order: list[int], parts: int, config: Config) -> Spec:
-    """A product of one row as a batch of parts, and the kernel that adds them up."""
+    """A product of few sums as a batch of parts, and the kernel that adds them up."""
     plan = plan_parts(form, parts, config)
     position = {p: k for k, p in enumerate(region.params)}
     sources: list[Operand] = [("in", position[stored_in(read.source)], 0) for read in form.reads]
@@ -155,8 +155,9 @@ def _partial_spec(region: Graph, form: Form, order: list[int], parts: int, confi
     workspace = threads + work_bytes(sums)
     operands: list[Operand] = [("work", threads, 0), *(("out", k, 0) for k in order)]
     operands += [("in", position[param], 0) for param in last.operands]
-    width = tensor_type(form.node).size
-    then = Spec("loop", tuple(operands), 1, 1, (0, 0, width, width), workspace, kernel)
+    rows = hint_of(last.plan.params[Word.M])
+    width = tensor_type(form.node).size // rows
+    then = Spec("loop", tuple(operands), rows, rows, (0, 0, width, width), workspace, kernel)
     return Spec(
         "contract",
         (*sources, ("work", threads, 0), ("work", 0, 0)),

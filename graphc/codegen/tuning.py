@@ -210,6 +210,7 @@ class CodegenTuning(Tuning):
     split_share = number(0.5, 0.001, 1e9, "second-level caches of the matrix", "split-k",
         "a sum shared by threads against adding up its parts")
     split_parts = number(16, 1, 1024, "parts", "split-k", "the same: parts for all threads")
+    split_results = number(512, 0, 1 << 20, "sums", "split-k", "the same: of several rows")
     split_steps = number(64, 1, 1 << 40, "steps of k", "split-k",
         "the same: sums of a part are stored and loaded once more")
     tile_side = number(16, 2, 256, "elements", "transpose",

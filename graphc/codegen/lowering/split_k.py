@@ -1,4 +1,4 @@
-"""Products of one row in parts: every part sums some steps of k, and a last kernel adds them up.
+"""Products of few sums in parts: every part sums some steps of k, and a last kernel adds them up.
 
     y = x W + b, relu             parallel for part p of k:     s[p, :] = x[p] W[p]
                                   for j:                        y[j] = relu(sum of s[:, j] + b[j])
@@ -25,20 +25,31 @@ from graphc.loops.nest import Buffer, Expr, Kernel
 def parts_of(form: Form, plan: contract.Plan, config: Config) -> int:
     """Into how many parts the sums of a planned product are cut; 1 where that does not pay."""
     words, (a, b) = plan.params, form.computed
-    if isinstance(words[Word.FLAGS], Size):
-        return 1
     steps = [dim.extent for dim in form.role("k") if dim.extent != 1]
-    whole = not words[Word.FLAGS] & Flag.ROWS or words[Word.FLAGS] & (Flag.TILE | Flag.PACK_A)
-    if whole or a or b or config.strict or len(steps) != 1 or words[Word.M] != 1:
+    if a or b or config.strict or len(steps) != 1 or not _has_few_sums(words):
         return 1
     same = form.core == form.accumulator.name == tensor_type(form.node).dtype.name
-    if not same or tensor_type(form.node).size != words[Word.N]:
+    if not same or tensor_type(form.node).size != words[Word.M] * words[Word.N]:
         return 1
-    nbytes = words[Word.N] * steps[0] * form.element.itemsize
+    across = words[Word.N] + (words[Word.M] if words[Word.M] > 1 else 0)
+    nbytes = across * steps[0] * form.element.itemsize
     least = int(tuned.split_share * hardware_for(config).l2)
     most = max(2, nbytes // least) if nbytes >= least else 1
     most = min(tuned.split_parts, most, steps[0] // tuned.split_steps)
     return next((parts for parts in range(most, 1, -1) if steps[0] % parts == 0), 1)
+
+
+def _has_few_sums(words: tuple[int, ...]) -> bool:
+    """Whether threads had better share k: of one row, or of so few rows and columns in place that
+    one thread reads all of an operand, and whose sums are rows of the result."""
+    flags, rows, columns = words[Word.FLAGS], words[Word.M], words[Word.N]
+    if any(isinstance(word, Size) for word in (flags, rows, columns)):
+        return False
+    if flags & Flag.ROWS:
+        return rows == 1 and not flags & (Flag.TILE | Flag.PACK_A)
+    in_place = not flags & ~(Flag.SAME_ROWS | Flag.SAME_COLUMNS)
+    few = rows > 1 and rows * columns <= tuned.split_results
+    return in_place and few and words[Word.LEAD_C] == columns
 
 
 def plan_parts(form: Form, parts: int, config: Config) -> contract.Plan:
@@ -83,7 +94,7 @@ class PartialSums(EpilogueLowering):
         b = self.b
 
         def read(_: tuple[Expr, ...]) -> Expr:
-            loads = [b.load(tile, j + p * tile.size) for p in range(self.parts)]
+            loads = [b.load(tile, i * lead + j + p * tile.size) for p in range(self.parts)]
             while len(loads) > 1:
                 loads = [
                     b.add(*loads[k : k + 2]) if loads[k + 1 :] else loads[k]

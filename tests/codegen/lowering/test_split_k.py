@@ -1,4 +1,4 @@
-"""Products of one row whose sums are made in parts."""
+"""Products of one row, or of few sums, that are made in parts."""
 
 from __future__ import annotations
 
@@ -88,3 +88,45 @@ def test_slices_of_a_larger_array_are_read_where_they_begin() -> None:
 
     for got, want in zip(gc.compile(function)(x, w), function(x, w), strict=True):
         np.testing.assert_allclose(got, want, rtol=1e-4, atol=2e-4)
+
+
+FEW = {
+    "rows": lambda x, w, b: np.maximum(x @ w + b, 0),
+    "columns of the first": lambda x, w, b: np.tanh(x.T.copy().T @ w) * b,
+    "result across": lambda x, w, b: (x @ w).T * 2 + b[:, None],
+    "several results": lambda x, w, b: (x @ w, (x @ w + b).sum(axis=1), np.tanh(x @ w)),
+    "greatest of a row": lambda x, w, b: x @ w - (x @ w).max(axis=1, keepdims=True),
+}
+
+
+@pytest.mark.parametrize("name", FEW)
+@pytest.mark.parametrize(("m", "k", "n"), [(4, 33_000, 4), (2, 9_000, 200)])
+def test_few_sums_add_up_in_one_order_whatever_the_threads(
+    name: str, m: int, k: int, n: int
+) -> None:
+    x, w, b = draw(m, k), draw(k, n), draw(n)
+    expected = FEW[name](*(a.astype(np.float64) for a in (x, w, b)))
+    one, two = (gc.compile(FEW[name], threads=t)(x, w, b) for t in (1, 2))
+    for got, other, want in zip(*map(listed, (one, two, expected)), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=2e-3)
+        np.testing.assert_array_equal(got, other)
+
+
+def listed(results: Any) -> tuple[Any, ...]:
+    return results if isinstance(results, tuple) else (results,)
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_few_sums_of_long_columns_are_parts(turned: bool) -> None:
+    def function(x: Any, w: Any) -> Any:
+        return (x.T if turned else x) @ w
+
+    x = draw(30_000, 7) if turned else draw(7, 30_000)
+    (spec,) = specs(function, x, draw(30_000, 5))
+    assert spec.then is not None and spec.then.units == 7 and spec.units > 1
+
+
+def test_many_sums_and_batches_are_made_at_once() -> None:
+    many, batch = (draw(64, 4096), draw(4096, 64)), (draw(3, 4, 30_000), draw(3, 30_000, 4))
+    for x, w in (many, batch):
+        assert [s.then for s in specs(lambda x, w: x @ w, x, w)] == [None]
