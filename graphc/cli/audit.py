@@ -48,6 +48,11 @@ def audit_command(model: Path, bindings: tuple[str, ...], as_json: bool) -> None
         f"{total['operations']:,} operations with those inside of loops and branches, "
         f"{total['flops']:,.0f} flops, {total['bytes']:,.0f} bytes moved"
     )
+    if total["open"]:
+        click.echo(
+            f"{total['open']:,} operations on open sizes are left out of flops and bytes: "
+            "--bind NAME=SIZE counts them"
+        )
 
 
 def audit(value: Any) -> dict[str, Any]:
@@ -57,13 +62,16 @@ def audit(value: Any) -> dict[str, Any]:
     flops: dict[str, float] = defaultdict(float)
     moved: dict[str, float] = defaultdict(float)
     counts: dict[str, int] = defaultdict(int)
+    uncounted = 0
     constants: dict[Any, dict[str, Any]] = {}
     variables: dict[Any, dict[str, Any]] = {}
     named = getattr(value, "names", {})  # a program has none of its own
     names = {id: name for name, id in named.items()}
     for node in nodes_of(value):
         counts[node.op.name] += 1
-        work, traffic = cost_of(node)
+        cost = cost_of(node)
+        work, traffic = cost or (0.0, 0.0)
+        uncounted += cost is None
         flops[node.op.name] += work
         moved[node.op.name] += traffic
         if node.op.traits.constant and node.type.shape:
@@ -90,6 +98,7 @@ def audit(value: Any) -> dict[str, Any]:
             "parameter_bytes": sum(row["bytes"] or 0 for row in held),
             "flops": sum(flops.values()),
             "bytes": sum(moved.values()),
+            "open": uncounted,
         },
     }
 
@@ -106,17 +115,17 @@ def nodes_of(value: Any) -> Iterator[Any]:
                 yield node
 
 
-def cost_of(node: Any) -> tuple[float, float]:
-    """(flops, bytes moved) of a node; zero where a dimension is symbolic or nothing is computed."""
+def cost_of(node: Any) -> tuple[float, float] | None:
+    """(flops, bytes moved) of a node, zero where nothing is computed; None for open sizes."""
     from graphc.ir.op import Alias, Structural
     from graphc.ir.types import Type, leaves
 
     every = [kind for n in (node, *node.inputs) for kind in leaves(n.type)]
     kinds = [kind for kind in every if isinstance(kind, Type) and kind.is_static]
-    if len(kinds) != len(every):
-        return 0.0, 0.0
     if isinstance(node.op.lower, Structural | Alias):
         return 0.0, 0.0
+    if len(kinds) != len(every):
+        return None
     if node.op.cost is not None:
         found: tuple[float, float] = node.op.estimate(node)
         return found

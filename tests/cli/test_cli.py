@@ -269,6 +269,15 @@ def test_tables(folder, run):
     assert "nodes" not in total  # which `compile` counts, without those inside of loops
 
 
+def test_an_audit_says_what_open_sizes_leave_out(tmp_path, run):
+    model = gc.compile(lambda x: np.exp(x @ np.ones((3, 2), "f4")))
+    model.save(tmp_path / "m.gir", gc.spec(("n", 3), "f32"))
+    _, out, _ = run("audit", tmp_path / "m.gir")
+    assert "open sizes are left out" in out
+    _, out, _ = run("audit", tmp_path / "m.gir", "--bind", "n=4")
+    assert "open sizes" not in out and " 0 flops" not in out
+
+
 def test_every_stage_is_told_in_one_whole_sentence(run):
     stages = json.loads(run("passes", "--json")[1])
     told = {stage["name"]: stage["summary"] for stage in stages}
