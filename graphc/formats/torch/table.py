@@ -77,8 +77,6 @@ REASONS = {
     "aten.igammac": "the incomplete gamma functions are none of graphc's",
     "aten.linalg_ldl_factor": "symmetric matrices are factored by cholesky, lu_factor or eigh",
     "aten.linalg_ldl_factor_ex": "symmetric matrices are factored by cholesky, lu_factor or eigh",
-    "aten.fractional_max_pool2d": "windows are drawn at random; max_pool2d has fixed ones",
-    "aten.fractional_max_pool3d": "windows are drawn at random; max_pool3d has fixed ones",
 }
 
 

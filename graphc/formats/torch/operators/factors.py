@@ -166,10 +166,12 @@ def linalg_lu_factor(x: Any, pivot: bool = True) -> Any:
 
 
 def _parts(packed: Any, order: Any) -> tuple[Any, Any, Any]:
-    n = packed.shape[-1]
-    eye = np.eye(n, dtype=packed.dtype)
-    rows = f.take(eye, order, axis=0)
-    return f.swapaxes(rows, -1, -2), f.add(f.tril(packed, -1), eye), f.triu(packed)
+    m, n = packed.shape[-2:]
+    k = min(m, n)
+    rows = f.take(np.eye(m, dtype=packed.dtype), order, axis=0)
+    low, up = f.getitem(packed, (..., slice(k))), f.getitem(packed, (..., slice(k), slice(None)))
+    low = f.add(f.tril(low, -1), np.eye(m, k, dtype=packed.dtype))
+    return f.swapaxes(rows, -1, -2), low, f.triu(up)
 
 
 @aten("linalg_lu")
@@ -181,8 +183,11 @@ def linalg_lu(x: Any, pivot: bool = True) -> Any:
 def lu_unpack(
     LU_data: Any, LU_pivots: Any, unpack_data: bool = True, unpack_pivots: bool = True
 ) -> Any:
-    refuse(LU_data.shape[-1] == LU_data.shape[-2], "takes square matrices")
-    return _parts(LU_data, _order(LU_pivots))
+    rows, steps = LU_data.shape[-2], LU_pivots.shape[-1]
+    rest = f.broadcast_to(
+        np.arange(steps, rows, dtype=np.int32) + 1, (*LU_pivots.shape[:-1], rows - steps)
+    )
+    return _parts(LU_data, _order(f.concatenate([LU_pivots, rest], -1)))
 
 
 @aten("linalg_lu_solve")
