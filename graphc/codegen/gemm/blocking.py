@@ -59,7 +59,8 @@ def thin_route(
     n, k = groups.n, groups.k
     if packed_b and not made & Flag.MADE_B:
         tiles = route(kind, hardware, groups, sizes.at_hand, packed_b, made)
-        few = 0 if tiles & Flag.WINDOWS else min(kind.rows, STREAM_ROWS * 4 // kind.bytes)
+        few = min(kind.rows, STREAM_ROWS, STREAM_ROWS * 4 // kind.bytes)
+        few = 0 if tiles & Flag.WINDOWS else few
         return tiles | Flag.STREAM, few
     step_b, plain_n = step_of(k, "b"), not n or step_of(n, "b") == 1
     if step_b is None or made or sizes.k <= 0:

@@ -145,7 +145,12 @@ def emit_strip(core: Core) -> None:
         with body.when("%fetches"):
             _prefetch_rows(core, body, table_c, height)
         ahead = body.at("%ahead", body.mul(tile, "%ahead_shift"))
-        missing = _run_tile(body, frame.function(body.add(tiles, half)), (table_a, table_c, ahead))
+        missing = _run_tile(
+            body,
+            frame.function(body.add(tiles, half)),
+            f"ptr %a, ptr {table_a}, i64 %step_a, ptr %k_a, ptr %b, i64 %step_b, i64 %count,"
+            f" ptr %c, ptr {table_c}, i64 %columns, i64 %add, ptr {ahead}, i64 %ahead_step",
+        )
         status.set(body.new(f"or i32 {status.get()}, {missing}"))
     body.do(f"ret i32 {status.get()}")
     core.finish(body)
@@ -160,15 +165,11 @@ def _prefetch_rows(core: Core, body: Body, table: str, height: str) -> None:
             core.prefetch(body, body.at(place, part * kind.lanes, kind.element), True)
 
 
-def _run_tile(body: Body, tile: str, place: tuple[str, str, str]) -> str:
+def _run_tile(body: Body, tile: str, arguments: str) -> str:
     """Call a register tile; the status says if the core has none of this height."""
     status = body.local("i32", 1)
     with body.when(body.new(f"icmp ne ptr {tile}, null")):
-        body.do(
-            f"call void {tile}(ptr %a, ptr {place[0]}, i64 %step_a, ptr %k_a, ptr %b,"
-            f" i64 %step_b, i64 %count, ptr %c, ptr {place[1]}, i64 %columns, i64 %add,"
-            f" ptr {place[2]}, i64 %ahead_step)"
-        )
+        body.do(f"call void {tile}({arguments})")
         status.set(0)
     return status.get()
 
@@ -241,11 +242,14 @@ def emit_sweep(core: Core) -> None:
             fewer = body.new(f"zext i1 {body.test('ne', made.get(), 0)} to i64")
             with body.when(stream):
                 tile = frame.function(body.add("%rows", Slot.STREAM))
-                body.do(
-                    f"call void {tile}(ptr %a, ptr {table_a}, i64 %step_a, ptr null, ptr {b},"
+                missing = _run_tile(
+                    body,
+                    tile,
+                    f"ptr %a, ptr {table_a}, i64 %step_a, ptr null, ptr {b},"
                     f" i64 %step_b, i64 %count, ptr {c}, ptr {table_c},"
-                    f" i64 {body.sub('%j1', j)}, i64 %k, ptr null, i64 0)"
+                    f" i64 {body.sub('%j1', j)}, i64 %k, ptr null, i64 0",
                 )
+                status.set(body.new(f"or i32 {status.get()}, {missing}"))
             with body.when(body.both(body.test("sgt", rest, 0), body.negate(stream))):
                 missing = body.new(
                     f"call i32 @strip(ptr %core, ptr %a, ptr {table_a}, i64 %step_a, ptr %k_a,"

@@ -102,8 +102,7 @@ def core_dtype(dtype: str) -> str:
 
 
 def may_read_windows(kind: Kind, hardware: Hardware) -> bool:
-    """Whether windows of images may be read in place, with rows of A in lanes: where no masks make
-    copies of them cheap."""
+    """Whether windows of images may be read in place, with rows of A in lanes."""
     return kind.floating and not kind.converts and not hardware.ordered
 
 

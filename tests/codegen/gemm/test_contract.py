@@ -141,7 +141,8 @@ def test_packed_ahead() -> None:
 @given(data=st.data())
 def test_few_rows_times_panels(data: st.DataObject) -> None:
     """Panels are read as they lie, in blocks of many steps, however units are split."""
-    dtypes = ["f32", "f64", *(["bf16"] if contract.host_target().brain else [])]
+    dtypes = ["f32", "f64", "i8", "u16", "i8_i32", "u8_i32"]
+    dtypes += ["bf16"] if contract.host_target().brain else []
     dtype = data.draw(st.sampled_from(dtypes), label="dtype")
     sizes = {"m": (1, 16), "n": (1, 200), "k": (1, 400)}
     groups = {g: [data.draw(st.integers(*ends), label=g)] for g, ends in sizes.items()}

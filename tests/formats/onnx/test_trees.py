@@ -30,7 +30,8 @@ KINDS = (
     *(("BRANCH_LEQ",), ("BRANCH_LT",), ("BRANCH_GT",), ("BRANCH_GTE", "BRANCH_LT")),
     *(("BRANCH_LEQ", "BRANCH_GT"), ("BRANCH_EQ",), tuple(COMPARE)),
 )
-EDGES = (-1.0, -0.5, 0.0, 0.25, 1.0, 1e-40, np.inf)
+LEAST = float(np.finfo(np.float32).min)
+EDGES = (-1.0, -0.5, 0.0, 0.25, 1.0, 1e-40, np.inf, LEAST)
 
 
 def drawn(random: Random, kinds: tuple[str, ...], tracks: tuple[int, ...]) -> dict[str, Any]:
@@ -87,6 +88,7 @@ def walked(given: dict[str, Any], x: Any) -> Any:
     return made
 
 
+@pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("kinds", KINDS, ids="+".join)
 @pytest.mark.parametrize("tracks", [(0,), (0, 1), (1,)], ids=str)
 def test_random_trees(kinds: tuple[str, ...], tracks: tuple[int, ...]) -> None:

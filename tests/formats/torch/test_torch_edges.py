@@ -158,6 +158,12 @@ def test_queries_that_see_no_key_give_0(floats: bool, alone: bool) -> None:
     agrees(gradient(lambda x, q, v: attention(q, x, v, mask)), k, q, v)
 
 
+def test_a_mask_of_nan_is_seen() -> None:
+    q, nan = torch.ones(1, 2, 4), float("nan")
+    mask = torch.tensor([[nan, nan], [-INF, nan]])
+    agrees(torch.nn.functional.scaled_dot_product_attention, q, q, q, mask)
+
+
 def test_all_and_any_of_flags() -> None:
     for held in ([True, True], [True, False], [False, False]):
         agrees(torch.ops.aten._is_all_true, torch.tensor(held))

@@ -102,6 +102,19 @@ def test_any_number_of_rows_times_constant_weights() -> None:
     assert len(packed.compiles) == 1
 
 
+@pytest.mark.parametrize("target", ["cpu", "cpu:x86-64-v3", "cpu:x86-64"])
+@pytest.mark.parametrize("dtype", ["i1", "u1", "i2", "u2", "i4", "i8", "f2", "f4", "f8"])
+def test_few_rows_of_any_type_times_constant_weights(dtype: str, target: str) -> None:
+    """Fewer rows are read as a stream than tiles have of small elements, however many there are."""
+    random = np.random.default_rng(0)
+    w = random.integers(0, 3, (100, 64)).astype(dtype)
+    packed = gc.compile(lambda x: x @ w, sizes={"x": ("n", 100)}, target=target)
+    for rows in range(1, 10):
+        x = random.integers(0, 3, (rows, 100)).astype(dtype)
+        np.testing.assert_array_equal(packed(x), x @ w)
+    np.testing.assert_array_equal(gc.compile(lambda x: x @ w, target=target)(x[:5]), x[:5] @ w)
+
+
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_programs_with_constant_weights(name: str) -> None:
     function, argument, weights = PROGRAMS[name]

@@ -109,6 +109,7 @@ class _Trees:
 
     def scores(self, x: Any, aggregate: str) -> Any:
         """What the leaves give each target: [rows, targets]."""
+        refuse(x.ndim == 2, f"x of rank {x.ndim}: rows of features have rank 2")
         found = _thresholds(self) if isinstance(x.shape[1], int) else None
         if found is None:
             given = f.take(self.weights, self.leaves(x), axis=0)
@@ -190,7 +191,8 @@ def _thresholds(trees: _Trees) -> _Thresholds | None:
     ends = leaf[order]
     first = np.arange(len(order)) - 1
     first[~ends] = len(trees.roots) + 2 * np.arange(np.count_nonzero(~ends))
-    below = np.where(exact, edge, np.nextafter(edge, np.asarray(-np.inf, edge.dtype)))
+    with np.errstate(over="ignore", under="ignore"):
+        below = np.where(exact, edge, np.nextafter(edge, np.asarray(-np.inf, edge.dtype)))
     return _Thresholds(
         np.where(ends, np.asarray(np.nan, edge.dtype), below[order]),
         first,

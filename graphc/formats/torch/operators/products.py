@@ -258,7 +258,7 @@ def _seen(mask: Any) -> tuple[Any, Any]:
     give 0 in PyTorch."""
     if dtype_of(mask).kind == "b":
         return f.any(mask, axis=-1, keepdims=True), mask
-    held = f.greater(mask, cast(-np.inf, dtype_of(mask)))
+    held = f.not_equal(mask, cast(-np.inf, dtype_of(mask)))
     seen = f.any(held, axis=-1, keepdims=True)
     return seen, f.where(seen, mask, cast(0, dtype_of(mask)))
 
