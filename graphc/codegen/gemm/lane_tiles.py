@@ -75,9 +75,30 @@ def _turn_out(core: Core, body: Body, sums: list[str]) -> None:
             order = list(range(half, half + lanes))
             square = [core.pick(body, wide, value, value, order) for value in few]
             square += [square[-1]] * (lanes - len(few))
-            for row, value in enumerate(transposed(core, body, square), half):
-                place = body.at("%c", body.word("%row_c", row))
+            rows = transposed(core, body, square)
+            places = [body.at("%c", body.word("%row_c", half + row)) for row in range(lanes)]
+            if core.hardware.masked:
+                _store_masked(core, body, rows, [(p, first) for p in places], len(few), more)
+                continue
+            for place, value in zip(places, rows, strict=True):
                 _store_pieces(core, body, value, (place, first), len(few), more)
+
+
+def _store_masked(
+    core: Core, body: Body, rows: list[str], places: list[tuple[str, int]], count: int, more: str
+) -> None:
+    """Store, or add to what is there, the first `count` lanes of each vector."""
+    lanes, element = core.kind.lanes, core.kind.element
+    mask = core.mask(body, lanes, str(count))
+    targets = [body.at(place, start, element) for place, start in places]
+    with body.when(more):
+        for target, value in zip(targets, rows, strict=True):
+            old = core.load_masked(body, lanes, target, mask, element)
+            total = core.plus(body, lanes, old, value)
+            core.store_masked(body, lanes, total, target, mask, element)
+    with body.when(body.negate(more)):
+        for target, value in zip(targets, rows, strict=True):
+            core.store_masked(body, lanes, value, target, mask, element)
 
 
 def _store_pieces(
