@@ -55,7 +55,7 @@ def kept(boxes: Array, scores: Array, most: float) -> list[int]:
             a1, b1, a2, b2 = boxes[other]
             shared = max(min(x2, a2) - max(x1, a1), 0) * max(min(y2, b2) - max(y1, b1), 0)
             union = (x2 - x1) * (y2 - y1) + (a2 - a1) * (b2 - b1) - shared
-            if union and shared / union > most:
+            if union and float(shared / union) > most:  # f32, compared in f64
                 break
         else:
             left.append(int(k))
@@ -70,6 +70,16 @@ def test_boxes_that_are_left(call: Calls, count: int) -> None:
     for most in (0.1, 0.4):
         made = call("nms", dets=boxes, scores=scores, iou_threshold=most)
         assert made.dtype == np.int64 and made.tolist() == kept(boxes, scores, most)
+
+
+def test_overlaps_are_compared_with_the_whole_threshold(call: Calls) -> None:
+    """1 / 10 in f32 is more than 0.1 in f64, and 1 / 5 is, 0.7 is less."""
+    boxes = np.array([[0, 0, 10, 1], [0, 0, 1, 1], [0, 0, 7, 1], [20, 0, 30, 1], [20, 0, 22, 1]])
+    boxes, scores = boxes.astype(np.float32), np.arange(5, 0, -1).astype(np.float32)
+    for most in (0.1, 0.2, 0.7):
+        made = call("nms", dets=boxes, scores=scores, iou_threshold=most)
+        assert made.tolist() == kept(boxes, scores, most)
+    assert call("nms", dets=boxes[:2], scores=scores[:2], iou_threshold=0.1).tolist() == [0]
 
 
 def read(image: Array, y: float, x: float, low: float = 0.0) -> Any:

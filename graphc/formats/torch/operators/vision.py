@@ -34,9 +34,8 @@ def nms(dets: Any, scores: Any, iou_threshold: float) -> Any:
         first, last = (f.expand_dims(f.take(edge, k, axis=1), 1) for edge in (low, high))
         first, last = f.maximum(low, first), f.minimum(high, last)
         shared = f.prod(f.maximum(f.subtract(last, first), 0), axis=0)
-        near = f.greater(
-            f.divide(shared, f.subtract(f.add(area, f.take(area, k)), shared)), iou_threshold
-        )
+        share = f.divide(shared, f.subtract(f.add(area, f.take(area, k)), shared))
+        near = f.greater(f.astype(share, np.float64), iou_threshold)  # in f64, as the threshold is
         gone = f.logical_and(f.logical_and(near, f.greater(places, k)), f.take(left, k))
         return f.logical_and(left, f.logical_not(gone)), None
 
