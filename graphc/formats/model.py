@@ -50,6 +50,7 @@ from graphc.frontend.compile.signature import as_array
 from graphc.frontend.files.loaded_graph import LoadedGraph
 from graphc.frontend.trace.spec import symbols_of
 from graphc.frontend.trace.trace import Parameter, identifier, trace_function
+from graphc.frontend.trace.tree import unique_names
 from graphc.ir.graph import Graph, Node
 from graphc.ir.op import OPS
 from graphc.ir.sizes import Scope
@@ -142,7 +143,7 @@ class ImportedModel(LoadedGraph):
             identifier(source.title),
             tuple(self.kinds),
             tuple(t for t in types if t is not None),
-            source.result_names,
+            unique_names(source.result_names),
             config or Config.create(),
         )
         self.plain = None not in types
@@ -418,7 +419,7 @@ class ImportedModel(LoadedGraph):
             for name, form in zip(self.result_names, shapes)
             for k in range(_leaf_count(form))
         ]
-        return traced.replace(result_names=tuple(titles)), shapes
+        return traced.replace(result_names=unique_names(titles)), shapes
 
     def bound(self, binding: dict[str, int]) -> Graph:
         """The graph with its symbols replaced: `model.bound({"N": 4})`."""

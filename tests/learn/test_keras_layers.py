@@ -327,3 +327,145 @@ def test_what_cannot_be_imported_is_told(tmp_path: Path) -> None:
     with pytest.raises(gc.GraphError) as told:
         gc.load(tmp_path / "m.keras")
     assert "ConvLSTM2D" in str(told.value) and "Lambda" in str(told.value)
+
+
+def test_names_that_differ_by_numbers(tmp_path: Path) -> None:
+    x = keras.Input((5, 4))
+    a = k.LSTM(3, return_state=True, name="lstm")(x)
+    compare(keras.Model(x, [*a, k.LSTM(2, name="lstm_1")(x)]), tmp_path)
+
+
+def test_settings_of_functions(tmp_path: Path) -> None:
+    x, n = keras.Input((4, 6)), keras.Input((4, 6), dtype="int32")
+    o, a = keras.ops, keras.activations
+    made = [
+        *(a.relu(x, max_value=0.8), a.relu(x, negative_slope=0.1, max_value=0.8, threshold=0.2)),
+        *(a.elu(x, alpha=0.4), a.leaky_relu(x, negative_slope=0.3), a.softmax(x, axis=1)),
+        *(a.gelu(x), a.gelu(x, approximate=True), o.gelu(x), o.gelu(x, approximate=False)),
+        *(o.sparsemax(x, axis=1), o.max(x, axis=1, initial=1.5), o.min(x, initial=-9.0)),
+        *(o.cumsum(n, axis=1, dtype="float32"), o.cumsum(n, axis=2), o.sum(n, axis=-1)),
+        *(o.where(x > 0, 1, 0), o.where(x > 0, 1, 0.5), o.where(x > 0, True, False)),
+        *(o.where(x > 0, n, 7), o.where(x > 0, n, 0.5), o.prod(n, axis=1)),
+        *(o.zeros_like(x), o.ones_like(n), o.zeros_like(x, dtype="int32")),
+    ]
+    compare(keras.Model([x, n], made), tmp_path)
+
+
+OF_ANY = (
+    *("sqrt", "exp", "sin", "absolute", "square", "floor", "ceil", "logical_not", "isnan", "max"),
+    *("relu", "leaky_relu", "mean", "var", "min", "any", "all", "sum", "prod", "argmax", "cumsum"),
+)
+
+
+def test_functions_of_every_type(tmp_path: Path) -> None:
+    """Those that Keras has; of reals of its own widths, sums of 32 bits at least."""
+    kinds = ("bool", "uint8", "int8", "int16", "int32", "float16")
+    given = [keras.Input((3,), dtype=kind) for kind in kinds]
+    functions = [(getattr(keras.ops, name), x) for name in OF_ANY for x in given]
+    made = [f(x) for f, x in functions if "relu" not in f.__name__ or x.dtype != "bool"]
+    arrays = [np.array([[0, 1, 3], [2, 1, 1]]).astype(kind) for kind in kinds]
+    model = keras.Model(given, made)
+    model.save(tmp_path / "m.keras")
+    for mine, tensor in zip(gc.load(tmp_path / "m.keras")(*arrays).values(), model(arrays)):
+        wanted = keras.ops.convert_to_numpy(tensor)
+        assert mine.dtype == wanted.dtype
+        np.testing.assert_allclose(mine, wanted, rtol=1e-3)
+
+
+WORDS = np.array([[1, 2, 3, 0, 0], [4, 0, 5, 0, 1], [0, 0, 0, 0, 0]], np.int32)
+
+
+def embedded(width: int = 4, masks: bool = True) -> tuple[Any, Any]:
+    words = keras.Input((5,), dtype="int32")
+    return words, k.Embedding(6, width, mask_zero=masks)(words)
+
+
+def test_states_of_an_encoder(tmp_path: Path) -> None:
+    """A recurrence that is given states is not given the mask, but its result has it."""
+    i, x = embedded()
+    j, y = embedded()
+    _, *states = k.LSTM(3, return_state=True)(x)
+    made = k.LSTM(3, return_sequences=True)(y, initial_state=states)
+    both = k.Bidirectional(k.GRU(3, return_sequences=True))(y, initial_state=[states[0]] * 2)
+    outputs = [made, k.GRU(2)(made), k.GRU(2)(both), k.Dense(2)(made)]
+    compare(keras.Model([i, j], outputs), tmp_path, [WORDS, WORDS[::-1].copy()])
+
+
+def test_attention_that_sees_nothing(tmp_path: Path) -> None:
+    """Rows without a key are 0 where shares are dropped or returned, else the mean."""
+    words = keras.Input((5,), dtype="int32")
+    made = []
+    for drops in (0.0, 0.1):
+        for told in ({}, {"use_causal_mask": True}, {"return_attention_scores": True}):
+            x, y = (k.Embedding(6, 8, mask_zero=True)(words) for _ in range(2))  # heads take masks
+            found = [k.MultiHeadAttention(2, 3, dropout=drops)(x, x, **told)]
+            found += [k.GroupQueryAttention(3, 4, 2, dropout=drops)(y, y, **told)]
+            made += [p for part in found for p in (part if isinstance(part, tuple) else [part])]
+    compare(keras.Model(words, made), tmp_path, [WORDS])
+
+
+def test_every_step_with_a_mask(tmp_path: Path) -> None:
+    i = keras.Input((3, 5), dtype="int32")
+    x = k.Embedding(6, 4, mask_zero=True)(i)
+    steps = [k.LSTM(3), k.Bidirectional(k.GRU(2)), k.GlobalAveragePooling1D()]
+    made = [k.TimeDistributed(layer)(x) for layer in steps]
+    words = np.stack([WORDS[[0, 1, 0]], WORDS[[1, 1, 0]]])
+    compare(keras.Model(i, made), tmp_path, [words])
+    x = keras.Input((5, 4))
+    made = [k.LSTM(2)(k.TimeDistributed(k.Dense(3))(k.Masking()(x)))]
+    gaps = np.random.default_rng(3).standard_normal((3, 5, 4)).astype("f4") * (WORDS > 0)[..., None]
+    compare(keras.Model(x, made), tmp_path, [gaps])
+    layers = [k.Masking(), k.TimeDistributed(k.LSTM(3))]
+    gaps = np.stack([gaps, gaps[:, ::-1]])
+    compare(keras.Sequential([keras.Input((3, 5, 4)), *layers]), tmp_path, [gaps])
+
+
+def test_merges_of_what_does_not_count(tmp_path: Path) -> None:
+    i, x = embedded()
+    j, y = embedded()
+    z = k.Embedding(6, 4)(j)
+    names = ("Add", "Subtract", "Multiply", "Maximum", "Minimum", "Average", "Concatenate")
+    made = [getattr(k, name)()(pair) for name in names for pair in ([x, y], [x, z], [z, y])]
+    made += [k.Multiply()([x, y, z]), k.Maximum()([z, x, y]), k.Minimum()([x, y, x])]
+    made += [k.LSTM(2)(m) for m in made] + [k.LSTM(2)(k.Concatenate(axis=1)([x, y, z]))]
+    made += [k.BatchNormalization()(x)]
+    compare(keras.Model([i, j], made), tmp_path, [WORDS, WORDS[::-1].copy()])
+
+
+def test_a_stack_of_cells_in_both_directions(tmp_path: Path) -> None:
+    cells = [k.GRUCell(3), k.LSTMCell(4)]
+    layers = [k.Bidirectional(k.RNN(cells, return_sequences=True)), k.Bidirectional(k.RNN(cells))]
+    compare(keras.Sequential([keras.Input((5, 4)), *layers[:1]]), tmp_path)
+    compare(keras.Sequential([keras.Input((5, 4)), *layers[1:]]), tmp_path)
+
+
+def test_whole_numbers_are_resized(tmp_path: Path) -> None:
+    layers = [k.Resizing(8, 3, interpolation=kind) for kind in ("bilinear", "nearest")]
+    x = keras.Input((4, 6, 3), dtype="uint8")
+    model = keras.Model(x, [layer(x) for layer in layers])
+    images = np.random.default_rng(0).integers(0, 256, (2, 4, 6, 3)).astype("u1")
+    compare(model, tmp_path, [images])
+
+
+def test_a_sequence_that_was_called(tmp_path: Path) -> None:
+    model = keras.Sequential([k.Dense(3), k.ReLU()])
+    model(np.zeros((2, 4), "f4"))
+    compare(model, tmp_path, [drawn((4,), "float32", np.random.default_rng(1))])
+
+
+def test_classes_of_ones_own(tmp_path: Path) -> None:
+    register = keras.saving.register_keras_serializable("mine")
+    cell = register(type("GRUCell", (k.GRUCell,), {}))
+    lstm = register(type("LSTM", (k.LSTM,), {}))
+    relu = register(type("ReLU", (k.ReLU,), {}))
+    whole = register(type("Sequential", (keras.Sequential,), {}))
+    unregistered = type("Dense", (k.Dense,), {"__module__": "elsewhere"})
+    layers = [k.RNN(cell(2)), k.RNN([k.GRUCell(2), cell(2)]), k.Bidirectional(lstm(2))]
+    layers += [k.Dense(2, activation=relu()), k.TimeDistributed(unregistered(2)), unregistered(2)]
+    models = [keras.Sequential([keras.Input((3, 2)), layer]) for layer in layers]
+    models += [whole([keras.Input((3,)), k.Dense(2)])]
+    models += [keras.Sequential([keras.Input((3,)), whole([keras.Input((3,)), k.Dense(2)])])]
+    for model in models:
+        model.save(tmp_path / "m.keras")
+        with pytest.raises(gc.GraphError, match="class"):
+            gc.load(tmp_path / "m.keras")

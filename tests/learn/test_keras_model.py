@@ -15,6 +15,7 @@ import pytest
 
 import graphc as gc
 from graphc.cli import main
+from graphc.learn.keras.table import Weights
 
 h5py = pytest.importorskip("h5py", reason="h5py reads models of Keras")
 Entry = dict[str, Any]
@@ -366,3 +367,86 @@ def test_a_dictionary_of_inputs_and_results(tmp_path: Path) -> None:
     model, x = gc.load(path), normal(2, 3)
     assert model.params == ("first", "second") and model.result_names == ("out",)
     np.testing.assert_array_equal(model(x, normal(2, 4))["out"], np.maximum(x, 0))
+
+
+def test_every_result_has_a_name_of_its_own(tmp_path: Path) -> None:
+    entries = [
+        given("x", 3),
+        layer("ReLU", "r", "x", "r"),
+        layer("ELU", "r_1", "x"),
+        layer("Softmax", "r_0", "x"),
+    ]
+    out = [["r", 0, 0], ["r_1", 0, 0], ["r", 1, 0], ["r_0", 0, 0]]
+    model = gc.load(graph(tmp_path / "m.keras", entries, out))
+    assert model.result_names == ("r_2", "r_1", "r_3", "r_0") and len(model(normal(2, 3))) == 4
+
+
+def test_settings_that_nothing_heeds_are_refused(tmp_path: Path) -> None:
+    for kind, told in (("Sqrt", {"odd": 1}), ("Max", {"axis": 1, "where": "x"})):
+        entries = [given("x", 3), operator(kind, "o", "x", **told)]
+        with pytest.raises(gc.GraphError, match=r"odd=1|where='x'"):
+            gc.load(graph(tmp_path / "m.keras", entries, [["o", 0, 0]]))
+    entries = [given("x", 3), operator("Max", "o", "x", axis=1, initial=None, sparse=False)]
+    x = normal(2, 3)
+    made = gc.load(graph(tmp_path / "m.keras", entries, [["o", 0, 0]]))(x)["o"]
+    np.testing.assert_array_equal(made, x.max(1))
+
+
+@pytest.mark.parametrize(
+    ("kind", "told"),
+    [
+        ("UpSampling2D", {"size": [10**9, 1], "interpolation": "bilinear"}),
+        ("UpSampling2D", {"size": [0, 1]}),
+        ("AdaptiveAveragePooling2D", {"output_size": 10**8}),
+        ("AdaptiveMaxPooling2D", {"output_size": [1, 0]}),
+        ("Resizing", {"height": 10**9, "width": 1}),
+        ("Resizing", {"height": 3, "width": -1}),
+        ("Cropping2D", {"cropping": -1}),
+        ("Cropping2D", {"cropping": 9}),
+        ("Cropping2D", {"cropping": [[1, 1]]}),
+        ("ZeroPadding2D", {"padding": -1}),
+        ("Discretization", {"bin_boundaries": [3.0, 1.0, 2.0]}),
+    ],
+)
+def test_sizes_that_make_no_sense(tmp_path: Path, kind: str, told: dict[str, Any]) -> None:
+    path = sequence(tmp_path / "m.keras", given("x", 4, 4, 2), layer(kind, "a", **told))
+    with pytest.raises(gc.GraphError):
+        gc.load(path)(normal(1, 4, 4, 2))
+
+
+def thirty_times(inner: Entry, name: str) -> Entry:
+    """A model that calls a layer on its own result, 30 times."""
+    first = 1 if inner["class_name"] == "Functional" else 0
+    calls = layer("", inner["name"], "x", *(f"{inner['name']}:{k}" for k in range(29)))
+    entry = {**inner, "inbound_nodes": calls["inbound_nodes"]}
+    whole = layer("Functional", name, layers=[given("x", 2), entry])
+    ends = {"input_layers": [["x", 0, 0]], "output_layers": [[inner["name"], 29 + first, 0]]}
+    whole["config"] |= ends
+    return whole
+
+
+@pytest.mark.parametrize("steps", [False, True])
+def test_calls_are_counted_within_models_too(tmp_path: Path, steps: bool) -> None:
+    made = thirty_times(layer("ReLU", "r"), "m0")
+    path = tmp_path / "m.keras"
+    path.write_bytes(archive(thirty_times(made, "m1"), {}))
+    model: Any = gc.load(path)
+    assert model.node_count == 900
+    for depth in range(1, 6):
+        made = thirty_times(
+            layer("TimeDistributed", "t", layer=made) if steps else made, f"m{depth}"
+        )
+    path.write_bytes(archive(made, {}))
+    with pytest.raises(gc.GraphError, match="729000000 calls"):
+        gc.load(path)
+
+
+def test_what_layers_share_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    reads, old = [], Weights._read
+    monkeypatch.setattr(Weights, "_read", lambda self, data: reads.append(data) or old(self, data))
+    entries = [{**layer("Dense", f"d{k}"), "shared_object_id": 1} for k in range(20)]
+    w, x = normal(4, 4), normal(2, 4)
+    model = gc.load(sequence(tmp_path / "m.keras", given("x", 4), *entries, dense=[w]))
+    assert len(reads) == 1
+    wanted = x @ np.linalg.matrix_power(w.astype("f8"), 20)
+    np.testing.assert_allclose(model(x)["d19"], wanted, rtol=1e-3)

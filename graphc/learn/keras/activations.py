@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from graphc.learn.keras.table import (
-    MAKERS,
     Function,
     Settings,
     Unsupported,
     Weights,
+    kind_of,
     layers,
     rank_of,
 )
@@ -77,7 +77,7 @@ def activation(settings: Settings, name: str = "activation") -> Function:
     """The function that a setting names, or a layer that is given there."""
     found = settings.get(name) or "linear"
     if isinstance(found, dict) and found.get("class_name") in _LAYERS:
-        return MAKERS[found["class_name"]](found["config"], Weights(None))
+        return _LAYERS[kind_of(found)](found["config"], Weights(None))
     if not isinstance(found, str) or found not in ACTIVATIONS:
         raise Unsupported(f"{name}={found!r}"[:80])
     return ACTIVATIONS[found]
@@ -90,12 +90,18 @@ def activation_layer(settings: Settings, weights: Weights) -> Function:
 
 @layers("ReLU", keeps_mask=True)
 def relu(settings: Settings, weights: Weights) -> Function:
+    names = ("negative_slope", "max_value", "threshold")
+    return rectified(**{name: settings[name] for name in names if name in settings})
+
+
+def rectified(
+    negative_slope: float | None = 0.0, max_value: Any = None, threshold: float | None = 0.0
+) -> Function:
     """x from the threshold on, at most the maximum; a line of the slope below it."""
-    slope, start = settings.get("negative_slope", 0.0), settings.get("threshold", 0.0)
-    most = settings.get("max_value")
+    slope, start = negative_slope or 0.0, threshold or 0.0
 
     def call(inputs: Any) -> Any:
-        above = inputs if most is None else f.clip(inputs, 0, most)
+        above = inputs if max_value is None else f.clip(inputs, 0, max_value)
         if not slope and not start:
             return f.relu(above)
         below = f.multiply(f.subtract(inputs, start), slope)
@@ -156,4 +162,4 @@ def _softmax(x: Any, axes: tuple[int, ...]) -> Any:
     return f.divide(made, f.sum(made, axis=axes, keepdims=True))
 
 
-_LAYERS = ("ReLU", "LeakyReLU", "ELU", "Softmax")
+_LAYERS = {"ReLU": relu, "LeakyReLU": leaky_relu, "ELU": elu, "Softmax": softmax}

@@ -32,6 +32,7 @@ def heads(settings: Settings, weights: Weights) -> Function:
     before = "" if settings["class_name"] == "MultiHeadAttention" else "_"
     given = [some(settings, weights.child(f"{before}{p}_dense"), 1, 2) for p in _PARTS]
     window, scale = settings.get("sliding_window"), 1 / math.sqrt(given[0][0].shape[-1])
+    drops = bool(settings.get("dropout"))
 
     def call(
         query: Any,
@@ -54,7 +55,7 @@ def heads(settings: Settings, weights: Weights) -> Function:
         mask = _all(seen)
         if mask is not None:
             mask = f.expand_dims(mask, -3) if rank_of(mask) == 3 else mask
-        made, scores = _attended(q, k, v, mask, scale, return_attention_scores)
+        made, scores = _attended(q, k, v, mask, scale, drops or return_attention_scores)
         made = _out_of_heads(made, given[3])
         result = made if query_mask is None else Masked(made, query_mask)
         return (result, scores) if return_attention_scores else result
@@ -100,13 +101,16 @@ def _all(masks: list[Any]) -> Any:
 
 
 def _attended(q: Any, k: Any, v: Any, mask: Any, scale: float, told: bool) -> tuple[Any, Any]:
-    """(what is seen, shares of the keys); where a query may see nothing, the plain mean."""
+    """(what is seen, shares of the keys); where a query may see nothing, the plain mean, but zeros
+    where the shares are `told`: Keras has other ways to the same for what drops or shows them."""
     if mask is None and not told:
         return f.attention(q, k, v, scale=scale), None
     many = q.shape[1] // k.shape[1]
     k, v = (f.repeat(x, many, axis=1) for x in (k, v)) if many > 1 else (k, v)
     scores = f.multiply(f.matmul(q, f.swapaxes(k, -1, -2)), scale)
     shares = f.softmax(_hidden(scores, mask), -1)
+    if told and mask is not None:
+        shares = f.where(mask, shares, f.zeros_like(shares))
     return f.matmul(shares, v), shares
 
 

@@ -98,4 +98,6 @@ def discretization(settings: Settings, weights: Weights) -> Function:
     """How many boundaries are no larger than each element."""
     expect(settings, output_mode="int", sparse=False)
     edges = np.asarray(settings["bin_boundaries"], np.float32)
+    if edges.ndim != 1 or (np.diff(edges) < 0).any():
+        raise ValueError("boundaries that do not rise")
     return lambda inputs: f.astype(f.searchsorted(edges, inputs, side="right"), np.int32)

@@ -27,6 +27,7 @@ from graphc.learn.keras.table import (
     rank_of,
     some,
 )
+from graphc.limits import check_within
 from graphc.ops.nn.images import cubic
 from graphc.ops.record.value import functions as f
 
@@ -200,6 +201,8 @@ def adaptive_pooling(settings: Settings, weights: Weights) -> Function:
     wanted = each(settings["output_size"], count)
     reduce = f.max if "Max" in settings["class_name"] else f.mean
 
+    _check_extents(wanted, "imported_nodes")  # so many windows, and what they are made of
+
     def pool(x: Any) -> Any:
         for axis, size in enumerate(wanted, 2):
             extent = x.shape[axis]
@@ -218,12 +221,17 @@ def adaptive_pooling(settings: Settings, weights: Weights) -> Function:
 
 
 def _pairs(value: Any, count: int) -> list[tuple[int, int]]:
-    """(low, high) for each spatial axis: from n, (n, m ...), (low, high) or pairs."""
-    if isinstance(value, int):
-        return [(value, value)] * count
-    if count == 1 and not isinstance(value[0], list):
-        return [(value[0], value[1])]
-    return [(p, p) if isinstance(p, int) else (p[0], p[1]) for p in value]
+    """(low, high) for each spatial axis: from n, (n, m ...), (low, high) or pairs.
+
+    Raises ValueError for what is below zero, or not for so many axes.
+    """
+    given = [value] * count if isinstance(value, int) else value
+    if count == 1 and len(given) == 2:
+        given = [given]
+    pairs = [(p, p) if isinstance(p, int) else (p[0], p[1]) for p in given]
+    if len(pairs) != count or any(n < 0 for pair in pairs for n in pair):
+        raise ValueError(f"{value!r} elements at the ends of {count} axes")
+    return pairs
 
 
 @layers("ZeroPadding1D", "ZeroPadding2D", "ZeroPadding3D")
@@ -236,7 +244,15 @@ def zero_padding(settings: Settings, weights: Weights) -> Function:
 @layers("Cropping1D", "Cropping2D", "Cropping3D")
 def cropping(settings: Settings, weights: Weights) -> Function:
     pairs = _pairs(settings["cropping"], int(settings["class_name"][-2]))
-    return lambda inputs: _cropped(inputs, pairs, 2 if is_first(settings) else 1)
+    first = 2 if is_first(settings) else 1
+
+    def call(inputs: Any) -> Any:
+        extents = inputs.shape[first : first + len(pairs)]
+        if any(isinstance(n, int) and n <= low + high for n, (low, high) in zip(extents, pairs)):
+            raise GraphError(f"nothing is left of {list(extents)} without {pairs} at their ends")
+        return _cropped(inputs, pairs, first)
+
+    return call
 
 
 @layers("CenterCrop")
@@ -258,6 +274,7 @@ def center_crop(settings: Settings, weights: Weights) -> Function:
 def up_sampling(settings: Settings, weights: Weights) -> Function:
     count = int(settings["class_name"][-2])
     times, first = each(settings["size"], count), 2 if is_first(settings) else 1
+    _check_extents(times, "folded_elements")
     kernel = _kernel(settings, "nearest")
 
     def call(inputs: Any) -> Any:
@@ -275,19 +292,35 @@ def up_sampling(settings: Settings, weights: Weights) -> Function:
 def resizing(settings: Settings, weights: Weights) -> Function:
     expect(settings, crop_to_aspect_ratio=False, pad_to_aspect_ratio=False, antialias=False)
     wanted, kernel = (settings["height"], settings["width"]), _kernel(settings, "bilinear")
+    _check_extents(wanted, "folded_elements")
 
     def call(inputs: Any) -> Any:
         start = rank_of(inputs) - (2 if is_first(settings) else 3)
+        element = np.dtype(inputs.dtype)
+        if kernel is None:
+            for axis, size in enumerate(wanted, start):
+                places = (np.arange(size) + 0.5) * _extent(inputs, axis) / size
+                inputs = f.take(inputs, places.astype(np.int64), axis=axis)
+            return inputs
+        made = as_real(inputs, np.float32)
         for axis, size in enumerate(wanted, start):
-            extent = _extent(inputs, axis)
-            if kernel is None:
-                places = ((np.arange(size) + 0.5) * extent / size).astype(np.int64)
-                inputs = f.take(inputs, places, axis=axis)
-            else:
-                inputs = _resampled(inputs, axis, size, *kernel)
-        return inputs
+            made = _resampled(made, axis, size, *kernel)
+        return made if element.kind not in "iu" else _rounded(made, element)
 
     return call
+
+
+def _rounded(x: Any, element: Any) -> Any:
+    """Reals as the nearest whole numbers that there are of a type."""
+    ends = np.iinfo(element)
+    return f.astype(f.clip(f.round(x), ends.min, ends.max), element)
+
+
+def _check_extents(wanted: Sequence[int], limit: str) -> None:
+    """Raise ValueError or LimitError for sizes that are none, or too many to list."""
+    if any(size < 1 for size in wanted):
+        raise ValueError(f"sizes of {list(wanted)}")
+    check_within(limit, max(wanted), f"an axis of {max(wanted)}")
 
 
 def _extent(x: Any, axis: int) -> int:
@@ -319,6 +352,7 @@ def _kernel(settings: Settings, default: str) -> tuple[Function, int] | None:
 def _resampled(x: Any, axis: int, size: int, kernel: Function, radius: int) -> Any:
     """An axis with another extent: pixels are areas, and those outside the image have no weight."""
     extent = _extent(x, axis)
+    check_within("folded_elements", size, f"an axis of {size}")
     if size == extent:
         return x
     at = (np.arange(size) + 0.5) * extent / size - 0.5

@@ -15,6 +15,7 @@ import importlib.util
 import io
 import json
 import zipfile
+from collections import Counter
 from collections.abc import Mapping
 from os import PathLike
 from pathlib import Path
@@ -37,7 +38,7 @@ from graphc.learn.keras import (  # noqa: F401  they fill the table
     wrappers,
 )
 from graphc.learn.keras.network import SHOWN, Network, Refused, network
-from graphc.learn.keras.table import Masked, Settings, Weights
+from graphc.learn.keras.table import Masked, Settings, Weights, is_own
 from graphc.learn.nn.keras import MALFORMED, opened_weights
 from graphc.limits import check_within
 from graphc.runtime.files.stable_file import OpenFile
@@ -53,16 +54,28 @@ class KerasFile:
 
     @property
     def result_names(self) -> tuple[str, ...]:
-        made = self.network.names
-        return tuple(f"{name}_{k}" if made.count(name) > 1 else name for k, name in enumerate(made))
+        """A name that several results have gets numbers that make it differ from all others."""
+        counts = Counter(self.network.names)
+        taken = {name for name, count in counts.items() if count == 1}
+        return tuple(
+            name if counts[name] == 1 else _numbered(name, k, taken)
+            for k, name in enumerate(self.network.names)
+        )
 
     @property
     def node_count(self) -> int:
-        return len(self.network.calls)
+        return self.network.count
 
     def results(self, feeds: Mapping[str, Any]) -> list[Any]:
         given = {name: Masked(feeds[name], None) for name in self.network.inputs}
         return [part.value for part in self.network.run(given)]
+
+
+def _numbered(name: str, number: int, taken: set[str]) -> str:
+    while (title := f"{name}_{number}") in taken:
+        number += 1
+    taken.add(title)
+    return title
 
 
 class KerasModel(ImportedModel):
@@ -120,13 +133,14 @@ def _member(archive: zipfile.ZipFile, name: str) -> bytes:
 
 def _file(name: str, told: Settings, weights: Weights) -> KerasFile:
     kind, settings = told["class_name"], told["config"]
-    if kind not in ("Sequential", "Functional"):
+    if kind not in ("Sequential", "Functional") or is_own(told):
         raise GraphError(
             f"{name} holds a model of the class {str(kind)[:60]!r}",
             hint="Sequential and Functional models can be imported; others say in Python what "
             "they do: gc.nn.load_keras takes their weights",
         )
     found = network(kind, settings, weights)
+    check_within("imported_nodes", found.count, f"the model has {found.count} calls of layers")
     kinds = {key: _kind(given) for key, given in found.inputs.items()}
     return KerasFile(str(settings.get("name", "model")), kinds, found)
 

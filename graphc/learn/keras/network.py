@@ -19,8 +19,8 @@ import numpy as np
 
 from graphc.base.record import record
 from graphc.errors import GraphError
-from graphc.learn.keras.table import Function, Masked, Settings, Unsupported, Weights
-from graphc.learn.keras.wrappers import MODELS, Layer, wrapped
+from graphc.learn.keras.table import Layer, Masked, Settings, Unsupported, Weights
+from graphc.learn.keras.wrappers import MODELS, wrapped
 from graphc.learn.nn.keras import MALFORMED
 from graphc.limits import check_within
 from graphc.ops.record.value import functions as f
@@ -74,27 +74,36 @@ class Call:
             partial(_filled, made=made, wanted=wanted, element=self.layer.element)
             for wanted in ("value", "mask")
         )
+        names = [*inspect.signature(self.layer.call).parameters]
         args, keywords = tuple(map(values, self.args)), dict(values(self.keywords))
-        of_args, of_keywords = tuple(map(masks, self.args)), masks(self.keywords)
-        keywords |= _masks(self.layer.call, keywords, of_args, of_keywords)
+        known = {**dict(zip(names, map(masks, self.args))), **masks(self.keywords)}
+        told = {**dict(zip(names, self.args)), **self.keywords}
+        tensors = [name for name, arg in told.items() if any(map(_is_tensor, _leaves(arg)))]
+        keywords |= _masks(names, keywords, {name: known[name] for name in tensors})
         found = self.layer.call(*args, **keywords)
         parts = found if isinstance(found, tuple | list) else (found,)
-        kept = of_args[0] if self.layer.keeps_mask and len(of_args) == 1 else None
+        kept = keywords.get("mask", known.get(names[0])) if self.layer.keeps_mask else None
         return tuple(part if isinstance(part, Masked) else Masked(part, kept) for part in parts)
 
 
+def _is_tensor(argument: Any) -> bool:
+    return isinstance(argument, Read | np.ndarray)
+
+
 def _masks(
-    call: Function, keywords: Mapping[str, Any], args: tuple[Any, ...], others: Mapping[str, Any]
+    names: Sequence[str], keywords: Mapping[str, Any], tensors: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The masks that a function has arguments for and was not given."""
-    names = [*inspect.signature(call).parameters]
-    known = {**dict(zip(names, args)), **others}
-    made = {}
-    for name in names:
-        of = names[0] if name == "mask" else name.removesuffix("_mask")
-        if name != of and name.endswith("mask") and of in known and name not in keywords:
-            made[name] = known[of]
-    return {name: mask for name, mask in made.items() if any(m is not None for m in _leaves(mask))}
+    """The masks that a function has arguments for and was not given, from those of its tensors:
+    as in Keras, `mask` where there is one tensor, `x_mask` for each x where there are several."""
+    if len(tensors) == 1:
+        made = dict(zip(["mask"], tensors.values()))
+    else:
+        made = {f"{name}_mask": mask for name, mask in tensors.items()}
+    return {
+        name: mask
+        for name, mask in made.items()
+        if name in names and name not in keywords and any(m is not None for m in _leaves(mask))
+    }
 
 
 def _filled(value: Any, made: Mapping[Node, tuple[Masked, ...]], wanted: str, element: Any) -> Any:
@@ -136,6 +145,11 @@ class Network:
     calls: tuple[Call, ...]
     outputs: tuple[Read, ...]
     names: tuple[str, ...]  # of the outputs
+
+    @property
+    def count(self) -> int:
+        """Of calls of layers, those of models within it, too."""
+        return sum(call.layer.count for call in self.calls)
 
     def run(self, given: Mapping[str, Masked]) -> tuple[Masked, ...]:
         made: dict[Node, tuple[Masked, ...]] = {(name, 0): (x,) for name, x in given.items()}
@@ -180,8 +194,12 @@ def network(kind: str, settings: Settings, weights: Weights) -> Network:
     return found
 
 
-def _model(kind: str) -> Callable[[Settings, Weights], Function]:
-    return lambda settings, weights: network(kind, settings, weights).call
+def _model(kind: str) -> Callable[[Settings, Weights], Layer]:
+    def maker(settings: Settings, weights: Weights) -> Layer:
+        found = network(kind, settings, weights)
+        return Layer(found.call, count=found.count)
+
+    return maker
 
 
 MODELS |= {kind: _model(kind) for kind in ("Sequential", "Functional")}
@@ -222,7 +240,9 @@ def _sequence(settings: Settings, made: list[tuple[Settings, Any]]) -> Network:
         name, told = str(first["config"]["name"]), first["config"]
         made = made[1:]
     else:
-        name, told = "input", {"batch_shape": settings.get("build_input_shape")}
+        name, told = "input", {"batch_shape": settings["build_input_shape"]}
+    if told.get("batch_shape"):  # its batch may be that of the call that built the layers
+        told = {**told, "batch_shape": [None, *told["batch_shape"][1:]]}
     calls, last = [], Read(name, 0, 0)
     for entry, layer in made:
         calls.append(Call(str(entry["config"]["name"]), 0, layer, (last,), {}))

@@ -9,6 +9,7 @@ import numpy as np
 from graphc.learn.keras.table import (
     Array,
     Function,
+    Layer,
     Settings,
     Weights,
     as_real,
@@ -40,7 +41,8 @@ def batch_norm(settings: Settings, weights: Weights) -> Function:
     scale, centre, (mean, variance) = _affine(settings, weights)
     epsilon = settings.get("epsilon", 1e-3)
 
-    def call(inputs: Any) -> Any:
+    def call(inputs: Any, mask: Any = None) -> Any:
+        """Which steps count matters to the moments of training alone."""
         (place,) = _axes(settings, rank_of(inputs))
         return f.batch_norm(inputs, mean, variance, scale, centre, place, epsilon)
 
@@ -92,9 +94,9 @@ def unit_norm(settings: Settings, weights: Weights) -> Function:
 
 
 @layers("SpectralNormalization")
-def spectral_norm(settings: Settings, weights: Weights) -> Function:
+def spectral_norm(settings: Settings, weights: Weights) -> Layer:
     """The kernel was divided by its norm while training."""
-    return wrapped(settings["layer"], weights.child("layer")).call
+    return wrapped(settings["layer"], weights.child("layer"))
 
 
 @layers("Normalization", keeps_mask=True)

@@ -24,6 +24,7 @@ from graphc.learn.keras.table import (
     Weights,
     as_real,
     expect,
+    kind_of,
     layers,
     one_of,
     rank_of,
@@ -137,11 +138,11 @@ _CELLS: dict[str, Callable[[Settings, Weights], Cell]] = {
 
 
 def _cell(entry: Settings, weights: Weights) -> Cell:
-    kind, settings = str(entry["class_name"]), entry["config"]
+    kind, settings = kind_of(entry), entry["config"]
     if kind == "StackedRNNCells":
         held, seen, made = weights.child("cells"), dict[str, int](), []
         for part in settings["cells"]:
-            title = _TITLES.get(str(part["class_name"]), "")
+            title = _TITLES.get(kind_of(part), "")
             count = seen[title] = seen.get(title, -1) + 1
             made.append(_cell(part, held.child(f"{title}_{count}" if count else title)))
         return _stack(made)
@@ -153,27 +154,50 @@ def _cell(entry: Settings, weights: Weights) -> Cell:
 _TITLES = {"SimpleRNNCell": "simple_rnn_cell", "LSTMCell": "lstm_cell", "GRUCell": "gru_cell"}
 
 
-@layers("SimpleRNN", "LSTM", "GRU", "RNN")
-def recurrent(settings: Settings, weights: Weights) -> Function:
-    expect(settings, stateful=False, time_major=False)
-    kind, held = settings["class_name"], weights.child("cell")
-    entry = settings["cell"] if kind == "RNN" else {"class_name": kind, "config": settings}
-    cell = _cell(entry, held)
-    shows = bool(settings.get("return_sequences"))
-    stacked = entry["class_name"] == "StackedRNNCells"
-    if stacked and settings.get("return_state"):
-        raise Unsupported("return_state=True of a stack of cells")
+_RECURRENT = ("SimpleRNN", "LSTM", "GRU", "RNN")
 
-    def call(sequences: Any, initial_state: Any = None, mask: Any = None) -> Any:
-        first = _first(cell, sequences, initial_state)
-        ys, states = _over_time(settings, cell, sequences, first, mask)
-        made = f.swapaxes(ys, 0, 1) if shows else states[cell.output]
-        if not shows and mask is not None and settings.get("zero_output_for_mask"):
-            made = ys[-1]
-        result = Masked(made, mask) if shows and mask is not None else made
+
+@layers(*_RECURRENT)
+def recurrent(settings: Settings, weights: Weights) -> Function:
+    _expect_states(settings)
+    run, shows = _run(settings, weights), bool(settings.get("return_sequences"))
+
+    def call(
+        sequences: Any, initial_state: Any = None, mask: Any = None, sequences_mask: Any = None
+    ) -> Any:
+        """The mask of sequences that first states come with (`sequences_mask`) is not heeded, as in
+        Keras, but what is made of them has it."""
+        made, states = run(sequences, initial_state, mask)
+        kept = sequences_mask if mask is None else mask
+        result = Masked(made, kept) if shows and kept is not None else made
         return (result, *states) if settings.get("return_state") else result
 
     return call
+
+
+def _expect_states(settings: Settings) -> None:
+    """Raise Unsupported for states of a stack of cells: Keras nests them."""
+    stacked = settings.get("cell", {}).get("class_name") == "StackedRNNCells"
+    if stacked and settings.get("return_state"):
+        raise Unsupported("return_state=True of a stack of cells")
+
+
+def _run(settings: Settings, weights: Weights) -> Callable[..., tuple[Any, States]]:
+    """(sequences, first states, mask) -> (outputs of all steps or of the last, last states)."""
+    expect(settings, stateful=False, time_major=False)
+    kind, shows = settings["class_name"], bool(settings.get("return_sequences"))
+    entry = settings["cell"] if kind == "RNN" else {"class_name": kind, "config": settings}
+    cell = _cell(entry, weights.child("cell"))
+
+    def run(sequences: Any, initial_state: Any, mask: Any) -> tuple[Any, States]:
+        first = _first(cell, sequences, initial_state)
+        ys, states = _over_time(settings, cell, sequences, first, mask)
+        if shows:
+            return f.swapaxes(ys, 0, 1), states
+        zeros = mask is not None and settings.get("zero_output_for_mask")
+        return ys[-1] if zeros else states[cell.output], states
+
+    return run
 
 
 def _first(cell: Cell, x: Any, given: Any) -> States:
@@ -191,6 +215,8 @@ def _over_time(
     """(outputs [time, batch, width], last states)."""
     if rank_of(x) != 3:
         raise GraphError(f"a recurrence over [batch, time, width], not over {list(x.shape)}")
+    if mask is not None and rank_of(mask) != 2:
+        raise GraphError(f"a mask of {rank_of(mask)} axes for steps of [batch, time]")
     backwards = bool(settings.get("go_backwards"))
     parts = cell.inputs(f.swapaxes(x, 0, 1))
     kept = None if mask is None else f.expand_dims(f.swapaxes(mask, 0, 1), -1)
@@ -221,6 +247,13 @@ _MERGES: dict[Any, Function] = {
 }
 
 
+def _directed(entry: Settings) -> str:
+    kind = kind_of(entry)
+    if kind not in _RECURRENT:
+        raise Unsupported(f"a layer {kind[:60]!r} in both directions")
+    return kind
+
+
 @layers("Bidirectional")
 def bidirectional(settings: Settings, weights: Weights) -> Function:
     """A layer forwards and another backwards, whose steps are turned round again."""
@@ -229,27 +262,25 @@ def bidirectional(settings: Settings, weights: Weights) -> Function:
     if other is None:
         turned = {**told, "go_backwards": not told.get("go_backwards")}
         other = {**entry, "config": turned}
-    layers_of = [
-        recurrent(
-            {**part["config"], "class_name": part["class_name"], "return_state": True},
-            weights.child(name),
-        )
+    _expect_states(told)
+    runs = [
+        _run({**part["config"], "class_name": _directed(part)}, weights.child(name))
         for part, name in ((entry, "forward_layer"), (other, "backward_layer"))
     ]
     merge = _MERGES[one_of(settings, "merge_mode", _MERGES, "concat")]
     shows, keeps = bool(told.get("return_sequences")), bool(told.get("return_state"))
 
-    def call(sequences: Any, initial_state: Any = None, mask: Any = None) -> Any:
+    def call(
+        sequences: Any, initial_state: Any = None, mask: Any = None, sequences_mask: Any = None
+    ) -> Any:
         half = len(initial_state) // 2 if initial_state is not None else 0
         given = (initial_state[:half], initial_state[half:]) if half else (None, None)
-        (y, *states), (z, *more) = (
-            layer(sequences, first, mask) for layer, first in zip(layers_of, given)
-        )
-        y, z = (part.value if isinstance(part, Masked) else part for part in (y, z))
+        (y, states), (z, more) = (run(sequences, first, mask) for run, first in zip(runs, given))
         made = merge(y, f.flip(z, 1) if shows else z)
         parts = made if isinstance(made, tuple) else (made,)
-        if shows and mask is not None:
-            parts = tuple(Masked(part, mask) for part in parts)
+        kept = sequences_mask if mask is None else mask
+        if shows and kept is not None:
+            parts = tuple(Masked(part, kept) for part in parts)
         parts = (*parts, *states, *more) if keeps else parts
         return parts if len(parts) > 1 else parts[0]
 

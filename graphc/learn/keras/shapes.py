@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial, reduce
 from typing import Any
 
 import numpy as np
@@ -63,6 +64,8 @@ def concatenate(settings: Settings, weights: Weights) -> Function:
 
 
 def _for_elements(x: Any, mask: Any) -> Any:
+    if mask is not None and rank_of(mask) == rank_of(x):
+        return mask
     if mask is None:
         return f.ones_like(x, dtype=np.bool_)
     return f.logical_or(f.expand_dims(mask, -1), f.zeros_like(x, dtype=np.bool_))
@@ -74,17 +77,42 @@ def merge(settings: Settings, weights: Weights) -> Function:
     both = getattr(f, "add" if name == "average" else name)
 
     def call(inputs: Any, mask: Any = None) -> Any:
-        if mask is not None and name in ("maximum", "minimum"):
-            raise GraphError(f"the {name} of values with masks cannot be imported")
         most = max(map(rank_of, inputs))  # what has fewer axes gets others behind that of the batch
-        grown = (f.expand_dims(p, tuple(range(1, most - rank_of(p) + 1))) for p in inputs)
-        made = next(grown)
-        for part in grown:
-            made = both(made, part)
+        grown = [f.expand_dims(p, tuple(range(1, most - rank_of(p) + 1))) for p in inputs]
+        masks = [None] * len(inputs) if mask is None else list(mask)
+        if name in ("multiply", "maximum", "minimum"):
+            kept = [_of_elements(*pair) for pair in zip(grown, masks, strict=True)]
+            made = (_product if name == "multiply" else partial(_extreme, both))(grown, kept)
+        else:
+            made = reduce(both, grown)
         made = f.divide(made, len(inputs)) if name == "average" else made
-        return Masked(made, _either(mask)) if mask is not None else made
+        return Masked(made, _either(masks))
 
     return call
+
+
+def _of_elements(x: Any, mask: Any) -> Any:
+    """The mask of steps [batch, time ...] for elements [batch, time ..., width]."""
+    if mask is None or rank_of(mask) + 1 == rank_of(x):
+        return None if mask is None else f.expand_dims(mask, -1)
+    raise GraphError("values with masks are merged where these have one axis less than they")
+
+
+def _product(values: list[Any], masks: list[Any]) -> Any:
+    """What does not count is 1, and 0 where nothing does."""
+    ones = (x if m is None else f.where(m, x, f.ones_like(x)) for x, m in zip(values, masks))
+    made, some = reduce(f.multiply, ones), _either(masks)
+    return made if some is None else f.where(some, made, f.zeros_like(made))
+
+
+def _extreme(both: Function, values: list[Any], masks: list[Any]) -> Any:
+    """In place of what does not count stands what the others have made."""
+    made, kept = values[0], masks[0]
+    for x, mask in zip(values[1:], masks[1:]):
+        part = x if mask is None else f.where(mask, x, made)
+        made = both(made if kept is None else f.where(kept, made, part), part)
+        kept = _either([kept, mask])
+    return made
 
 
 def _either(masks: Any) -> Any:

@@ -1,7 +1,7 @@
 """What each kind of layer of Keras does: the table that the files beside this one fill.
 
     maker(settings, weights) -> function        the function has the arguments of the layer's call
-    operator(settings)       -> function        the same for functions of keras.ops in a model
+    operator(**settings)     -> function        the same for functions of keras.ops in a model
 
 A function that has an argument `mask` is given the masks of its first argument, one that has
 `query_mask` those of `query`, as in Keras; what it returns as Masked has a mask from then on.
@@ -10,7 +10,8 @@ A function that has an argument `mask` is given the masks of its first argument,
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping
-from typing import Any
+from dataclasses import field
+from typing import Any, TypeVar
 
 import ml_dtypes
 import numpy as np
@@ -35,15 +36,24 @@ class Masked:
     mask: Any
 
 
+@record
+class Met:
+    """What was met in a file; see Weights."""
+
+    groups: dict[Any, Any] = field(default_factory=dict)
+    arrays: dict[Any, Array] = field(default_factory=dict)
+
+
 class Weights:
     """A group of a file of weights: its arrays, and the groups in it.
 
     element   the type that arrays of real numbers are cast to, None to leave them
-    met       the groups of layers that stand in several places, by their numbers
+    met       the groups of layers that stand in several places, by their numbers, and the arrays
+              that were read, by their places and types
     """
 
-    def __init__(self, group: Any, element: Any = None, met: dict[Any, Any] | None = None) -> None:
-        self._group, self._element, self._met = group, element, {} if met is None else met
+    def __init__(self, group: Any, element: Any = None, met: Met | None = None) -> None:
+        self._group, self._element, self._met = group, element, Met() if met is None else met
 
     def cast_to(self, element: Any) -> Weights:
         return Weights(self._group, element, self._met)
@@ -55,7 +65,7 @@ class Weights:
     def of(self, entry: Settings) -> Weights:
         """Those of an entry that would lie here: where it stood first, if it is shared."""
         number = entry.get("shared_object_id")
-        group = self._group if number is None else self._met.setdefault(number, self._group)
+        group = self._group if number is None else self._met.groups.setdefault(number, self._group)
         return Weights(group, self._element, self._met)
 
     @property
@@ -65,6 +75,12 @@ class Weights:
         return [] if held is None else [self._array(held[k]) for k in sorted(held, key=int)]
 
     def _array(self, data: Any) -> Array:
+        place = data.name, self._element
+        if place not in self._met.arrays:
+            self._met.arrays[place] = self._read(data)
+        return self._met.arrays[place]
+
+    def _read(self, data: Any) -> Array:
         import h5py
 
         if not isinstance(data, h5py.Dataset) or data.external or data.is_virtual:
@@ -73,25 +89,60 @@ class Weights:
         if data.attrs.get("dtype") == "bfloat16" and array.dtype.itemsize == 2:
             array = array.view(ml_dtypes.bfloat16)  # HDF5 has no such type: two bytes without one
         real = array.dtype.kind == "f" or array.dtype == ml_dtypes.bfloat16
-        return array.astype(self._element) if real and self._element is not None else array
+        wanted = self._element if real and self._element is not None else array.dtype
+        array = array.astype(wanted, copy=False)
+        array.flags.writeable = False
+        return array
 
 
-Maker = Callable[[Settings, Weights], Function]
-Operator = Callable[[Settings], Function]
+Maker = Callable[[Settings, Weights], "Function | Layer"]
+Operator = Callable[..., Function]
+M = TypeVar("M", bound=Maker)
 MAKERS: dict[str, Maker] = {}
 KEEPS_MASK: set[str] = set()  # kinds whose results have the mask of what they read
 OPERATORS: dict[str, Operator] = {}
+_ROOMS = ("keras", "tf_keras")
 
 
-def layers(*names: str, keeps_mask: bool = False) -> Callable[[Maker], Maker]:
+def is_own(entry: Settings) -> bool:
+    """Whether the class of an entry is not one of Keras, although it may have the name of one."""
+    kind, room = entry["class_name"], entry.get("module")
+    elsewhere = room is not None and str(room).split(".")[0] not in _ROOMS
+    return elsewhere or entry.get("registered_name") not in (None, kind)
+
+
+def kind_of(entry: Settings) -> str:
+    """The class of an entry. Raises Unsupported for one that is not of Keras."""
+    if is_own(entry):
+        raise Unsupported(f"{str(entry['class_name'])[:60]} is a class of one's own")
+    return str(entry["class_name"])
+
+
+def layers(*names: str, keeps_mask: bool = False) -> Callable[[M], M]:
     """Enter a maker for kinds of layers."""
 
-    def enter(maker: Maker) -> Maker:
+    def enter(maker: M) -> M:
         MAKERS.update(dict.fromkeys(names, maker))
         KEEPS_MASK.update(names if keeps_mask else ())
         return maker
 
     return enter
+
+
+@record(frozen=True)
+class Layer:
+    """A layer as a function.
+
+    element     of the real numbers that it computes with; None for functions of keras.ops, which
+                take what they are given
+    keeps_mask  its result has the mask of its first argument
+    count       of calls of layers that one call of it makes, those of models in it, too
+    """
+
+    call: Function
+    element: Any = None
+    keeps_mask: bool = False
+    count: int = 1
 
 
 def expect(settings: Settings, **values: Any) -> None:
