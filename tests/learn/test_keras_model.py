@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 import graphc as gc
+from graphc import limits
 from graphc.cli import main
-from graphc.learn.keras.table import Weights
 
 h5py = pytest.importorskip("h5py", reason="h5py reads models of Keras")
 Entry = dict[str, Any]
@@ -386,6 +386,9 @@ def test_settings_that_nothing_heeds_are_refused(tmp_path: Path) -> None:
         entries = [given("x", 3), operator(kind, "o", "x", **told)]
         with pytest.raises(gc.GraphError, match=r"odd=1|where='x'"):
             gc.load(graph(tmp_path / "m.keras", entries, [["o", 0, 0]]))
+    entries = [given("x", 3), operator("Repeat", "o", "x", repeats=[10**9, 1, 1], axis=1)]
+    with pytest.raises(gc.GraphError, match="repeats of elements"):
+        gc.load(graph(tmp_path / "m.keras", entries, [["o", 0, 0]]))
     entries = [given("x", 3), operator("Max", "o", "x", axis=1, initial=None, sparse=False)]
     x = normal(2, 3)
     made = gc.load(graph(tmp_path / "m.keras", entries, [["o", 0, 0]]))(x)["o"]
@@ -441,12 +444,28 @@ def test_calls_are_counted_within_models_too(tmp_path: Path, steps: bool) -> Non
         gc.load(path)
 
 
-def test_what_layers_share_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    reads, old = [], Weights._read
-    monkeypatch.setattr(Weights, "_read", lambda self, data: reads.append(data) or old(self, data))
-    entries = [{**layer("Dense", f"d{k}"), "shared_object_id": 1} for k in range(20)]
-    w, x = normal(4, 4), normal(2, 4)
-    model = gc.load(sequence(tmp_path / "m.keras", given("x", 4), *entries, dense=[w]))
-    assert len(reads) == 1
-    wanted = x @ np.linalg.matrix_power(w.astype("f8"), 20)
-    np.testing.assert_allclose(model(x)["d19"], wanted, rtol=1e-3)
+def test_what_layers_share_is_read_once(tmp_path: Path) -> None:
+    """One layer in many places; one array that is linked to many layers is read for each."""
+    w, x, count = normal(128, 128) / 11, normal(2, 128), 20
+    entries = [{**layer("Dense", f"d{k}"), "shared_object_id": 1} for k in range(count)]
+    wanted = x @ np.linalg.matrix_power(w.astype("f8"), count)
+    before = limits.limit("model_bytes")
+    limits.set_limit("model_bytes", 10 * w.nbytes)
+    try:
+        path = sequence(tmp_path / "m.keras", given("x", 128), *entries, dense=[w])
+        made = gc.load(path)(x)["d19"]
+        np.testing.assert_allclose(made, wanted, rtol=0, atol=1e-4 * np.abs(wanted).max())
+        entries = [layer("Dense", f"d{k}") for k in range(count)]
+        held = io.BytesIO()
+        with h5py.File(held, "w") as file:
+            file["layers/dense/vars/0"] = w
+            for k in range(1, count):
+                file[f"layers/dense_{k}/vars/0"] = file["layers/dense/vars/0"]
+        with zipfile.ZipFile(path, "w") as box:
+            told = {"name": "net", "layers": [given("x", 128), *entries]}
+            box.writestr("config.json", json.dumps({"class_name": "Sequential", "config": told}))
+            box.writestr("model.weights.h5", held.getvalue())
+        with pytest.raises(gc.GraphError, match="layers have"):
+            gc.load(path)
+    finally:
+        limits.set_limit("model_bytes", before)

@@ -18,6 +18,7 @@ import numpy as np
 from graphc.learn.keras.activations import ACTIVATIONS, rectified
 from graphc.learn.keras.norms import FUZZ, normalised
 from graphc.learn.keras.table import OPERATORS, Function, Unsupported
+from graphc.limits import check_within
 from graphc.ops.record.value import functions as f
 
 _REALS = {"bfloat16": ml_dtypes.bfloat16, "float": np.float32, "int": np.int32}
@@ -370,6 +371,8 @@ def flip(axis: Any = None) -> Function:
 
 @operators("Repeat")
 def repeat(repeats: Any, axis: int | None = None) -> Function:
+    if isinstance(repeats, list):
+        check_within("folded_elements", sum(repeats), f"{sum(repeats)} repeats of elements")
     return lambda x: f.repeat(x, repeats, axis=axis)
 
 

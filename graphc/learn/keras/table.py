@@ -17,6 +17,7 @@ import ml_dtypes
 import numpy as np
 
 from graphc.base.record import record
+from graphc.limits import check_within
 from graphc.ops.record.value import functions as f
 
 Array = np.ndarray[Any, Any]
@@ -37,36 +38,40 @@ class Masked:
 
 
 @record
-class Met:
-    """What was met in a file; see Weights."""
+class Seen:
+    """The bytes of arrays, and the layers that stand in several places, by kind and number."""
 
-    groups: dict[Any, Any] = field(default_factory=dict)
-    arrays: dict[Any, Array] = field(default_factory=dict)
+    nbytes: int = 0
+    layers: dict[Any, Layer] = field(default_factory=dict)
 
 
 class Weights:
     """A group of a file of weights: its arrays, and the groups in it.
 
     element   the type that arrays of real numbers are cast to, None to leave them
-    met       the groups of layers that stand in several places, by their numbers, and the arrays
-              that were read, by their places and types
+    seen      what was read of the whole file
     """
 
-    def __init__(self, group: Any, element: Any = None, met: Met | None = None) -> None:
-        self._group, self._element, self._met = group, element, Met() if met is None else met
+    def __init__(self, group: Any, element: Any = None, seen: Seen | None = None) -> None:
+        self._group, self._element, self._seen = group, element, Seen() if seen is None else seen
 
     def cast_to(self, element: Any) -> Weights:
-        return Weights(self._group, element, self._met)
+        return Weights(self._group, element, self._seen)
 
     def child(self, name: str) -> Weights:
         held = self._group is not None and name in self._group
-        return Weights(self._group[name] if held else None, self._element, self._met)
+        return Weights(self._group[name] if held else None, self._element, self._seen)
 
-    def of(self, entry: Settings) -> Weights:
-        """Those of an entry that would lie here: where it stood first, if it is shared."""
-        number = entry.get("shared_object_id")
-        group = self._group if number is None else self._met.groups.setdefault(number, self._group)
-        return Weights(group, self._element, self._met)
+    def once(self, entry: Settings, make: Callable[[], Layer]) -> Layer:
+        """The layer of an entry, made where it stands first if it is shared: there its weights
+        are."""
+        key = entry["class_name"], entry.get("shared_object_id")
+        if key[1] is None:
+            return make()
+        known = self._seen.layers
+        if key not in known:
+            known[key] = make()
+        return known[key]
 
     @property
     def arrays(self) -> list[Array]:
@@ -75,24 +80,18 @@ class Weights:
         return [] if held is None else [self._array(held[k]) for k in sorted(held, key=int)]
 
     def _array(self, data: Any) -> Array:
-        place = data.name, self._element
-        if place not in self._met.arrays:
-            self._met.arrays[place] = self._read(data)
-        return self._met.arrays[place]
-
-    def _read(self, data: Any) -> Array:
         import h5py
 
         if not isinstance(data, h5py.Dataset) or data.external or data.is_virtual:
             raise ValueError(f"{data.name} lies in another file")
+        self._seen.nbytes += data.nbytes  # an array may be linked to many layers
+        check_within("model_bytes", self._seen.nbytes, f"layers have {self._seen.nbytes} bytes")
         array = np.asarray(data[...])
         if data.attrs.get("dtype") == "bfloat16" and array.dtype.itemsize == 2:
             array = array.view(ml_dtypes.bfloat16)  # HDF5 has no such type: two bytes without one
         real = array.dtype.kind == "f" or array.dtype == ml_dtypes.bfloat16
         wanted = self._element if real and self._element is not None else array.dtype
-        array = array.astype(wanted, copy=False)
-        array.flags.writeable = False
-        return array
+        return array.astype(wanted, copy=False)
 
 
 Maker = Callable[[Settings, Weights], "Function | Layer"]

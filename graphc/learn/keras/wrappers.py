@@ -40,8 +40,12 @@ _PRECISIONS = {
 
 def wrapped(entry: Settings, weights: Weights) -> Layer:
     """The layer of an entry. Raises Unsupported, with what cannot be imported."""
-    kind, settings = kind_of(entry), dict(entry["config"])
-    weights = weights.of(entry)
+    kind = kind_of(entry)
+    return weights.once(entry, lambda: _made(kind, entry, weights))
+
+
+def _made(kind: str, entry: Settings, weights: Weights) -> Layer:
+    settings = dict(entry["config"])
     if str(entry.get("module")).startswith(_OF_OPERATORS):
         return Layer(operator(kind, settings))
     if kind in MODELS:
