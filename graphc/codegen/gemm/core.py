@@ -49,6 +49,7 @@ from graphc.codegen.gemm.layout import (
     Word,
     copy_bit,
     height_bit,
+    lane_bit,
     stream_bit,
     window_bit,
 )
@@ -84,6 +85,7 @@ ABI = [("ptr", "bufs"), ("ptr", "params"), ("i64", "lo"), ("i64", "hi"), ("i64",
 TABLE = ("ptr", "core")
 FEW_HEIGHTS = (2, 4, 8)
 STREAMS = sum(stream_bit(rows) for rows in range(1, STREAM_ROWS + 1))
+LANES = sum(lane_bit(columns) for columns in range(2, 16, 2))
 
 _SHARED = emit_offset, emit_fill_rows, emit_finish, emit_pack_rows
 
@@ -108,7 +110,7 @@ def core_modules(dtype: str, hardware: Hardware, parts: int) -> tuple[Module, ..
     around = {}
     if parts & (Part.DOTS | Part.ROWS):
         around[Slot.VECTOR] = _rows(kind, hardware)._replace(inner=bool(parts & Part.BRISK_ROWS))
-    if parts & (Part.TILES | Part.LANES | STREAMS):
+    if parts & (Part.TILES | STREAMS | LANES):
         around[Slot.BLOCK] = _panels(kind, hardware)._replace(inner=bool(parts & Part.BRISK))
     symbols = {slot: module.symbol for slot, module in (functions | around).items()}
     entry = _entry(kind, hardware, parts, symbols, walk.symbol)
@@ -139,8 +141,8 @@ def _functions(kind: Kind, hardware: Hardware, parts: int) -> Iterator[tuple[int
             yield Slot.STREAM + rows, functools.partial(emit_stream_tile, rows=rows)
     if parts & Part.TILES:
         yield from _tiles(kind, parts)
-    if parts & Part.LANES and may_read_windows(kind, hardware):
-        for columns in range(2, kind.rows + 1, 2):
+    for columns in range(2, kind.rows + 1, 2) if may_read_windows(kind, hardware) else ():
+        if parts & lane_bit(columns):
             yield Slot.LANES + columns // 2, functools.partial(emit_lane_tile, columns=columns)
 
 

@@ -117,7 +117,6 @@ class Part:
     BRISK_ROWS = 1 << 27  # no function: and what is around the matrix-vector kernels
     TABLES = 1 << 25  # no function: the tables of offsets are, too
     ORDERED = 1 << 16  # no function: sums in the order of k
-    LANES = 1 << 26  # tiles whose lanes are rows of A
     ALL = -1
 
 
@@ -139,6 +138,11 @@ def window_bit(rows: int) -> int:
 def stream_bit(rows: int) -> int:
     """The part that is the tile of 1 to 4 rows for panels that are one stream of memory."""
     return window_bit(14) << rows
+
+
+def lane_bit(columns: int) -> int:
+    """The part that is the tile of an even number of columns whose lanes are rows of A."""
+    return stream_bit(STREAM_ROWS) << columns // 2
 
 
 class Slot:

@@ -13,6 +13,7 @@ from graphc.codegen.gemm.layout import (
     Word,
     copy_bit,
     height_bit,
+    lane_bit,
     stream_bit,
     window_bit,
 )
@@ -60,7 +61,8 @@ def parts_of(words: list[int], kind: Kind, groups: Groups, ordered: bool) -> int
         dots = Part.DOTS | (Part.DOT_TILES if words[Word.M] > 1 else 0)
         return parts | (dots if flags & Flag.DOTS else Part.ROWS)
     if flags & Flag.LANES:
-        return parts | Part.LANES | Part.PACK_B | Part.TURNS
+        parts |= sum(map(lane_bit, _lane_widths(words, kind)))
+        return parts | Part.PACK_B | Part.TURNS
     if flags & Flag.STREAM:
         return parts | sum(map(stream_bit, _stream_rows(words)))
     if isinstance(columns, Size) or 0 < columns % kind.columns <= kind.lanes:
@@ -80,6 +82,16 @@ def _stream_rows(words: list[int]) -> range:
     if is_open((rows, units)):
         return range(1, STREAM_ROWS + 1)
     return range(rows, rows + 1) if units == 1 else range(1, rows + 1)
+
+
+def _lane_widths(words: list[int], kind: Kind) -> set[int]:
+    """Widths of the tiles into which groups of columns are dealt, where rows of A are in lanes."""
+    unit, columns, group = words[Word.UNIT_COLUMNS], words[Word.N], words[Word.FINISH_COLUMNS]
+    if is_open((unit, columns, group)):
+        return set(range(2, kind.rows + 1, 2))
+    units = {min(unit, columns), columns - (columns - 1) // unit * unit}
+    groups = {min(width, group) for width in units} | {width % group for width in units}
+    return set().union(*(_cut(width, kind) for width in groups - {0}))
 
 
 def _first_heights(rows: int, columns: int, kind: Kind) -> set[int]:
@@ -123,7 +135,7 @@ def _heights(words: list[int], kind: Kind) -> set[int]:
 
 
 def _cut(rows: int, kind: Kind) -> set[int]:
-    """Heights of the tiles into which a block of rows is cut."""
+    """Heights of the tiles into which a block of rows is cut, or widths of those of columns."""
     pairs = -(-rows // 2)
     base, longer = divmod(pairs, -(-pairs // (kind.rows // 2)))
     return {2 * base, 2 * (base + (longer > 0))}

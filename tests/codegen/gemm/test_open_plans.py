@@ -9,17 +9,19 @@ from typing import Any
 import numpy as np
 import pytest
 from effort import examples
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from open_sizes import template
 
 import graphc as gc
 from graphc.codegen import gemm
+from graphc.codegen.gemm.core import LANES
 from graphc.codegen.gemm.form import Dim, NormalForm
 from graphc.codegen.gemm.hardware import host_target
-from graphc.codegen.gemm.layout import Flag, Part, Word
+from graphc.codegen.gemm.layout import Flag, Word, lane_bit
 from graphc.codegen.llvm.target import named
 from graphc.ir.sizes import Scope, Size
+from graphc.tuning import chosen
 
 ROWS = (0, 1, 2, 3, 8, 17, 28, 29, 100, 168, 169, 253, 600, 5000)
 
@@ -84,6 +86,44 @@ def test_a_sum_of_open_length_may_be_of_nothing(dtype: str, turned: bool) -> Non
             np.testing.assert_array_equal(made.run(empty), np.ones((rows, columns)))
 
 
+def dealt(columns: int, pairs: int) -> list[int]:
+    """Widths of the tiles into which so many columns are dealt, each at most so many pairs."""
+    tiles = -(-columns // (2 * pairs))
+    base, longer = divmod(-(-columns // 2), tiles)
+    return [2 * (base + (tile < longer)) for tile in range(tiles)]
+
+
+@examples(60)
+@given(
+    st.integers(17, 2000),
+    st.sampled_from((8, 64, 300)),
+    st.sampled_from((3, 100)),
+    st.booleans(),
+    st.integers(1, 3),
+)
+def test_a_core_has_the_tiles_into_which_columns_are_dealt(
+    out: int, filters: int, channels: int, masked: bool, threads: int
+) -> None:
+    hardware = gemm.hardware_of(named("x86-64-v4" if masked else "x86-64-v3"))
+    width = 2 * out + 1
+    form = NormalForm(
+        "f32",
+        (),
+        (Dim(filters, channels * 9, 0, out),),
+        (Dim(out, 0, 2, 1),),
+        (Dim(channels, 9, 3 * width), Dim(3, 3, width), Dim(3, 1, 1)),
+    )
+    with chosen({"codegen.lane_columns": 1, "codegen.window_rows": 1 << 20}):
+        plan = gemm.plan(form, hardware, threads=threads)
+    words, pairs = plan.params, 7 if masked else 3
+    assume(words[Word.FLAGS] & Flag.LANES)  # else windows are copied
+    for first in range(0, out, words[Word.UNIT_COLUMNS]):
+        stop = min(first + words[Word.UNIT_COLUMNS], out)
+        for start in range(first, stop, words[Word.FINISH_COLUMNS]):
+            for width in dealt(min(stop - start, words[Word.FINISH_COLUMNS]), pairs):
+                assert plan.parts & lane_bit(width), width
+
+
 @pytest.mark.parametrize("cpu", ["x86-64-v3", "x86-64-v4"])
 def test_windows_of_open_images_are_read_as_those_of_exact_ones(cpu: str) -> None:
     """In place or copied, weights once or for each image: decided when images come."""
@@ -102,7 +142,7 @@ def test_windows_of_open_images_are_read_as_those_of_exact_ones(cpu: str) -> Non
     def decided(plan: Any, values: dict[str, int]) -> tuple[int, int]:
         flags = plan.params[Word.FLAGS]
         flags = flags.value(values) if isinstance(flags, Size) else flags
-        return flags & (Flag.LANES | Flag.SAME_A | Flag.PACK_A), plan.parts & Part.LANES
+        return flags & (Flag.LANES | Flag.SAME_A | Flag.PACK_A), plan.parts & LANES
 
     scope = Scope()
     scope.typing = False
