@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -364,6 +365,36 @@ def test_functions_of_every_type(tmp_path: Path) -> None:
     functions = [(getattr(keras.ops, name), x) for name in OF_ANY for x in given]
     made = [f(x) for f, x in functions if "relu" not in f.__name__ or x.dtype != "bool"]
     arrays = [np.array([[0, 1, 3], [2, 1, 1]]).astype(kind) for kind in kinds]
+    model = keras.Model(given, made)
+    model.save(tmp_path / "m.keras")
+    for mine, tensor in zip(gc.load(tmp_path / "m.keras")(*arrays).values(), model(arrays)):
+        wanted = keras.ops.convert_to_numpy(tensor)
+        assert mine.dtype == wanted.dtype
+        np.testing.assert_allclose(mine, wanted, rtol=1e-3)
+
+
+OF_TWO = (
+    *("add", "subtract", "multiply", "maximum", "mod", "floor_divide", "true_divide", "arctan2"),
+    *("greater", "logical_and", "power", "matmul"),
+)
+
+
+@pytest.mark.parametrize("name", OF_TWO)
+def test_functions_of_two_types(name: str, tmp_path: Path) -> None:
+    """Wherever Keras computes what it says that it will: of reals among whole numbers their width,
+    of whole numbers alone 32 bits."""
+    kinds = ("bool", "uint8", "int16", "int32", "float16", "float32")
+    given = [keras.Input((2,), dtype=kind, batch_size=2) for kind in kinds]
+    arrays = [np.array([[3, 1], [1, 2]]).astype(kind) for kind in kinds]
+    function, made = getattr(keras.ops, name), []
+    for x, array in zip(given, arrays):
+        others = [*zip(given, arrays), *(((2, 2), (2.5, 2.5)) if name != "matmul" else ())]
+        for y, other in others:
+            with suppress(Exception):  # Keras refuses some
+                found = function(x, y)
+                if function(array, other).dtype.name == found.dtype:
+                    made.append(found)
+    assert len(made) > 20
     model = keras.Model(given, made)
     model.save(tmp_path / "m.keras")
     for mine, tensor in zip(gc.load(tmp_path / "m.keras")(*arrays).values(), model(arrays)):

@@ -134,8 +134,9 @@ def _member(archive: zipfile.ZipFile, name: str) -> bytes:
 def _file(name: str, told: Settings, weights: Weights) -> KerasFile:
     kind, settings = told["class_name"], told["config"]
     if kind not in ("Sequential", "Functional") or is_own(told):
+        own = " of one's own" if is_own(told) else ""
         raise GraphError(
-            f"{name} holds a model of the class {str(kind)[:60]!r}",
+            f"{name} holds a model of the class {str(kind)[:60]!r}{own}",
             hint="Sequential and Functional models can be imported; others say in Python what "
             "they do: gc.nn.load_keras takes their weights",
         )

@@ -52,7 +52,8 @@ def alike(*values: Any) -> list[Any]:
         element = np.float32 if some else np.int32 if "i" in kinds else np.bool_
         return [np.asarray(x, element) for x in values]
     if not some:
-        return list(values)
+        whole = any(_kind(x) == "i" for x in values if not hasattr(x, "dtype"))
+        return [_number(x) if whole and hasattr(x, "dtype") else x for x in values]
     element = reals[0].dtype if reals else np.float32
     return [f.astype(x, element) if hasattr(x, "dtype") and _kind(x) != "f" else x for x in values]
 
@@ -61,8 +62,12 @@ def _real(x: Any) -> Any:
     return x if _kind(x) == "f" else f.astype(x, np.float32)
 
 
+def _as_reals(*values: Any) -> list[Any]:
+    return [_real(x) if hasattr(x, "dtype") else x for x in alike(*values)]
+
+
 def _number(x: Any) -> Any:
-    return f.astype(x, np.int32) if _kind(x) == "b" else x
+    return f.astype(x, np.int32) if hasattr(x, "dtype") and _kind(x) == "b" else x
 
 
 def _element(name: Any) -> Any:
@@ -93,7 +98,6 @@ _TWO = {
     "Power": "power",
     "Maximum": "maximum",
     "Minimum": "minimum",
-    "Mod": "mod",
     "FloorDivide": "floor_divide",
     "Greater": "greater",
     "GreaterEqual": "greater_equal",
@@ -104,7 +108,6 @@ _TWO = {
     "LogicalAnd": "logical_and",
     "LogicalOr": "logical_or",
     "LogicalXor": "logical_xor",
-    "Arctan2": "arctan2",
     "Matmul": "matmul",
     "Dot": "dot",
 }
@@ -153,9 +156,27 @@ OPERATORS |= {"ReLU": rectified}
 
 @operators("TrueDivide", "Divide")
 def divide() -> Function:
-    return lambda x1, x2: f.divide(
-        *alike(*(_real(x) if hasattr(x, "dtype") else x for x in (x1, x2)))
-    )
+    return lambda x1, x2: f.divide(*_as_reals(x1, x2))
+
+
+@operators("Arctan2")
+def arctan2() -> Function:
+    def call(x1: Any, x2: Any) -> Any:
+        """A real number is an array of f32 here, whatever it meets."""
+        pair = (np.asarray(x, np.float32) if isinstance(x, float) else x for x in (x1, x2))
+        return f.arctan2(*_as_reals(*pair))
+
+    return call
+
+
+@operators("Mod")
+def mod() -> Function:
+    def call(x1: Any, x2: Any) -> Any:
+        if _kind(x1) == _kind(x2) == "b":
+            x1, x2 = _number(x1), _number(x2)
+        return f.mod(*alike(x1, x2))
+
+    return call
 
 
 @operators("Elu")
