@@ -26,7 +26,7 @@ def messages() -> Any:
 def schema_of(domain: str, op: str, version: int) -> Any:
     """The schema of an operator, or None. Raises ImportError where onnx is not installed."""
     native = _parts.get("onnx.onnx_cpp2py_export")
-    schemas = getattr(native, "defs", None) or importlib.import_module("onnx.defs")
+    schemas = getattr(native, "defs", None) or importlib.import_module("onnx").defs
     try:
         return schemas.get_schema(op, version, domain)
     except schemas.SchemaError:
@@ -41,11 +41,11 @@ class _Parts(MetaPathFinder, Loader):
         self.lock = threading.Lock()
 
     def get(self, name: str) -> ModuleType | None:
-        """A module of the package; None where there is none."""
+        """A module that was loaded for itself; None where the package is there, or on its way."""
         with self.lock:
             if name not in self.loaded and "onnx" not in sys.modules:
                 self.load(name)
-        return self.loaded.get(name) or sys.modules.get(name)
+        return self.loaded.get(name)
 
     def load(self, name: str) -> None:
         """Load a module as an import does: one that is under way elsewhere comes first."""

@@ -80,7 +80,7 @@ class CompiledFunction(CallCache, Generic[P, R]):
             raise GraphError(f"max_compiles must be a number from 1, got {max_compiles!r}")
         if not isinstance(tiered, bool):
             raise GraphError(f"tiered must be True or False, got {tiered!r}")
-        self.max_compiles, self.tiered = max_compiles, tiered
+        self.tiered = tiered
         super().__init__(Binder(function, self.static, bound, literals))
         self._variants = Variants(
             function, self._binder, self.config, self.sizes, max_compiles, self._forget
@@ -94,6 +94,11 @@ class CompiledFunction(CallCache, Generic[P, R]):
                     f"donate names {name!r}, which is no argument of {self._binder.title}",
                     location=defined_at(function),
                 )
+
+    @property
+    def max_compiles(self) -> int | None:
+        """How many compilations there may be; None for any number."""
+        return self._variants.max_compiles
 
     def __reduce__(self) -> str | tuple[Any, ...]:
         """By its name, where that leads to it; else by its function and options."""
