@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ import numpy as np
 from graphc.formats.tensorflow.checkpoint import DTYPES, MAGIC
 
 NUMBERS = {np.dtype(element): number for number, element in DTYPES.items()}
+Cuts = Sequence[int | tuple[int, int]]  # rows behind those of the piece before, or (start, rows)
 
 
 def varint(value: int) -> bytes:
@@ -49,19 +51,18 @@ def ordered(value: int) -> bytes:
     return bytes([0x80 | value]) if value < 64 else (0xC000 | value).to_bytes(2, "big")
 
 
-def in_pieces(
-    name: str, array: np.ndarray, cuts: list[int]
-) -> tuple[bytes, dict[bytes, np.ndarray]]:
+def in_pieces(name: str, array: np.ndarray, cuts: Cuts) -> tuple[bytes, dict[bytes, np.ndarray]]:
     """The entry of a variable in pieces of so many rows, and the pieces by their keys."""
-    entry, start = number(1, NUMBERS[array.dtype]) + shape_of(array), 0
+    entry, end = number(1, NUMBERS[array.dtype]) + shape_of(array), 0
     found = {}
-    for rows in cuts:
+    for cut in cuts:
+        start, rows = (end, cut) if isinstance(cut, int) else cut
         extent = (number(1, start) if start else b"") + number(2, rows)
         entry += message(7, message(1, extent) + message(1, b"") * (array.ndim - 1))
         key = b"\0" + name.encode() + b"\0\1" + bytes([1, array.ndim])
         key += ordered(start) + ordered(rows) + b"\x80\x7f" * (array.ndim - 1)  # 0 and -1: all
         found[key] = array[start : start + rows]
-        start += rows
+        end = start + rows
     return entry, found
 
 
@@ -81,11 +82,12 @@ def object_graph(nodes: list[tuple[dict[str, int], list[str]]]) -> bytes:
 def write_checkpoint(
     prefix: Path,
     arrays: dict[str, np.ndarray],
-    cuts: dict[str, list[int]] | None = None,
+    cuts: Mapping[str, Cuts] | None = None,
     graph: bytes = b"",
+    extra: dict[bytes, bytes] | None = None,
 ) -> None:
-    """`cuts` are the rows of the pieces that some variables lie in."""
-    data, entries = b"", dict[bytes, bytes]()
+    """`cuts` are the rows of the pieces that some variables lie in, `extra` are entries as is."""
+    data, entries = b"", dict(extra or {})
     whole = {name.encode(): array for name, array in arrays.items() if name not in (cuts or {})}
     for name, rows in (cuts or {}).items():
         entries[name.encode()], pieces = in_pieces(name, arrays[name], rows)

@@ -28,10 +28,12 @@ from graphc.limits import check_within
 from graphc.runtime.files.stable_file import OpenFile
 
 Array = np.ndarray[Any, Any]
+Extents = tuple[tuple[int, int], ...]  # (start, length) of each axis of a piece
 
 MAGIC = 0xDB4775248B80FB57
 FOOTER, TRAILER = 48, 5  # bytes of the footer, and behind each block: its compression and a crc
 MOST_SHARDS = 10_000
+MOST_ELEMENTS = 2**59  # of 16 bytes, which NumPy counts in 63 bits
 STRING, CHECKSUM = 7, 4  # the type of strings; bytes between their lengths and themselves
 DTYPES: dict[int, Any] = {
     1: np.float32,
@@ -69,12 +71,14 @@ class Checkpoint:
 
     def variables(self) -> dict[str, Array]:
         """All but strings, and what is no tensor."""
-        made = {}
+        made = dict[str, Array]()
         for key, value in self._entries.items():
             if key and key[0]:  # else the header, or a piece of a variable
-                fields = dict(read_fields(value))
+                fields, name = dict(read_fields(value)), key.decode("utf-8", "replace")
+                if name in made:
+                    raise Damaged(f"it has {name[:80]!r} twice")
                 if fields.get(1) in DTYPES:
-                    made[key.decode("utf-8", "replace")] = self._variable(key, value, fields)
+                    made[name] = self._variable(key, value, fields)
         return made
 
     def text(self, key: str) -> bytes:
@@ -108,26 +112,31 @@ class Checkpoint:
         if not pieces:
             return _tensor(name, fields, self._source(name, fields))
         shape, element = _shape(_message(fields, 2)), np.dtype(DTYPES[fields[1]])
-        left = math.prod(shape)
-        check_within("model_bytes", left * element.itemsize, f"{name[:80]!r} is of shape {shape}")
-        made = np.zeros(shape, element)
+        size = math.prod(shape) * (element.itemsize + 1)  # with what says which are filled
+        check_within("model_bytes", size, f"{name[:80]!r} is of shape {shape}")
+        made, filled, seen = np.zeros(shape, element), np.zeros(shape, bool), set[Extents]()
         for piece in pieces:
-            place, part = self._piece(key, _extents(_message({7: piece}, 7)), shape)
-            left -= part.size
-            if left < 0 or made[place].shape != part.shape or part.dtype != element:
+            extents = _extents(_message({7: piece}, 7))
+            place, part = self._piece(key, extents, shape)
+            if made[place].shape != part.shape or part.dtype != element:
                 raise Damaged(f"a piece of {name[:80]!r} is of shape {list(part.shape)[:8]}")
-            made[place] = part
-        if left:
+            if extents in seen or filled[place].any():
+                raise Damaged(f"pieces of {name[:80]!r} overlap")
+            seen.add(extents)
+            made[place], filled[place] = part, True
+        if not filled.all():
             raise Damaged(f"the pieces of {name[:80]!r} are not the whole")
         return made
 
     def _piece(
-        self, key: bytes, extents: list[tuple[int, int]], shape: tuple[int, ...]
+        self, key: bytes, extents: Extents, shape: tuple[int, ...]
     ) -> tuple[tuple[slice, ...], Array]:
         """Where a piece lies, and its elements; a length of -1 is all of an axis."""
         name = key.decode("utf-8", "replace")
+        if len(extents) != len(shape):
+            raise Damaged(f"a piece of {name[:80]!r} has {len(extents)} axes")
         fields = dict(read_fields(self._entries.get(_piece_key(key, extents), b"")))
-        if fields.get(1) not in DTYPES or len(extents) != len(shape):
+        if fields.get(1) not in DTYPES:
             raise Damaged(f"a piece of {name[:80]!r} is missing")
         place = tuple(
             slice(start, start + length) if length >= 0 else slice(None)
@@ -179,8 +188,10 @@ def _tensor(name: str, fields: dict[int, Any], source: OpenFile) -> Array:
 def _shape(proto: bytes) -> tuple[int, ...]:
     dims = [_message({field: value}, 2) for field, value in read_fields(proto) if field == 2]
     made = tuple(_number(dict(read_fields(dim)), 1) for dim in dims)
-    if len(made) > 32 or any(extent >= 2**63 for extent in made):
+    if len(made) > 32:
         raise Damaged(f"a shape of {len(made)} axes")
+    if math.prod(filter(None, made)) >= MOST_ELEMENTS:  # NumPy counts empty axes as 1, too
+        raise Damaged(f"an array of shape {list(made)[:8]}")
     return made
 
 
@@ -196,7 +207,7 @@ def _header(proto: bytes) -> int:
 # ------------------------------------------------------------------------------------ pieces
 
 
-def _extents(proto: bytes) -> list[tuple[int, int]]:
+def _extents(proto: bytes) -> Extents:
     """(start, length) of each axis."""
     made = []
     for field, value in read_fields(proto):
@@ -206,10 +217,10 @@ def _extents(proto: bytes) -> list[tuple[int, int]]:
             if max(start, length) >= 2**63:
                 raise Damaged("a piece lies outside its variable")
             made.append((start, length))
-    return made
+    return tuple(made)
 
 
-def _piece_key(key: bytes, extents: list[tuple[int, int]]) -> bytes:
+def _piece_key(key: bytes, extents: Extents) -> bytes:
     """What a piece is called, in LevelDB's codes, whose order is that of what they stand for."""
     name = key.replace(b"\0", b"\0\xff").replace(b"\xff", b"\xff\0") + b"\0\1"
     numbers = b"".join(_ordered(number) for pair in extents for number in pair)

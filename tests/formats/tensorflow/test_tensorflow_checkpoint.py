@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import tracemalloc
 import zipfile
 from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 import pytest
-from tensor_bundle import object_graph, write_checkpoint
+from tensor_bundle import message, number, object_graph, write_checkpoint
 
 import graphc as gc
+from graphc import limits
 from graphc.cli.common import _load
+from graphc.formats.tensorflow import object_graph as reading
 from graphc.formats.tensorflow.checkpoint import DTYPES, read_checkpoint
 from graphc.formats.tensorflow.object_graph import read_by_path
 
@@ -51,6 +54,54 @@ def test_variables_in_pieces(tmp_path: Path) -> None:
             read_checkpoint(tmp_path / "ckpt")
 
 
+@pytest.mark.parametrize("cuts", [[(0, 2), (0, 2)], [(0, 3), (2, 1)], [(0, 4), (1, 2)]])
+def test_pieces_that_overlap_are_refused(tmp_path: Path, cuts: list[tuple[int, int]]) -> None:
+    held = {"a": np.arange(1, 5, dtype="f4")}
+    write_checkpoint(tmp_path / "ckpt", held, {"a": cuts})
+    with pytest.raises(gc.GraphError, match="overlap"):
+        read_checkpoint(tmp_path / "ckpt")
+
+
+def test_an_empty_piece_that_is_named_twice_is_refused(tmp_path: Path) -> None:
+    """Else a name's length counts for each of any number of them."""
+    write_checkpoint(tmp_path / "ckpt", {"a": np.arange(4)}, {"a": [4, 0, (4, 0)]})
+    with pytest.raises(gc.GraphError, match="overlap"):
+        read_checkpoint(tmp_path / "ckpt")
+    write_checkpoint(tmp_path / "ckpt", {"a": np.arange(4)}, {"a": [4, 0]})
+    np.testing.assert_array_equal(read_checkpoint(tmp_path / "ckpt")["a"], range(4))
+
+
+def entry(shape: tuple[int, ...], *rest: bytes) -> bytes:
+    sizes = b"".join(message(2, number(1, extent)) for extent in shape)
+    return number(1, 1) + message(2, sizes) + b"".join(rest)
+
+
+@pytest.mark.parametrize("axes", [0, 2, 255, 256, 1000])
+def test_pieces_of_other_axes_than_their_variable_are_refused(tmp_path: Path, axes: int) -> None:
+    piece = message(7, message(1, b"") * axes)
+    write_checkpoint(tmp_path / "ckpt", {}, extra={b"a": entry((4,), piece)})
+    with pytest.raises(gc.GraphError, match="piece"):
+        read_checkpoint(tmp_path / "ckpt")
+
+
+@pytest.mark.parametrize("shape", [(2**32, 0, 2**62), (0, 2**62), (0, 2**31, 2**31)])
+@pytest.mark.parametrize("parted", [False, True])
+def test_empty_shapes_that_no_array_has_are_refused(
+    tmp_path: Path, shape: tuple[int, ...], parted: bool
+) -> None:
+    pieces = [message(7, message(1, b"") * len(shape))] if parted else []
+    write_checkpoint(tmp_path / "ckpt", {}, extra={b"a": entry(shape, *pieces)})
+    with pytest.raises(gc.GraphError, match="is damaged"):
+        read_checkpoint(tmp_path / "ckpt")
+
+
+def test_names_that_are_one_as_text_are_refused(tmp_path: Path) -> None:
+    empty = {b"a\xfe": entry((0,)), b"a\xff": entry((0,))}
+    write_checkpoint(tmp_path / "ckpt", {}, extra=empty)
+    with pytest.raises(gc.GraphError, match="twice"):
+        read_checkpoint(tmp_path / "ckpt")
+
+
 OBJECTS = [
     ({"optimizer": 1, "model": 2, "again": 0}, []),
     ({"kept": 3}, []),
@@ -72,6 +123,63 @@ def test_variables_are_found_by_the_paths_of_objects(tmp_path: Path) -> None:
     assert set(found) == {"model/_operations/1/_kernel", "model/_operations/1/bias", "step"}
     params, _ = gc.nn.load_keras(gc.nn.Dense(3, 2), tmp_path / "ckpt.index")
     np.testing.assert_array_equal(params["weight"], held["optimizer/kept"])
+
+
+def named(prefix: Path, nodes: list[tuple[dict[str, int], list[str]]], *keys: str) -> list[str]:
+    """The names that variables have, in the order of their keys."""
+    held = {key: np.full((), place, "f4") for place, key in enumerate(keys)}
+    write_checkpoint(prefix, held, graph=object_graph(nodes))
+    found = {int(array): name for name, array in read_by_path(prefix).items()}
+    return [found[place] for place in range(len(keys))]
+
+
+def test_variables_keep_their_keys_where_paths_meet(tmp_path: Path) -> None:
+    prefix = tmp_path / "ckpt"
+    assert named(prefix, [({"t": 1}, []), ({}, ["a", "b"])], "a", "b") == ["t", "b"]
+    assert named(prefix, [({"b": 1}, []), ({}, ["a"])], "a", "b") == ["a", "b"]
+    swapped = [({"a": 1, "b": 2}, []), ({}, ["b"]), ({}, ["a"])]
+    assert named(prefix, swapped, "a", "b") == ["a", "b"]
+    slashes = [({"x/y": 1, "x": 2}, []), ({}, ["a"]), ({"y": 3}, []), ({}, ["b"])]
+    assert named(prefix, slashes, "a", "b") == ["x/y", "b"]
+    assert named(prefix, [({}, ["a"])], "a") == ["a"]
+
+
+def chain(length: int, end: list[str]) -> list[tuple[dict[str, int], list[str]]]:
+    return [*(({"n": k + 1}, []) for k in range(length)), ({}, end)]
+
+
+def test_long_paths_are_refused_and_not_made_for_objects(tmp_path: Path) -> None:
+    prefix = tmp_path / "ckpt"
+    assert named(prefix, chain(1000, ["a"]), "a") == ["/".join("n" * 1000)]
+    with pytest.raises(gc.GraphError, match="1000"):
+        named(prefix, chain(1001, ["a"]), "a")
+    write_checkpoint(prefix, {}, graph=object_graph(chain(4000, [])))
+    tracemalloc.start()
+    try:
+        assert not read_by_path(prefix)
+        assert tracemalloc.get_traced_memory()[1] < 5 << 20  # whole paths: 16 MB
+    finally:
+        tracemalloc.stop()
+
+
+def test_objects_and_paths_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    prefix, keys = tmp_path / "ckpt", [f"k{place}" for place in range(50)]
+    wide = [({"n" * 500: 1}, []), ({str(k): k + 2 for k in range(50)}, [])]
+    wide += [({}, [key]) for key in keys]
+    assert named(prefix, wide, *keys)[7] == "n" * 500 + "/7"
+    before = limits.limit("text_bytes")
+    limits.set_limit("text_bytes", 20_000)
+    try:
+        with pytest.raises(gc.GraphError, match="paths"):
+            named(prefix, wide, *keys)
+    finally:
+        limits.set_limit("text_bytes", before)
+    monkeypatch.setattr(reading, "MOST_FIELDS", 2000)
+    assert len(named(prefix, wide, *keys)) == 50
+    for graph in (message(1, message(1, b"") * 2000), message(1, b"") * 2001):
+        write_checkpoint(prefix, {}, graph=graph)
+        with pytest.raises(gc.GraphError, match="2000"):
+            read_by_path(prefix)
 
 
 def test_variables_in_a_list_are_weights_in_order(tmp_path: Path) -> None:
