@@ -201,19 +201,12 @@ def emit_sweep(core: Core) -> None:
     body = Body("sweep", SWEEP_ARGUMENTS, "i32")
     frame = Frame(body)
     kind = core.kind
-    panel_row = kind.columns * core.size
     staged = frame.has(Flag.TILE)
     base = body.choose(staged, "ptr", frame.work(Word.TILE), "%c")
     left = body.choose(staged, "i64", "%j0", 0)
     last = body.test("sge", body.add("%k", "%count"), frame.get(Word.K))
     odd = body.test("ne", body.rem("%rows", 2), 0)
-    # While one panel is used, its row tiles share the fetching of the next one.
-    most = frame.get(Word.TILE_ROWS)
-    tiles = body.div(body.add("%rows", body.sub(most, 1)), most)
-    share = body.div(body.add(panel_row - 1, tiles), tiles)
-    packed = body.test("eq", "%step_b", panel_row)
-    ahead_step = body.choose(packed, "i64", share, "%step_b")
-    ahead_shift = body.choose(packed, "i64", body.mul(share, "%count"), 64)
+    tiles, ahead_step, ahead_shift = _fetching(body, frame, kind.columns * core.size)
     stream = frame.has(Flag.STREAM)
     group = frame.get(Word.FINISH_COLUMNS)
     fetches = body.test("sgt", "%count", frame.get(Word.FETCHED_SUM))
@@ -241,14 +234,7 @@ def emit_sweep(core: Core) -> None:
             rest = body.sub("%rows", made.get())
             fewer = body.new(f"zext i1 {body.test('ne', made.get(), 0)} to i64")
             with body.when(stream):
-                tile = frame.function(body.add("%rows", Slot.STREAM))
-                missing = _run_tile(
-                    body,
-                    tile,
-                    f"ptr %a, ptr {table_a}, i64 %step_a, ptr null, ptr {b},"
-                    f" i64 %step_b, i64 %count, ptr {c}, ptr {table_c},"
-                    f" i64 {body.sub('%j1', j)}, i64 %k, ptr null, i64 0",
-                )
+                missing = _run_stream(body, frame, (table_a, b, c, table_c), j)
                 status.set(body.new(f"or i32 {status.get()}, {missing}"))
             with body.when(body.both(body.test("sgt", rest, 0), body.negate(stream))):
                 missing = body.new(
@@ -268,6 +254,29 @@ def emit_sweep(core: Core) -> None:
             status.set(body.new(f"or i32 {status.get()}, {result}"))
     body.do(f"ret i32 {status.get()}")
     core.finish(body)
+
+
+def _fetching(body: Body, frame: Frame, panel_row: int) -> tuple[str, str, str]:
+    """How many row tiles share the fetching of the next panel, while they use one; the step from
+    row to row of what each fetches, and from tile to tile.
+    """
+    most = frame.get(Word.TILE_ROWS)
+    tiles = body.div(body.add("%rows", body.sub(most, 1)), most)
+    share = body.div(body.add(panel_row - 1, tiles), tiles)
+    packed = body.test("eq", "%step_b", panel_row)
+    step = body.choose(packed, "i64", share, "%step_b")
+    return tiles, step, body.choose(packed, "i64", body.mul(share, "%count"), 64)
+
+
+def _run_stream(body: Body, frame: Frame, place: tuple[str, str, str, str], j: str) -> str:
+    """The rows of a block times one panel of a stream; the status says if the core has no tile."""
+    table_a, b, c, table_c = place
+    return _run_tile(
+        body,
+        frame.function(body.add("%rows", Slot.STREAM)),
+        f"ptr %a, ptr {table_a}, i64 %step_a, ptr null, ptr {b}, i64 %step_b, i64 %count,"
+        f" ptr {c}, ptr {table_c}, i64 {body.sub('%j1', j)}, i64 %k, ptr null, i64 0",
+    )
 
 
 def _sweep_lanes(
@@ -318,18 +327,11 @@ def emit_block(core: Core) -> None:
     """Rows i0..i1, columns j0..j1 of one batch element: pack, then blocks of rows and of k."""
     body = Body("block", BLOCK_ARGUMENTS, "i32")
     frame = Frame(body)
-    panel_row = core.kind.columns * core.size
     depth = frame.get(Word.K)
     early, late = frame.has(Flag.PACK_B), frame.has(Flag.LATE)
     store = frame.work(Word.PANELS_B)
-    # In place, "panels" are `columns` elements apart and rows of B are the matrix's own.
     origin = body.local("i64", 0)
-    panel_shift, row_shift = body.local("i64", panel_row), body.local("i64", frame.get(Word.STEP_B))
-    flags = frame.get(Word.FLAGS)
-    packed = body.new(f"and i64 {flags}, {Flag.PACK_B | Flag.LATE | Flag.PACKED_B}")
-    with body.when(body.test("ne", packed, 0)):
-        panel_shift.set(frame.get(Word.PANEL_STEP))
-        row_shift.set(panel_row)
+    panel_shift, row_shift = _shifts(body, frame, core.kind.columns * core.size)
     copied = body.new(f"or i1 {early}, {late}")
     with body.when(copied):
         origin.set("%j0")
@@ -375,6 +377,19 @@ def emit_block(core: Core) -> None:
             _look(body, status, more)
     body.do(f"ret i32 {status.get()}")
     core.finish(body)
+
+
+def _shifts(body: Body, frame: Frame, panel_row: int) -> tuple[Local, Local]:
+    """From panel to panel of B, and from row to row in one, in bytes. In place, "panels" are
+    `columns` elements apart and rows of B are the matrix's own.
+    """
+    panel, row = body.local("i64", panel_row), body.local("i64", frame.get(Word.STEP_B))
+    flags = frame.get(Word.FLAGS)
+    packed = body.new(f"and i64 {flags}, {Flag.PACK_B | Flag.LATE | Flag.PACKED_B}")
+    with body.when(body.test("ne", packed, 0)):
+        panel.set(frame.get(Word.PANEL_STEP))
+        row.set(panel_row)
+    return panel, row
 
 
 def _window_steps(body: Body, frame: Frame, k: tuple[str, str]) -> str:
