@@ -158,3 +158,11 @@ def test_traits_are_asked_in_place_of_names() -> None:
         for line in names_asked(function)
     }
     assert len(asked) <= MOST_NAMES_ASKED, sorted(asked)
+
+
+def test_no_folder_of_tests_stands_for_a_package() -> None:
+    """pytest puts the folder of a test file on the path: what is beside it is found by imports of
+    packages that are not installed."""
+    files = (ROOT.parent / "tests").rglob("test_*.py")
+    beside = {each.name for folder in {file.parent for file in files} for each in folder.iterdir()}
+    assert not beside & {"jax", "keras", "onnx", "tensorflow", "torch"}
