@@ -15,7 +15,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
 from graphc.formats.torch.live import array_of, from_exported  # noqa: E402
 from graphc.formats.torch.model import TorchModel  # noqa: E402
-from graphc.formats.torch.operators import special  # noqa: E402
+from graphc.formats.torch.operators import products, special  # noqa: E402
 
 
 @pytest.mark.parametrize("name", ["erfcx", "log_ndtr"])
@@ -156,6 +156,35 @@ def test_queries_that_see_no_key_give_0(floats: bool, alone: bool) -> None:
     agrees(attention, q, k, v, mask)
     agrees(gradient(lambda x, k, v: attention(x, k, v, mask)), q, k, v)
     agrees(gradient(lambda x, q, v: attention(q, x, v, mask)), k, q, v)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("dtype", [None, torch.float32, torch.bool])
+def test_without_keys_queries_give_0(causal: bool, dtype: Any) -> None:
+    q, k, v = torch.ones(2, 3, 5, 4), torch.ones(2, 3, 0, 4), torch.ones(2, 3, 0, 7)
+    mask = None if dtype is None or causal else torch.zeros(5, 0, dtype=dtype)
+
+    class Attention(torch.nn.Module):
+        def forward(self, q: Any, k: Any, v: Any) -> Any:
+            return torch.nn.functional.scaled_dot_product_attention(q, k, v, mask, is_causal=causal)
+
+    for given in ((q, k, v), (q[0], k[0], v[0]), (q[:1], k, v)):
+        model = TorchModel(from_exported(torch.export.export(Attention(), given), "attention"))
+        (made,) = model.run([array_of(x) for x in given])
+        np.testing.assert_array_equal(made, Attention()(*given).numpy())
+
+
+def test_sums_of_queries_that_see_no_key_are_0() -> None:
+    q = torch.randn(2, 3, 5, 4, generator=torch.Generator().manual_seed(1))
+    mask = torch.zeros(2, 1, 5, 5)
+    mask[0, :, 3:] = -INF
+    mask[1, :, :, 2] = -INF
+    attention = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+    for how in ({"attn_mask": mask}, {"attn_mask": mask[0, 0]}, {"is_causal": True}, {}):
+        given = {k: v.numpy() if torch.is_tensor(v) else v for k, v in how.items()}
+        compiled = gc.compile(lambda q, given=given: products.flash_attention(q, q, q, **given))
+        for made, wanted in zip(compiled(q.numpy()), attention(q, q, q, **how), strict=True):
+            np.testing.assert_allclose(made, wanted.numpy(), rtol=1e-5, atol=1e-6)
 
 
 def test_a_mask_of_nan_is_seen() -> None:

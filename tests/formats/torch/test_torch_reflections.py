@@ -33,6 +33,30 @@ def test_matrices_are_packed_as_reflections(shape: Any, dtype: Any) -> None:
     agrees(torch.geqrf, x)
 
 
+@pytest.mark.parametrize(
+    ("dtype", "size"), [("32", 1e25), ("32", 1e-25), ("64", 1e200), ("64", 1e-200), ("64", 1e-170)]
+)
+@pytest.mark.parametrize("is_complex", [False, True])
+def test_reflections_of_small_and_large_numbers(dtype: str, size: float, is_complex: bool) -> None:
+    """Their squares are none of the dtype's; results are compared at the size of x."""
+    width = int(dtype) * (2 if is_complex else 1)
+    kind = getattr(torch, f"complex{width}" if is_complex else f"float{width}")
+
+    def packed(x: Any) -> Any:
+        made, tau = torch.geqrf(x)
+        return made.triu() * (1 / size), made.tril(-1), tau
+
+    agrees(packed, drawn(4, 3, dtype=kind) * size)
+    agrees(packed, torch.stack([drawn(3, 2, dtype=kind), drawn(3, 2, dtype=kind) * size]))
+
+
+@pytest.mark.parametrize("first", [1.0, 1e20])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.complex64])
+def test_reflections_where_little_lies_below_the_diagonal(first: float, dtype: Any) -> None:
+    """What is not 0 is reflected, even where it vanishes beside the diagonal."""
+    agrees(torch.geqrf, torch.tensor([[first, 2.0], [1e-25, 3.0], [0.0, 1e-30]], dtype=dtype))
+
+
 @pytest.mark.parametrize("left", [True, False])
 @pytest.mark.parametrize("transpose", [True, False])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.complex128])
@@ -47,6 +71,15 @@ def test_products_with_reflections(left: bool, transpose: bool, dtype: Any) -> N
 @pytest.mark.parametrize("shape", [(5, 3), (2, 3, 5), (4, 4)])
 def test_factors_of_any_matrix_are_unpacked(shape: Any) -> None:
     agrees(torch.lu_unpack, *torch.linalg.lu_factor(drawn(*shape)))
+
+
+@pytest.mark.parametrize("data", [True, False])
+@pytest.mark.parametrize("pivots", [True, False])
+def test_what_is_not_unpacked_is_empty(data: bool, pivots: bool) -> None:
+    def unpacked(packed: Any, order: Any) -> Any:
+        return torch.lu_unpack(packed, order, data, pivots)
+
+    agrees(unpacked, *torch.linalg.lu_factor(drawn(2, 4, 3)))
 
 
 @pytest.mark.parametrize("shape", [(2, 3, 9, 7), (3, 9, 7), (1, 2, 6, 9, 7)])

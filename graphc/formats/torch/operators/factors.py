@@ -165,29 +165,39 @@ def linalg_lu_factor(x: Any, pivot: bool = True) -> Any:
     return linalg_lu_factor_ex(x, pivot)[:2]
 
 
-def _parts(packed: Any, order: Any) -> tuple[Any, Any, Any]:
+def _permutation(order: Any, kind: Any) -> Any:
+    rows = f.take(np.eye(order.shape[-1], dtype=kind), order, axis=0)
+    return f.swapaxes(rows, -1, -2)
+
+
+def _triangles(packed: Any) -> tuple[Any, Any]:
     m, n = packed.shape[-2:]
     k = min(m, n)
-    rows = f.take(np.eye(m, dtype=packed.dtype), order, axis=0)
     low, up = f.getitem(packed, (..., slice(k))), f.getitem(packed, (..., slice(k), slice(None)))
-    low = f.add(f.tril(low, -1), np.eye(m, k, dtype=packed.dtype))
-    return f.swapaxes(rows, -1, -2), low, f.triu(up)
+    return f.add(f.tril(low, -1), np.eye(m, k, dtype=packed.dtype)), f.triu(up)
 
 
 @aten("linalg_lu")
 def linalg_lu(x: Any, pivot: bool = True) -> Any:
-    return _parts(*_factors(x, pivot))
+    packed, order = _factors(x, pivot)
+    return _permutation(order, packed.dtype), *_triangles(packed)
 
 
 @aten("lu_unpack")
 def lu_unpack(
     LU_data: Any, LU_pivots: Any, unpack_data: bool = True, unpack_pivots: bool = True
 ) -> Any:
+    """P, L, U; what is not unpacked is of shape [0]."""
+    none = f.zeros((0,), LU_data.dtype)
+    low, up = _triangles(LU_data) if unpack_data else (none, none)
+    if not unpack_pivots:
+        return none, low, up
     rows, steps = LU_data.shape[-2], LU_pivots.shape[-1]
     rest = f.broadcast_to(
         np.arange(steps, rows, dtype=np.int32) + 1, (*LU_pivots.shape[:-1], rows - steps)
     )
-    return _parts(LU_data, _order(f.concatenate([LU_pivots, rest], -1)))
+    order = _order(f.concatenate([LU_pivots, rest], -1))
+    return _permutation(order, LU_data.dtype), low, up
 
 
 @aten("linalg_lu_solve")

@@ -244,6 +244,8 @@ def attention(
     if enable_gqa and q.shape[-3] != k.shape[-3]:
         k, v = (f.repeat(w, q.shape[-3] // w.shape[-3], axis=-3) for w in (k, v))
     refuse(not (is_causal and attn_mask is not None), "a mask beside is_causal")
+    if k.shape[-2] == 0:
+        return f.zeros((*q.shape[:-1], v.shape[-1]), dtype_of(v))
     if is_causal and q.shape[-2] != k.shape[-2]:
         attn_mask = f.tri(q.shape[-2], k.shape[-2], dtype=bool)
         is_causal = False
@@ -268,11 +270,14 @@ def _log_sums(q: Any, k: Any, mask: Any, causal: bool, scale: float | None) -> A
     scores = scaled(f.matmul(q, f.swapaxes(k, -1, -2)), factor)
     if causal:
         mask = f.tri(q.shape[-2], k.shape[-2], dtype=bool)
-    if mask is not None and dtype_of(mask).kind == "b":
+    if mask is None:
+        return f.logsumexp(scores, axis=-1)
+    seen, mask = _seen(mask)
+    if dtype_of(mask).kind == "b":
         scores = f.where(mask, scores, np.asarray(-np.inf, dtype_of(scores)))
-    elif mask is not None:
+    else:
         scores = f.add(scores, mask)
-    return f.logsumexp(scores, axis=-1)
+    return f.where(f.squeeze(seen, -1), f.logsumexp(scores, axis=-1), cast(0, dtype_of(scores)))
 
 
 @aten("_scaled_dot_product_flash_attention_for_cpu")

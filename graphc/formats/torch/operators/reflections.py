@@ -26,12 +26,16 @@ def geqrf(x: Any) -> Any:
         column = f.take(left, k, axis=-1)
         first = f.expand_dims(f.take(column, k, axis=-1), -1)
         tail = f.where(f.greater(rows, k), column, cast(0, kind))
-        rest = f.sum(_square(tail), axis=-1, keepdims=True)
+        rest = f.max(_size(tail), axis=-1, keepdims=True)
         done = f.logical_and(f.equal(rest, 0), f.equal(f.imag(first), 0))
-        length = f.sqrt(f.add(rest, _square(first)))
-        made = cast(f.negative(f.copysign(length, f.real(first))), kind)
-        tau = f.where(done, 0, f.divide(f.subtract(made, first), f.where(done, 1, made)))
-        v = f.divide(tail, f.where(done, 1, f.subtract(first, made)))
+        largest = f.maximum(rest, _size(first))
+        unit = f.where(f.equal(largest, 0), cast(1, dtype_of(largest)), largest)
+        head, tail = f.divide(first, unit), f.divide(tail, unit)  # whose squares are finite
+        length = f.sqrt(f.add(f.sum(_square(tail), axis=-1, keepdims=True), _square(head)))
+        made = cast(f.negative(f.copysign(length, f.real(head))), kind)
+        tau = f.where(done, 0, f.divide(f.subtract(made, head), f.where(done, 1, made)))
+        v = f.divide(tail, f.where(done, 1, f.subtract(head, made)))
+        made = f.multiply(made, unit)
         v = f.where(f.equal(rows, k), cast(1, kind), v)
         kept = f.where(f.equal(rows, k), f.where(done, first, made), v)
         kept = f.expand_dims(f.where(f.less(rows, k), column, kept), -1)
@@ -87,6 +91,11 @@ def _reflected(x: Any, v: Any, tau: Any) -> Any:
     column = f.expand_dims(v, -1)
     along = f.sum(f.multiply(f.conj(column), x), axis=-2, keepdims=True)
     return f.subtract(x, f.multiply(f.multiply(f.expand_dims(tau, -1), column), along))
+
+
+def _size(x: Any) -> Any:
+    """The larger magnitude of both parts, which no square is needed for."""
+    return f.maximum(f.abs(f.real(x)), f.abs(f.imag(x)))
 
 
 def _square(x: Any) -> Any:
