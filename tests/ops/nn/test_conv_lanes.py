@@ -32,7 +32,10 @@ def windows_of(function: Any, *given: Any) -> Any:
         (24, (7, 7), 3, 1, True),
         (20, (7, 7), 3, 1, False),  # lanes would have none
         (32, (64, 64), 5, 1, False),  # rows of all channels share a set of the cache
-        (32, (7, 2), 3, 1, False),  # nothing to turn
+        (32, (40, 2), 3, 1, False),  # nothing to turn
+        (32, (7, 2), 3, 1, True),  # all of an image is turned at once
+        (32, (1, 1), 3, 1, True),
+        (32, (4, 4), 3, 2, True),
     ],
 )
 def test_short_rows_and_windows_of_several_columns_have_channels_side_by_side(
@@ -58,7 +61,7 @@ def test_any_window_stride_and_padding_equals_the_reference(seed: int) -> None:
     dilation = draw.randint(1, 2), draw.randint(1, 2)
     reach = [(k - 1) * d + 1 for k, d in zip(window, dilation, strict=True)]
     padding = [(draw.randint(0, r), draw.randint(0, r)) for r in reach]
-    size = [draw.randint(r, r + 30) for r in reach]
+    size = [draw.randint(*draw.choice([(r, r + 30), (r, r + 3)])) for r in reach]
     x = numbers.standard_normal((draw.randint(1, 2), channels, *size)).astype(dtype)
     w = numbers.standard_normal((channels, 1, *window)).astype(dtype)
     bias = numbers.standard_normal((channels, 1, 1)).astype(dtype)
@@ -75,6 +78,31 @@ def test_any_window_stride_and_padding_equals_the_reference(seed: int) -> None:
     (expected,) = interpret(function.graph(x), [x])
     bound = 2e-6 if dtype is np.float32 else 1e-14
     assert np.abs(made - expected).max() <= bound * np.abs(expected).max()
+
+
+@pytest.mark.parametrize("seed", range(rounds(12)))
+def test_tiny_images_and_those_of_bytes_equal_the_reference(seed: int) -> None:
+    """All of a tiny image is turned at once; bytes are summed less their zero, which surrounds
+    them."""
+    draw, numbers = random.Random(seed), np.random.default_rng(seed)
+    channels, window = draw.choice([8, 16, 24, 48]), (draw.randint(1, 4), draw.randint(3, 5))
+    size = draw.choice([(1, 1), (2, 2), (3, 5), (8, 2), (1, 16), (4, 4), (9, 7), (12, 33)])
+    stride = draw.randint(1, 2), draw.randint(1, 2)
+    padding = [(draw.randint(k // 2, k), draw.randint(k // 2, k)) for k in window]
+    kind = draw.choice([np.uint8, np.int8])
+    limits = np.iinfo(kind)
+    zero = draw.choice([0, int(limits.min), int(limits.max), 3])
+    x = numbers.integers(limits.min, limits.max + 1, (2, channels, *size), np.int32).astype(kind)
+    w = numbers.integers(-127, 128, (channels, 1, *window), np.int32)
+
+    def model(x: Any) -> Any:
+        numbers = x.astype(np.int32) - np.int32(zero)
+        return gc.conv(numbers, w, stride=stride, padding=padding, groups=channels)
+
+    function = gc.compile(model, threads=draw.choice([1, 2]))
+    made = function(x)
+    (expected,) = interpret(function.graph(x), [x])
+    np.testing.assert_array_equal(made, expected)
 
 
 def stores_of(folder: Path, rows: int, columns: int) -> int:
