@@ -25,7 +25,7 @@ from graphc.ir.types import Type, leaves
 from graphc.tuning import changes
 
 if TYPE_CHECKING:
-    from graphc.codegen.sorting import Native
+    from graphc.codegen.native import Native
 
 _SPECS: dict[Any, Spec] = {}
 
@@ -118,7 +118,7 @@ def _make(node: Node, config: Config) -> Spec:
 
         return cuda_spec(region, kind, config)
     if kind == "library" and config.backend == "llvm":
-        from graphc.codegen.sorting import native_of
+        from graphc.codegen.native import native_of
 
         native = native_of(region.nodes[-1], target_of(config))
         if native is not None:
@@ -174,7 +174,7 @@ def _native_spec(region: Graph, native: Native, config: Config) -> Spec:
         native.params,
         native.scratch * config.thread_count,
         native=native.text,
-        poll=poll_of(region, units) if lower.units is not None else 0,
+        poll=poll_of(region, units) if lower.units is not None and native.is_cut else 0,
     )
 
 

@@ -348,7 +348,7 @@ class Library:
     cuda: Callable[[Any, bool, bool], CudaCode] | None = None
     loops: Callable[[Any], Loops | None] = lambda node: None
     updates: bool = False  # the result is operand 0 but for some elements, and may lie there
-    native: str = ""  # the kernel of codegen/sorting that runs instead where the machine has it
+    native: str = ""  # the kernel of codegen/native that runs instead where the machine has it
 
 
 def looks_itself(function: Callable[..., Any]) -> bool:

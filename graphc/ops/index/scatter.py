@@ -152,7 +152,7 @@ def _width(node: Applied) -> int:
     return math.prod(node.inputs[0].type.dims[1:])
 
 
-def _is_shared(node: Applied) -> bool:
+def is_shared(node: Applied) -> bool:
     """Whether threads share rows: each of them goes over all positions, so that what is written
     must be little beside what is copied."""
     rows, positions = node.inputs[0].type.dims[0], math.prod(node.inputs[1].type.dims)
@@ -161,11 +161,11 @@ def _is_shared(node: Applied) -> bool:
 
 
 def _units(node: Applied) -> int:
-    return node.inputs[0].type.dims[0] if _is_shared(node) else 1
+    return node.inputs[0].type.dims[0] if is_shared(node) else 1
 
 
 def _kernel_of(node: Applied) -> Callable[..., int]:
-    return _KERNELS[node.attrs["mode"], _width(node) == 1, _is_shared(node)]
+    return _KERNELS[node.attrs["mode"], _width(node) == 1, is_shared(node)]
 
 
 def _scatter_params(node: Applied) -> tuple[int, ...]:
@@ -239,6 +239,7 @@ scatter_op = define(
         units=_units,
         cuda=device_code("index.scatter_launches", "scatter_code"),
         updates=True,
+        native="scatter",
     ),
     attrs=(Attr("mode", "str", "set", UPDATES), Attr("drop", "bool", False)),
     dtypes=STORED,

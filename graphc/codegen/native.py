@@ -1,0 +1,96 @@
+"""Kernels of library ops that are written as LLVM IR: which node has one on which machine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from graphc.base.record import record
+from graphc.codegen.llvm.target import Target
+from graphc.codegen.scatter import Scatter, scatter_text
+from graphc.codegen.sorting.order import order_text
+from graphc.codegen.sorting.places import places_text
+from graphc.codegen.sorting.quicksort import block_of, sort_text
+from graphc.codegen.sorting.select import MOST, select_text
+from graphc.ir.op import Library
+from graphc.ir.sizes import Size
+from graphc.ops.index.scatter import is_shared
+
+_Make = Callable[[Any, Target], "Native | None"]
+
+LINE = 64  # bytes; also what a vector may write behind the last key
+
+
+@record(frozen=True)
+class Native:
+    """A kernel as LLVM IR, the bytes of scratch of each thread, and its params.
+
+    One that is not cut looks at the cancel flag as often as it has to, whatever its units.
+    """
+
+    text: str
+    scratch: int
+    params: tuple[int, ...]
+    is_cut: bool = True
+
+    @property
+    def has_scratch(self) -> bool:
+        return isinstance(self.scratch, Size) or self.scratch > 0
+
+
+def native_of(node: Any, target: Target) -> Native | None:
+    """The kernel of a node with a library op, if this machine has one."""
+    lower = node.op.lower
+    make = _KERNELS.get(lower.native) if isinstance(lower, Library) else None
+    return make(node, target) if make is not None else None
+
+
+def _scatter(node: Any, target: Target) -> Native:
+    x, index = (node.inputs[k].type for k in (0, 1))
+    rows, width, drop = node.op.lower.params(node)
+    kind = Scatter(x.dtype, index.dtype, node.attrs["mode"], width == 1, is_shared(node))
+    return Native(scatter_text(target, kind), 0, (rows, width, index.size, drop), is_cut=False)
+
+
+def _sort(node: Any, target: Target) -> Native | None:
+    keys = node.inputs[0].type.dtype
+    if keys.bits < 32:
+        return None
+    length = node.type.dims[-1]
+    scratch = -(-length * keys.itemsize // LINE) * LINE + LINE
+    return Native(sort_text(target, keys.bits), scratch, (length, scratch))
+
+
+def _select(node: Any, target: Target) -> Native | None:
+    keys, wanted = node.inputs[0].type, node.attrs["k"]
+    if keys.dtype.bits < 32 or wanted > MOST:
+        return None
+    is_short = 2 * wanted <= block_of(target, keys.dtype.bits)
+    text = select_text(target, keys.dtype.bits, is_short)
+    return Native(text, 0, (keys.dims[-1], wanted))
+
+
+def _order(node: Any, target: Target) -> Native | None:
+    keys, length = node.inputs[0].type.dtype, node.type.dims[-1]
+    is_long = not isinstance(length, Size) and length >= 1 << 32  # a row's cut bits fit twice
+    if keys.bits < 32 or is_long or node.op.lower.loops(node) is not None:
+        return None
+    scratch = -(-length * 8 // LINE) * LINE + LINE
+    return Native(order_text(target, keys.bits), scratch, (length, scratch))
+
+
+def _places(node: Any, target: Target) -> Native:
+    return Native(places_text(target), 0, (node.inputs[0].type.size, node.attrs["size"]))
+
+
+def _for_long_vectors(make: _Make) -> _Make:
+    return lambda node, target: make(node, target) if target.vector_bits >= 256 else None
+
+
+_KERNELS: dict[str, _Make] = {
+    "scatter": _scatter,
+    "sort": _for_long_vectors(_sort),
+    "order": _for_long_vectors(_order),
+    "select": _for_long_vectors(_select),
+    "places": _for_long_vectors(_places),
+}
