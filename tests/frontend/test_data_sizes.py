@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from effort import slow
 from project import ROOT
 
 import graphc as gc
@@ -479,7 +480,9 @@ def test_sets_have_numpys_sizes(name):
     assert len(compiled.compiles) <= 2
 
 
-@pytest.mark.parametrize("rule", ["auto", "doane", "fd", "rice", "scott", "sqrt", "sturges"])
+@pytest.mark.parametrize(
+    "rule", ["doane", "sqrt", *map(slow, ("auto", "fd", "rice", "scott", "sturges"))]
+)
 def test_histograms_choose_their_bins(rule):
     compiled = gc.compile(lambda x: np.histogram(x, bins=rule))
     for x in (X, X * X, np.round(X * 3), np.ones_like(X), X[:7]):
@@ -526,6 +529,7 @@ def test_all_phases_together_are_within_the_memory_limit():
     assert seen.value == 1 and compiled(np.full(50, 5.0)) == 1000
 
 
+@pytest.mark.slow
 def test_the_example_keeps_the_boxes_that_a_loop_keeps():
     import runpy
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from effort import slow
 
 import graphc as gc
 from graphc.errors import FeedError, GraphError, TraceError
@@ -185,7 +186,7 @@ def test_as_many_numbers_are_drawn_as_there_are_elements():
     assert len(made.compiles) == 2
 
 
-@pytest.mark.parametrize("full", [False, True])
+@pytest.mark.parametrize("full", [False, slow(True)])
 def test_files_of_factors_serve_every_number_of_rows(full, tmp_path):
     def function(x):
         q, r = np.linalg.qr(x, "complete" if full else "reduced")

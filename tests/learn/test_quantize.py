@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from effort import slow
 
 import graphc as gc
 from graphc.errors import GraphError
@@ -29,7 +30,7 @@ FORMS = [(8, None, 1 / 253), (8, 20, 1 / 253), (4, None, 1 / 8), (4, 8, 1 / 8)]
 
 
 @pytest.mark.parametrize("axis", [0, 1])
-@pytest.mark.parametrize("lead", [(), (1,), (2,), (3,), (64,), (300,), (2, 1), (0,)])
+@pytest.mark.parametrize("lead", [(), (2,), (3,), (300,), (0,), *map(slow, ((1,), (64,), (2, 1)))])
 def test_products_are_those_of_the_matrix_it_stands_for(axis: int, lead: tuple[int, ...]) -> None:
     w, x = normal(150, 130), normal(*lead, 150)
     back = normal(*lead, 130)

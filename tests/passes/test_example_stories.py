@@ -14,6 +14,7 @@ from typing import Any
 import click
 import pytest
 from click.testing import CliRunner
+from effort import slow
 from project import GOLDEN, ROOT
 
 from graphc.codegen.gemm.hardware import host_target
@@ -64,7 +65,7 @@ def listed(ops: Counter[str]) -> str:
     return " ".join(f"{name}*{count}" if count > 1 else name for name, count in sorted(ops.items()))
 
 
-@pytest.mark.parametrize("name", EXAMPLES)
+@pytest.mark.parametrize("name", [slow(n) if n == "pipeline" else n for n in EXAMPLES])
 def test_what_stages_make_of_an_example(
     name: str, request: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
 ) -> None:

@@ -10,6 +10,7 @@ import os
 from collections.abc import Iterable
 from typing import Any, TypeVar
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 EFFORT = float(os.environ.get("GRAPHC_FUZZ", 1))
@@ -35,6 +36,11 @@ def crossed(first: Iterable[T], second: Iterable[S]) -> list[tuple[T, S]]:
     """Each of the first with one of the second, which take turns; with GRAPHC_FUZZ with more."""
     every = list(second)
     return [(one, other) for turn, one in enumerate(first) for other in few(every, 1, turn)]
+
+
+def slow(*values: Any) -> Any:
+    """A case of a table that `make test` leaves to `make test-slow`: others show the same."""
+    return pytest.param(*values, marks=pytest.mark.slow)
 
 
 def examples(count: int, **more: Any) -> settings:

@@ -11,7 +11,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 from contract_cores import NUMPY, WIDENED, Problem, call, core, link, linked_core, matrix
-from effort import crossed, examples
+from effort import crossed, examples, slow
 from guarded_arrays import guarded
 from hypothesis import given
 from hypothesis import strategies as st
@@ -46,7 +46,7 @@ def test_every_type_in_any_layout(dtype: str) -> None:
 
 @pytest.mark.parametrize("dtype", ["f32", "f64", "bf16", "f16", "i32", "i8_i32", "u8i8_i32"])
 @pytest.mark.parametrize(
-    ("m", "n", "k"), [(300, 257, 700), (5, 700, 900), (700, 4, 300), (230, 40, 40)]
+    ("m", "n", "k"), [(300, 257, 700), slow(5, 700, 900), slow(700, 4, 300), slow(230, 40, 40)]
 )
 def test_more_than_one_block(dtype: str, m: int, n: int, k: int) -> None:
     for layout in ("nn", "tt"):
@@ -258,7 +258,7 @@ def runs_here(cpu: str) -> bool:
 
 
 @pytest.mark.parametrize("cpu", ["x86-64-v4", "x86-64-v3", "x86-64"])
-@pytest.mark.parametrize("dtype", ["f32", "f64"])
+@pytest.mark.parametrize("dtype", ["f32", slow("f64")])
 def test_windows_read_in_place_have_the_bits_of_copied_ones(dtype: str, cpu: str) -> None:
     """Weights in lanes: whole and partial panels, several blocks of rows and of k, odd numbers of
     pixels, results in rows and apart, images that end where the next page is closed.
@@ -301,7 +301,7 @@ def test_windows_read_in_place_have_the_bits_of_copied_ones(dtype: str, cpu: str
 
 
 @pytest.mark.parametrize("cpu", ["x86-64-v4", "x86-64-v3", "x86-64"])
-@pytest.mark.parametrize("dtype", ["f32", "f64"])
+@pytest.mark.parametrize("dtype", ["f32", slow("f64")])
 def test_windows_as_rows_have_the_bits_of_a_matrix_of_them(dtype: str, cpu: str) -> None:
     """Whole and narrow panels, several blocks of k, any number of pixels, images that end where
     the next page is closed.
@@ -373,7 +373,7 @@ def test_windows_are_rows_where_they_need_not_be_copied_for_that(dtype: str) -> 
 
 
 @pytest.mark.parametrize("own", [False, True], ids=["one-a", "each-its-own"])
-@pytest.mark.parametrize("dtype", ["f32", "f64"])
+@pytest.mark.parametrize("dtype", ["f32", slow("f64")])
 def test_many_images_multiply_one_copy_of_weights(dtype: str, own: bool) -> None:
     """Of one block or several, in each of several calls; weights of its own are copied for each."""
     from graphc.codegen.llvm.target import named

@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from effort import slow
 
 from benchmarks import torch_cases
 
@@ -34,7 +35,8 @@ def test_matrices_are_packed_as_reflections(shape: Any, dtype: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("dtype", "size"), [("32", 1e25), ("32", 1e-25), ("64", 1e200), ("64", 1e-200), ("64", 1e-170)]
+    ("dtype", "size"),
+    [("32", 1e25), slow("32", 1e-25), slow("64", 1e200), ("64", 1e-200), slow("64", 1e-170)],
 )
 @pytest.mark.parametrize("is_complex", [False, True])
 def test_reflections_of_small_and_large_numbers(dtype: str, size: float, is_complex: bool) -> None:
@@ -82,7 +84,7 @@ def test_what_is_not_unpacked_is_empty(data: bool, pivots: bool) -> None:
     agrees(unpacked, *torch.linalg.lu_factor(drawn(2, 4, 3)))
 
 
-@pytest.mark.parametrize("shape", [(2, 3, 9, 7), (3, 9, 7), (1, 2, 6, 9, 7)])
+@pytest.mark.parametrize("shape", [(2, 3, 9, 7), slow((3, 9, 7)), slow((1, 2, 6, 9, 7))])
 def test_windows_begin_where_draws_tell(shape: tuple[int, ...]) -> None:
     """Places of the largest, too, and what goes back to them."""
     rank = 3 if len(shape) == 5 else 2

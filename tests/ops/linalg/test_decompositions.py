@@ -197,6 +197,7 @@ def test_mistakes_are_errors() -> None:
             gc.compile(call)(np.ones((2, 3)))
 
 
+@pytest.mark.slow
 def test_many_matrices_on_two_threads_and_without_llvm() -> None:
     x = array((40, 6, 4), np.float64)
     call = lambda x: (np.linalg.svdvals(x), np.linalg.pinv(x))

@@ -7,7 +7,7 @@ from typing import Any
 import emitted_kernels
 import numpy as np
 import pytest
-from effort import crossed, rounds
+from effort import crossed, rounds, slow
 
 import graphc as gc
 from graphc.codegen import gemm
@@ -47,7 +47,7 @@ def made_by(compiled: Any, *args: Any) -> int:
 
 
 @needs_quads
-@pytest.mark.parametrize("seed", range(rounds(6)))
+@pytest.mark.parametrize("seed", [0, 1, *map(slow, range(2, rounds(6)))])
 def test_random_products_are_as_near_as_those_of_f32(seed: int) -> None:
     rng = np.random.default_rng(seed)
     bits, groups = int(rng.choice([2, 4, 8])), int(rng.integers(1, 4))

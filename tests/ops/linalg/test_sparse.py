@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from effort import slow
 
 import graphc as gc
 
@@ -26,7 +27,7 @@ def random_matrix(rng: np.random.Generator, rows: int, columns: int, block: Any,
 SHAPES = [(5, 7), (1, 1), (40, 3), (0, 4), (4, 0)]
 
 
-@pytest.mark.parametrize(("block", "kind"), [((1, 1), "f4"), ((2, 3), "f8")])
+@pytest.mark.parametrize(("block", "kind"), [((2, 3), "f8"), slow((1, 1), "f4")])
 def test_products_equal_those_of_the_dense_matrix(block: tuple[int, int], kind: str) -> None:
     rng = np.random.default_rng(0)
     product = gc.compile(lambda a, x, y: (a @ x, a.T @ y, y.T @ a), threads=2)

@@ -8,6 +8,7 @@ from typing import Any
 import mpmath
 import numpy as np
 import pytest
+from effort import slow
 
 import graphc as gc
 from graphc.ops.math import bessel, bessel_waves
@@ -124,7 +125,7 @@ EDGES = {
 }
 
 
-@pytest.mark.parametrize("function", KINDS)
+@pytest.mark.parametrize("function", [f if f in SECOND else slow(f) for f in KINDS])
 def test_slopes_at_edges(function: Callable[[Any], Any]) -> None:
     """One series meets another there, and either gives the whole slope."""
     assert {2, 4, 8} <= EDGES

@@ -9,7 +9,7 @@ import hypothesis
 import ml_dtypes
 import numpy as np
 import pytest
-from effort import examples
+from effort import examples, slow
 from hypothesis import strategies as st
 
 import graphc as gc
@@ -81,7 +81,7 @@ def test_single_rows_times_constant_weights(name: str, threads: int) -> None:
         assert nodes_of(packed.lower(x), "pack")
 
 
-@pytest.mark.parametrize("target", ["cpu", "cpu:haswell", "cpu:x86-64"])
+@pytest.mark.parametrize("target", ["cpu", slow("cpu:haswell"), slow("cpu:x86-64")])
 def test_few_rows_of_a_long_sum_are_exact_to_a_rounding(target: str) -> None:
     """All terms have the same sign: a sum one by one would be off by many roundings."""
     depth = 9000

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from chains import attention, chain
-from effort import examples
+from effort import examples, slow
 from hypothesis import given
 from hypothesis import strategies as st
 from open_sizes import Template, template, wrong
@@ -289,7 +289,7 @@ def test_blocks_for_a_cpu_do_not_run_on_a_gpu(small_cache: None) -> None:
         build(parse(text), Config(devices=("gpu:0",), target="cuda:sm_90"))
 
 
-@pytest.mark.parametrize(("rows", "columns"), [(1030, 1030), (1024, 1100), (1100, 1024)])
+@pytest.mark.parametrize(("rows", "columns"), [(1030, 1030), (1100, 1024), slow(1024, 1100)])
 def test_long_causal_attention(rows: int, columns: int) -> None:
     """It is worked out in bands of rows, unless some row sees nothing."""
     rng = np.random.default_rng(0)
