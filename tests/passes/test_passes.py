@@ -255,6 +255,26 @@ def test_simplify_keeps_nan_inf_and_signed_zero() -> None:
     assert text.count("= mul(") + text.count("= sub(") + text.count("= add(") == 3
 
 
+def test_simplify_forgets_the_sign_of_a_zero_that_becomes_an_integer() -> None:
+    """Numbers of a quantised model have a zero point, which may be 0."""
+    g = graph(
+        """%1 = const() {value=f32[](0.0)} : f32[]
+           %2 = const() {value=f32[](255.0)} : f32[]
+           %3 = add(%0, %1) : f32[4]
+           %4 = maximum(%3, %1) : f32[4]
+           %5 = minimum(%4, %2) : f32[4]
+           %6 = cast(%5) {dtype=u8} : u8[4]
+           %7 = cast(%3) {dtype=i32} : i32[4]
+           %8 = tuple(%6, %7) : (u8[4], i32[4])""",
+        params="%0 x: f32[4]",
+    )
+    made = next(stage for stage in pipeline.run(g, CONFIG) if stage.name == "dce").value
+    assert "= add(" not in show(made)
+    x = np.array([-0.0, np.nan, 300, -7.5], np.float32)
+    for kept, simpler in zip(interpret(g, [x]), interpret(made, [x]), strict=True):
+        np.testing.assert_array_equal(kept, simpler)
+
+
 def test_unchanged_passes_return_the_same_object() -> None:
     g = graph("%2 = add(%0, %1) : f32[4]\n%3 = tanh(%2) : f32[4]")
     for stage in pipeline.STAGES[:6]:

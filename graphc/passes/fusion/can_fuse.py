@@ -12,6 +12,8 @@ each reader inlines them.
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Container, Iterable
 from dataclasses import field
 from typing import Any, TypeVar
@@ -112,8 +114,7 @@ class Groups:
         self.alone = alone
         self.siblings: set[Node] = set()  # nodes that joined a group for what both read
         self.all: list[Group] = []
-        scalars = {n.attrs for n in graph.nodes if is_scalar(n)}
-        self.few_scalars = len(scalars) <= tuned.kernel_scalars
+        self.held = held_scalars(graph)
         for position, node in enumerate(graph.nodes):
             self.position[node.id] = position
             self.visit(node)
@@ -123,12 +124,8 @@ class Groups:
         return self.position[node.id]
 
     def copies(self, node: Node) -> bool:
-        """Is the node a number that kernels hold themselves?
-
-        In a graph with a great many of them each kernel would differ from the next by its numbers
-        alone, so there they are read from memory.
-        """
-        return self.few_scalars and is_scalar(node)
+        """Is the node a number that kernels hold themselves?"""
+        return is_scalar(node) and node.attrs in self.held
 
     def of(self, node: Node) -> Group | None:
         return current(self.group[node.id])
@@ -504,6 +501,19 @@ def smaller(node: Node, source: Node) -> bool:
 def is_scalar(node: Node) -> bool:
     """A constant of one element and no dimensions."""
     return node.op.traits.constant and node.attrs["value"].type.shape == ()
+
+
+def held_scalars(graph: Graph) -> Container[Any]:
+    """The numbers that kernels hold themselves, which makes their code simpler.
+
+    In a graph with a great many each kernel would differ from the next by its numbers alone. There
+    they are read from memory, but for those that are read all over it: limits, zeros and ones.
+    """
+    reads = Counter(n.attrs for node in graph.nodes for n in node.inputs if is_scalar(n))
+    if len(reads) <= tuned.kernel_scalars:
+        return reads
+    least = reads.total() / tuned.kernel_scalars if tuned.kernel_scalars else math.inf
+    return {number for number, count in reads.items() if count > least}
 
 
 def inlines(node: Node) -> bool:

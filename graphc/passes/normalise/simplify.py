@@ -152,6 +152,27 @@ def unit_operand(node: Node, r: Rewriter) -> Node | None:
     return x if unit else None
 
 
+def forgotten_sign(node: Node, r: Rewriter) -> Node | None:
+    """x + 0, limited or not, as an integer: that -0 became 0 makes no difference there."""
+    assert isinstance(node.type, Type)
+    if node.type.dtype.kind not in "iu":
+        return None
+    found = without_zero(node.inputs[0], r)
+    return None if found is None else r.emit(node.op, (found,), node.attrs)
+
+
+def without_zero(node: Node, r: Rewriter, limits: int = 2) -> Node | None:
+    """x for x + 0 below at most so many limits; None for all else."""
+    if node.op is OPS["add"]:
+        x, zero = node.inputs
+        return x if scalar_of(zero) == 0 and x.type is node.type else None
+    if node.op.name not in ("maximum", "minimum") or not limits:
+        return None
+    x, limit = node.inputs
+    found = without_zero(x, r, limits - 1) if x.type is node.type else None
+    return None if found is None else r.emit(node.op, (found, limit))
+
+
 def known_choice(node: Node, r: Rewriter) -> Node | None:
     """where with a constant condition."""
     condition, x, y = node.inputs
@@ -242,7 +263,7 @@ RULES: dict[str, tuple[Rule, ...]] = {
     "transpose": (same_type, transpose_of_transpose),
     "broadcast": (same_type,),
     "concat": (concat_of_computed_in_stages,),
-    "cast": (same_type,),
+    "cast": (same_type, forgotten_sign),
     "neg": (negation_twice,),
     "mul": (unit_operand,),
     "add": (unit_operand,),

@@ -73,3 +73,35 @@ def test_large_values_are_not_stored_for_nobody():
     x, y = rng.standard_normal((2, 300, 300))
     for made, wanted in zip(gc.compile(function)(x, y), function(x, y), strict=True):
         np.testing.assert_allclose(made, wanted, rtol=1e-12)
+
+
+def after_fuse(function, *arguments):
+    stages = gc.compile(function, threads=1).stages(*arguments)
+    return next(stage[1].graphs[0] for stage in stages if stage[0] == "fuse")
+
+
+def layers(x, count=40):
+    """Of many numbers, each in one place, and of two that are everywhere."""
+    for k in range(count):
+        x = np.clip(np.rint(x @ W * np.float32(1.5 + k)), np.float32(-3), np.float32(100))
+    return x
+
+
+W = rng.standard_normal((32, 32), np.float32) / 64
+
+
+def test_of_many_numbers_kernels_hold_those_that_are_read_all_over_a_graph():
+    x = rng.standard_normal((8, 32), np.float32)
+    fused = [n for n in after_fuse(layers, x).nodes if n.op.name == "fused"]
+    inside = [n.attrs["value"].array for f in fused for n in f.regions[0].nodes if not n.inputs]
+    assert {float(number) for number in inside} == {-3.0, 100.0}
+    assert len(fused) == 40
+    made, count = kernels(layers, x)
+    assert kernels(lambda x: layers(x, 50), x)[1] == count
+    np.testing.assert_allclose(made, layers(x), rtol=1e-5)
+
+
+def test_a_few_numbers_are_all_in_kernels():
+    x = rng.standard_normal((8, 32), np.float32)
+    made = after_fuse(lambda x: (x * 3 + 0.5) @ W * 7, x)
+    assert not any(n.attrs["value"].type.dims == () for n in made.nodes if n.op.traits.constant)
