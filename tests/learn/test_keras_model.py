@@ -395,6 +395,35 @@ def test_settings_that_nothing_heeds_are_refused(tmp_path: Path) -> None:
     np.testing.assert_array_equal(made, x.max(1))
 
 
+def test_settings_of_layers_that_nothing_heeds_are_refused(tmp_path: Path) -> None:
+    """In layers, in what layers hold and in activations; those of training, and unset ones, pass."""
+    path, square = tmp_path / "m.keras", normal(3, 3)
+    cell = [normal(3, 12), normal(3, 12), normal(12)]
+
+    def problem(entry: Entry, group: str, arrays: list[Any]) -> str:
+        with pytest.raises(gc.GraphError, match="cannot be imported") as caught:
+            gc.load(sequence(path, given("x", 4, 3), entry, **{group: arrays}))
+        return " ".join(str(caught.value).split())
+
+    inner = {"class_name": "LSTM", "config": {"units": 3, "bent": True}}
+    steep = {"class_name": "ReLU", "config": {"steep": 2}}
+    wrapped = {"class_name": "Dense", "config": {"name": "d", "bent": [0]}}
+    held = {"class_name": "LSTMCell", "config": {"units": 3, "bent": "up"}}
+    found = [
+        problem(layer("Dense", "d", bent=0), "dense", [square]),
+        problem(layer("Dense", "d", activation=steep), "dense", [square]),
+        problem(layer("TimeDistributed", "t", layer=wrapped), "time_distributed/layer", [square]),
+        problem(layer("Bidirectional", "b", layer=inner), "bidirectional/forward_layer/cell", cell),
+        problem(layer("RNN", "r", cell=held), "rnn/cell", cell),
+    ]
+    for line, wanted in zip(found, ("bent=0", "steep=2", "bent=[0]", "bent=True", "bent='up'")):
+        assert wanted in line, line
+    unset = {"bent": None, "crooked": False, "kernel_initializer": "zeros", "seed": 7}
+    model = gc.load(sequence(path, given("x", 4, 3), layer("Dense", "d", **unset), dense=[square]))
+    x = normal(2, 4, 3)
+    np.testing.assert_allclose(model(x)["d"], x @ square, rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.parametrize(
     ("kind", "told"),
     [

@@ -12,6 +12,7 @@ from graphc.learn.keras.table import (
     Settings,
     Unsupported,
     Weights,
+    heeding,
     kind_of,
     layers,
     rank_of,
@@ -77,7 +78,8 @@ def activation(settings: Settings, name: str = "activation") -> Function:
     """The function that a setting names, or a layer that is given there."""
     found = settings.get(name) or "linear"
     if isinstance(found, dict) and found.get("class_name") in _LAYERS:
-        return _LAYERS[kind_of(found)](found["config"], Weights(None))
+        maker = _LAYERS[kind_of(found)]
+        return heeding(found["config"], lambda told: maker(told, Weights(None)))
     if not isinstance(found, str) or found not in ACTIVATIONS:
         raise Unsupported(f"{name}={found!r}"[:80])
     return ACTIVATIONS[found]
@@ -112,12 +114,14 @@ def rectified(
 
 @layers("LeakyReLU", keeps_mask=True)
 def leaky_relu(settings: Settings, weights: Weights) -> Function:
-    return lambda inputs: f.leaky_relu(inputs, settings.get("negative_slope", 0.3))
+    slope = settings.get("negative_slope", 0.3)
+    return lambda inputs: f.leaky_relu(inputs, slope)
 
 
 @layers("ELU", keeps_mask=True)
 def elu(settings: Settings, weights: Weights) -> Function:
-    return lambda inputs: f.elu(inputs, settings.get("alpha", 1.0))
+    alpha = settings.get("alpha", 1.0)
+    return lambda inputs: f.elu(inputs, alpha)
 
 
 @layers("PReLU", keeps_mask=True)

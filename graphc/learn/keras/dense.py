@@ -97,6 +97,7 @@ def category_encoding(settings: Settings, weights: Weights) -> Function:
 def discretization(settings: Settings, weights: Weights) -> Function:
     """How many boundaries are no larger than each element."""
     expect(settings, output_mode="int", sparse=False)
+    _ = settings.get("num_bins"), settings.get("epsilon")  # of the search for boundaries
     edges = np.asarray(settings["bin_boundaries"], np.float32)
     if edges.ndim != 1 or (np.diff(edges) < 0).any():
         raise ValueError("boundaries that do not rise")

@@ -88,6 +88,7 @@ def conv(settings: Settings, weights: Weights) -> Function:
 
 @layers("DepthwiseConv1D", "DepthwiseConv2D")
 def depthwise_conv(settings: Settings, weights: Weights) -> Function:
+    expect(settings, groups=1)
     kernel, *bias = some(settings, weights, 1, 2)
     inner = _conv(settings, _by_channel(kernel), groups=kernel.shape[-2])
     return _after(settings, lambda x: _with_bias(inner(x), bias))
@@ -96,6 +97,7 @@ def depthwise_conv(settings: Settings, weights: Weights) -> Function:
 @layers("SeparableConv1D", "SeparableConv2D")
 def separable_conv(settings: Settings, weights: Weights) -> Function:
     """Every channel by itself, then a product over the channels."""
+    expect(settings, groups=1)
     alone, across, *bias = some(settings, weights, 2, 3)
     first = _conv(settings, _by_channel(alone), groups=alone.shape[-2])
     second = partial(f.conv, w=_window_first(across))
@@ -104,6 +106,7 @@ def separable_conv(settings: Settings, weights: Weights) -> Function:
 
 @layers("Conv1DTranspose", "Conv2DTranspose", "Conv3DTranspose")
 def conv_transpose(settings: Settings, weights: Weights) -> Function:
+    expect(settings, groups=1)
     kernel, *bias = some(settings, weights, 1, 2)
     count = kernel.ndim - 2
     strides, spread = (each(settings.get(k, 1), count) for k in ("strides", "dilation_rate"))
@@ -292,10 +295,11 @@ def up_sampling(settings: Settings, weights: Weights) -> Function:
 def resizing(settings: Settings, weights: Weights) -> Function:
     expect(settings, crop_to_aspect_ratio=False, pad_to_aspect_ratio=False, antialias=False)
     wanted, kernel = (settings["height"], settings["width"]), _kernel(settings, "bilinear")
+    first = is_first(settings)
     _check_extents(wanted, "folded_elements")
 
     def call(inputs: Any) -> Any:
-        start = rank_of(inputs) - (2 if is_first(settings) else 3)
+        start = rank_of(inputs) - (2 if first else 3)
         element = np.dtype(inputs.dtype)
         if kernel is None:
             for axis, size in enumerate(wanted, start):

@@ -23,8 +23,7 @@ from graphc.ops.record.value import functions as f
 FUZZ = 1e-7  # what Keras calls epsilon()
 
 
-def _axes(settings: Settings, rank: int) -> list[int]:
-    axis = settings.get("axis", -1)
+def _axes(axis: int | list[int], rank: int) -> list[int]:
     return [a % rank for a in (axis if isinstance(axis, list) else [axis])]
 
 
@@ -39,11 +38,11 @@ def _affine(settings: Settings, weights: Weights) -> tuple[Array | None, Array |
 def batch_norm(settings: Settings, weights: Weights) -> Function:
     expect(settings, renorm=False)
     scale, centre, (mean, variance) = _affine(settings, weights)
-    epsilon = settings.get("epsilon", 1e-3)
+    axis, epsilon = settings.get("axis", -1), settings.get("epsilon", 1e-3)
 
     def call(inputs: Any, mask: Any = None) -> Any:
         """Which steps count matters to the moments of training alone."""
-        (place,) = _axes(settings, rank_of(inputs))
+        (place,) = _axes(axis, rank_of(inputs))
         return f.batch_norm(inputs, mean, variance, scale, centre, place, epsilon)
 
     return call
@@ -52,14 +51,14 @@ def batch_norm(settings: Settings, weights: Weights) -> Function:
 @layers("LayerNormalization", "RMSNormalization", keeps_mask=True)
 def layer_norm(settings: Settings, weights: Weights) -> Function:
     expect(settings, rms_scaling=False)
-    epsilon = settings.get("epsilon", 1e-3)
+    axis, epsilon = settings.get("axis", -1), settings.get("epsilon", 1e-3)
     if settings["class_name"] == "RMSNormalization":
         scale, centre, norm = *_affine({"center": False}, weights)[:2], f.rms_norm
     else:
         scale, centre, norm = *_affine(settings, weights)[:2], f.layer_norm
 
     def call(inputs: Any) -> Any:
-        axes = _axes(settings, rank_of(inputs))
+        axes = _axes(axis, rank_of(inputs))
         last = list(range(-len(axes), 0))
         moved = f.moveaxis(inputs, axes, last)
         biases = {} if centre is None else {"bias": centre}
@@ -73,9 +72,10 @@ def layer_norm(settings: Settings, weights: Weights) -> Function:
 def group_norm(settings: Settings, weights: Weights) -> Function:
     scale, centre, _ = _affine(settings, weights)
     groups, epsilon = settings["groups"], settings.get("epsilon", 1e-3)
+    given = settings.get("axis", -1)
 
     def call(inputs: Any) -> Any:
-        (axis,) = _axes(settings, rank_of(inputs))
+        (axis,) = _axes(given, rank_of(inputs))
         count = inputs.shape[axis] if groups == -1 else groups
         return f.group_norm(inputs, count, scale, centre, axis, epsilon)
 
@@ -90,7 +90,8 @@ def normalised(x: Any, axis: Any, fuzz: float = FUZZ) -> Any:
 
 @layers("UnitNormalization", keeps_mask=True)
 def unit_norm(settings: Settings, weights: Weights) -> Function:
-    return lambda inputs: normalised(inputs, tuple(_axes(settings, rank_of(inputs))), 1e-12)
+    axis = settings.get("axis", -1)
+    return lambda inputs: normalised(inputs, tuple(_axes(axis, rank_of(inputs))), 1e-12)
 
 
 @layers("SpectralNormalization")
@@ -107,11 +108,11 @@ def normalization(settings: Settings, weights: Weights) -> Function:
     else:
         mean, variance, *_ = weights.arrays
     spread = np.maximum(np.sqrt(variance), np.asarray(FUZZ, variance.dtype))
-    inverse = bool(settings.get("invert"))
+    inverse, axis = bool(settings.get("invert")), settings.get("axis", -1)
 
     def call(inputs: Any) -> Any:
-        rank, axis = rank_of(inputs), settings.get("axis", -1)
-        kept = () if axis is None else _axes(settings, rank)
+        rank = rank_of(inputs)
+        kept = () if axis is None else _axes(axis, rank)
         shape = [inputs.shape[k] if k in kept else 1 for k in range(rank)]
         middle, width = (a.reshape(() if a.size == 1 else shape) for a in (mean, spread))
         x = as_real(inputs, mean.dtype)

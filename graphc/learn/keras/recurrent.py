@@ -9,6 +9,7 @@ Where a step does not count (`mask`), states stay as they are and the output is 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from graphc.base.record import record
@@ -24,6 +25,7 @@ from graphc.learn.keras.table import (
     Weights,
     as_real,
     expect,
+    heeding,
     kind_of,
     layers,
     one_of,
@@ -148,7 +150,7 @@ def _cell(entry: Settings, weights: Weights) -> Cell:
         return _stack(made)
     if kind not in _CELLS:
         raise Unsupported(f"cell={kind!r}"[:80])
-    return _CELLS[kind](settings, weights)
+    return heeding(settings, lambda told: _CELLS[kind](told, weights))
 
 
 _TITLES = {"SimpleRNNCell": "simple_rnn_cell", "LSTMCell": "lstm_cell", "GRUCell": "gru_cell"}
@@ -159,8 +161,8 @@ _RECURRENT = ("SimpleRNN", "LSTM", "GRU", "RNN")
 
 @layers(*_RECURRENT)
 def recurrent(settings: Settings, weights: Weights) -> Function:
-    _expect_states(settings)
     run, shows = _run(settings, weights), bool(settings.get("return_sequences"))
+    returns = bool(settings.get("return_state"))
 
     def call(
         sequences: Any, initial_state: Any = None, mask: Any = None, sequences_mask: Any = None
@@ -170,7 +172,7 @@ def recurrent(settings: Settings, weights: Weights) -> Function:
         made, states = run(sequences, initial_state, mask)
         kept = sequences_mask if mask is None else mask
         result = Masked(made, kept) if shows and kept is not None else made
-        return (result, *states) if settings.get("return_state") else result
+        return (result, *states) if returns else result
 
     return call
 
@@ -178,24 +180,25 @@ def recurrent(settings: Settings, weights: Weights) -> Function:
 def _expect_states(settings: Settings) -> None:
     """Raise Unsupported for states of a stack of cells: Keras nests them."""
     stacked = settings.get("cell", {}).get("class_name") == "StackedRNNCells"
-    if stacked and settings.get("return_state"):
+    if settings.get("return_state") and stacked:
         raise Unsupported("return_state=True of a stack of cells")
 
 
 def _run(settings: Settings, weights: Weights) -> Callable[..., tuple[Any, States]]:
     """(sequences, first states, mask) -> (outputs of all steps or of the last, last states)."""
     expect(settings, stateful=False, time_major=False)
+    _expect_states(settings)
     kind, shows = settings["class_name"], bool(settings.get("return_sequences"))
-    entry = settings["cell"] if kind == "RNN" else {"class_name": kind, "config": settings}
-    cell = _cell(entry, weights.child("cell"))
+    held, backwards = weights.child("cell"), bool(settings.get("go_backwards"))
+    cell = _cell(settings["cell"], held) if kind == "RNN" else _CELLS[kind](settings, held)
+    zeros = bool(settings.get("zero_output_for_mask"))
 
     def run(sequences: Any, initial_state: Any, mask: Any) -> tuple[Any, States]:
         first = _first(cell, sequences, initial_state)
-        ys, states = _over_time(settings, cell, sequences, first, mask)
+        ys, states = _over_time(cell, sequences, first, mask, backwards, zeros)
         if shows:
             return f.swapaxes(ys, 0, 1), states
-        zeros = mask is not None and settings.get("zero_output_for_mask")
-        return ys[-1] if zeros else states[cell.output], states
+        return ys[-1] if zeros and mask is not None else states[cell.output], states
 
     return run
 
@@ -210,14 +213,13 @@ def _first(cell: Cell, x: Any, given: Any) -> States:
 
 
 def _over_time(
-    settings: Settings, cell: Cell, x: Any, first: States, mask: Any
+    cell: Cell, x: Any, first: States, mask: Any, backwards: bool, zeros: bool
 ) -> tuple[Any, States]:
-    """(outputs [time, batch, width], last states)."""
+    """(outputs [time, batch, width], last states); `zeros` are the outputs of masked steps."""
     if rank_of(x) != 3:
         raise GraphError(f"a recurrence over [batch, time, width], not over {list(x.shape)}")
     if mask is not None and rank_of(mask) != 2:
         raise GraphError(f"a mask of {rank_of(mask)} axes for steps of [batch, time]")
-    backwards = bool(settings.get("go_backwards"))
     parts = cell.inputs(f.swapaxes(x, 0, 1))
     kept = None if mask is None else f.expand_dims(f.swapaxes(mask, 0, 1), -1)
     if backwards:
@@ -229,7 +231,7 @@ def _over_time(
             return states, y
         part, counts = part
         y, new = cell.step(states, part)
-        other = f.zeros_like(y) if settings.get("zero_output_for_mask") else states[cell.output]
+        other = f.zeros_like(y) if zeros else states[cell.output]
         return tuple(map(lambda a, b: f.where(counts, a, b), new, states)), f.where(
             counts, y, other
         )
@@ -262,9 +264,11 @@ def bidirectional(settings: Settings, weights: Weights) -> Function:
     if other is None:
         turned = {**told, "go_backwards": not told.get("go_backwards")}
         other = {**entry, "config": turned}
-    _expect_states(told)
     runs = [
-        _run({**part["config"], "class_name": _directed(part)}, weights.child(name))
+        heeding(
+            {**part["config"], "class_name": _directed(part)},
+            partial(_run, weights=weights.child(name)),
+        )
         for part, name in ((entry, "forward_layer"), (other, "backward_layer"))
     ]
     merge = _MERGES[one_of(settings, "merge_mode", _MERGES, "concat")]

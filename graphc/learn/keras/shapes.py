@@ -21,13 +21,16 @@ _RANDOM = ("Flip", "Rotation", "Zoom", "Contrast", "Brightness", "Translation", 
 @layers("ActivityRegularization", "Identity", keeps_mask=True)
 @layers(*(f"Random{name}" for name in _RANDOM))
 def identity(settings: Settings, weights: Weights) -> Function:
+    dict(settings)  # heeds them all: what they say holds in training alone
     return lambda inputs: inputs
 
 
 @layers("Flatten")
 def flatten(settings: Settings, weights: Weights) -> Function:
+    first = is_first(settings)
+
     def call(inputs: Any) -> Any:
-        if is_first(settings) and rank_of(inputs) > 2:
+        if first and rank_of(inputs) > 2:
             inputs = f.moveaxis(inputs, 1, -1)
         return f.reshape(inputs, (inputs.shape[0], -1))
 
@@ -36,17 +39,20 @@ def flatten(settings: Settings, weights: Weights) -> Function:
 
 @layers("Reshape")
 def reshape(settings: Settings, weights: Weights) -> Function:
-    return lambda inputs: f.reshape(inputs, (inputs.shape[0], *settings["target_shape"]))
+    wanted = settings["target_shape"]
+    return lambda inputs: f.reshape(inputs, (inputs.shape[0], *wanted))
 
 
 @layers("Permute")
 def permute(settings: Settings, weights: Weights) -> Function:
-    return lambda inputs: f.transpose(inputs, (0, *settings["dims"]))
+    axes = (0, *settings["dims"])
+    return lambda inputs: f.transpose(inputs, axes)
 
 
 @layers("RepeatVector")
 def repeat_vector(settings: Settings, weights: Weights) -> Function:
-    return lambda inputs: f.repeat(f.expand_dims(inputs, 1), settings["n"], axis=1)
+    count = settings["n"]
+    return lambda inputs: f.repeat(f.expand_dims(inputs, 1), count, axis=1)
 
 
 @layers("Concatenate")
@@ -128,11 +134,12 @@ def dot(settings: Settings, weights: Weights) -> Function:
     """Products of two inputs, example by example, summed over one axis of each."""
     given = settings["axes"]
     wanted = tuple(given) if isinstance(given, list) else (given, given)
+    normalises = bool(settings.get("normalize"))
 
     def call(inputs: Any) -> Any:
         axes = [axis % rank_of(x) for axis, x in zip(wanted, inputs, strict=True)]
         x, y = inputs
-        if settings.get("normalize"):
+        if normalises:
             x, y = normalised(x, axes[0]), normalised(y, axes[1])
         x, y = f.moveaxis(x, axes[0], -1), f.moveaxis(y, axes[1], 1)
         outer = (*x.shape[:-1], *y.shape[2:])

@@ -3,13 +3,17 @@
     maker(settings, weights) -> function        the function has the arguments of the layer's call
     operator(**settings)     -> function        the same for functions of keras.ops in a model
 
+A setting that a maker does not ask for must be one that inference does not depend on (WITHOUT_EFFECT),
+or not be set; others are refused.  So a maker asks for its settings before it returns.
+
 A function that has an argument `mask` is given the masks of its first argument, one that has
 `query_mask` those of `query`, as in Keras; what it returns as Masked has a mask from then on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping
+import re
+from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import field
 from typing import Any, TypeVar
 
@@ -23,10 +27,43 @@ from graphc.ops.record.value import functions as f
 Array = np.ndarray[Any, Any]
 Settings = Mapping[str, Any]
 Function = Callable[..., Any]
+T = TypeVar("T")
 
 
 class Unsupported(Exception):
     """A setting of a layer that cannot be imported; the message says which."""
+
+
+class Heeded(Mapping[str, Any]):
+    """Settings that know which of them were asked for."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings, self._asked = settings, set[str]()
+
+    def __getitem__(self, name: str) -> Any:
+        self._asked.add(name)
+        return self._settings[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._settings)
+
+    def __len__(self) -> int:
+        return len(self._settings)
+
+    def check(self) -> None:
+        """Raise Unsupported for a setting that nobody asked for and that may matter."""
+        for name, value in self._settings.items():
+            known = name in self._asked or WITHOUT_EFFECT.fullmatch(name)
+            if not known and value is not None and value is not False:
+                raise Unsupported(f"{name}={value!r}"[:80])
+
+
+def heeding(settings: Settings, make: Callable[[Settings], T]) -> T:
+    """What is made of settings. Raises Unsupported for one that it does not heed."""
+    told = Heeded(settings)
+    made = make(told)
+    told.check()
+    return made
 
 
 @record(frozen=True)
@@ -98,6 +135,16 @@ Maker = Callable[[Settings, Weights], "Function | Layer"]
 Operator = Callable[..., Function]
 M = TypeVar("M", bound=Maker)
 MAKERS: dict[str, Maker] = {}
+# Settings that inference does not depend on, or that the shapes of weights tell.
+WITHOUT_EFFECT = re.compile(
+    r".*_(initializer|regularizer|constraint)|class_name|element|name|trainable|dtype|seed|"
+    r"momentum|synchronized|(recurrent_)?dropout|lora_(rank|alpha)|renorm_(clipping|momentum)|"
+    r"unit_forget_bias|power_iterations|unroll|use_cudnn|implementation|flash_attention|"
+    r"gptq_unpacked_column_size|fill_(mode|value)|factor|bounding_box_format|batch_(input_)?shape|"
+    r"units|filters|kernel_size|rank|depth_multiplier|use_bias|bias_axes|shared_axes|"
+    r"input_(dim|length)|output_(dim|shape)|num_heads|num_(query|key_value)_heads|"
+    r"(key|value|head)_dim"
+)
 KEEPS_MASK: set[str] = set()  # kinds whose results have the mask of what they read
 OPERATORS: dict[str, Operator] = {}
 _ROOMS = ("keras", "tf_keras")

@@ -24,6 +24,7 @@ from graphc.learn.keras.table import (
     Settings,
     Unsupported,
     Weights,
+    heeding,
     kind_of,
     layers,
     rank_of,
@@ -54,7 +55,8 @@ def _made(kind: str, entry: Settings, weights: Weights) -> Layer:
         raise Unsupported("")
     element = _element(settings)
     told = {**settings, "class_name": kind, "element": element}
-    made = MAKERS[kind](told, weights.cast_to(element))
+    held = weights.cast_to(element)
+    made = heeding(told, lambda asked: MAKERS[kind](asked, held))
     if isinstance(made, Layer):
         return replace(made, element=element, keeps_mask=kind in KEEPS_MASK)
     return Layer(made, element, kind in KEEPS_MASK)
