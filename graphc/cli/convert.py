@@ -46,6 +46,7 @@ def convert_command(
     given = read_feeds(feeds)
     made = convert(source, output, sizes=parse_bindings(bindings), feeds=given or None)
     record = {"output": made.path, "passed": made.passed, "left_out": made.left_out}
+    record["without"] = made.without
     if as_json:
         print_json(record)
         return
@@ -53,6 +54,8 @@ def convert_command(
     click.echo(f"{output}: {output.stat().st_size:,} bytes{passed}")
     for reason in made.left_out:
         click.echo(f"not checked with {reason}")
+    for reason in made.without:
+        click.echo(f"left out: {reason}")
 
 
 def _check(as_json: bool) -> None:

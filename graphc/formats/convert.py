@@ -24,7 +24,7 @@ from graphc.base.record import record
 from graphc.base.refusing import refusing
 from graphc.errors import GraphError
 from graphc.formats.exporting import unsaid
-from graphc.formats.tensorflow.checkpoint import read_checkpoint
+from graphc.formats.tensorflow.checkpoint import is_checkpoint, read_checkpoint
 from graphc.frontend.files.gir_files import graph_of, save
 from graphc.frontend.files.loaded_graph import LoadedGraph
 from graphc.frontend.files.loaded_graph import load as load_saved
@@ -33,7 +33,7 @@ from graphc.frontend.trace.spec import symbols_of
 from graphc.ir.graph import Graph
 from graphc.ir.literal import Literal
 from graphc.limits import check_within
-from graphc.runtime.files.files import npz, write_atomically
+from graphc.runtime.files.files import npz, with_type, write_atomically
 from graphc.runtime.files.stable_file import OpenFile
 from graphc.runtime.files.tensors import encode_header, is_storable, raw_bytes, read_tensors
 
@@ -48,11 +48,13 @@ Feeds = Mapping[str, Any] | None
 
 @record(frozen=True)
 class Conversion:
-    """What was written: the path, the checks that it passed, and why others were left out."""
+    """What was written: the path, the checks that it passed, why others were left out, and which
+    arrays the format has no place for."""
 
     path: str
     passed: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
+    without: tuple[str, ...] = ()
 
 
 @refusing
@@ -101,11 +103,11 @@ def _arrays(source: Any) -> dict[str, Array] | None:
     if not isinstance(source, PathLike) and not _is_path(source):
         return None
     path = Path(source)
-    if path.suffix == ".index" or path.is_dir():
-        return read_checkpoint(path)
     if path.suffix == ".safetensors":
         return read_tensors(path)
-    return read_npz(path) if path.suffix == ".npz" else None
+    if path.suffix == ".npz":
+        return read_npz(path)
+    return read_checkpoint(path) if is_checkpoint(path) else None
 
 
 def read_npz(path: Path) -> dict[str, Array]:
@@ -117,8 +119,8 @@ def read_npz(path: Path) -> dict[str, Array]:
             total = sum(info.file_size for info in archive.infolist())
             check_within("model_bytes", total, f"{path.name} unpacks to {total} bytes")
             return {
-                name.removesuffix(".npy"): np.lib.format.read_array(
-                    io.BytesIO(archive.read(name)), allow_pickle=False
+                name.removesuffix(".npy"): with_type(
+                    np.lib.format.read_array(io.BytesIO(archive.read(name)), allow_pickle=False)
                 )
                 for name in archive.namelist()
             }
@@ -129,8 +131,12 @@ def read_npz(path: Path) -> dict[str, Array]:
 def _of_weights(arrays: dict[str, Array], path: Path) -> Conversion:
     if path.suffix not in (".npz", ".safetensors"):
         raise GraphError(f"{path.name} would hold a model, and these are weights alone")
-    (write_npz if path.suffix == ".npz" else write_safetensors)(path, arrays)
-    return Conversion(str(path))
+    if path.suffix == ".npz":
+        write_npz(path, arrays)
+        return Conversion(str(path))
+    texts = tuple(name for name, array in arrays.items() if array.dtype.kind in "SU")
+    write_safetensors(path, {n: a for n, a in arrays.items() if n not in texts})
+    return Conversion(str(path), without=tuple(f"{name!r} holds strings" for name in texts))
 
 
 def _graph(source: Any, sizes: dict[str, int]) -> Graph:

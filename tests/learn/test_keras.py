@@ -127,6 +127,19 @@ def test_files_of_keras(tmp_path: Path) -> None:
             nn.load_keras(layer, tmp_path / "m.weights.h5")
 
 
+def test_bf16_in_files_of_keras(tmp_path: Path) -> None:
+    """HDF5 has no such type: arrays lie there as two bytes of no type, and a word beside them."""
+    h5py = pytest.importorskip("h5py", reason="h5py reads weights of Keras")
+    weight, bias = np.arange(6).reshape(3, 2).astype("bfloat16"), np.ones(2, "bfloat16")
+    with h5py.File(tmp_path / "m.weights.h5", "w") as file:
+        for k, array in enumerate((weight, bias)):
+            file[f"layers/dense/vars/{k}"] = array.view("V2")
+            file[f"layers/dense/vars/{k}"].attrs["dtype"] = "bfloat16"
+    params, _ = nn.load_keras(nn.Dense(3, 2), tmp_path / "m.weights.h5")
+    for found, wanted in ((params["weight"], weight), (params["bias"], bias)):
+        assert found.dtype == wanted.dtype and np.array_equal(found, wanted)
+
+
 def test_checkpoints_and_misfits(tmp_path: Path) -> None:
     layer = nn.Sequential(nn.Dense(3, 4), nn.relu, nn.Dense(4, 2))
     params = layer.init(gc.random.key(0))

@@ -396,7 +396,7 @@ def test_settings_that_nothing_heeds_are_refused(tmp_path: Path) -> None:
 
 
 def test_settings_of_layers_that_nothing_heeds_are_refused(tmp_path: Path) -> None:
-    """In layers, in what layers hold and in activations; those of training, and unset ones, pass."""
+    """In layers, in what they hold and in activations; those of training, and unset ones, pass."""
     path, square = tmp_path / "m.keras", normal(3, 3)
     cell = [normal(3, 12), normal(3, 12), normal(12)]
 

@@ -85,8 +85,10 @@ def write_checkpoint(
     cuts: Mapping[str, Cuts] | None = None,
     graph: bytes = b"",
     extra: dict[bytes, bytes] | None = None,
+    texts: Mapping[str, np.ndarray] | None = None,
 ) -> None:
-    """`cuts` are the rows of the pieces that some variables lie in, `extra` are entries as is."""
+    """`cuts` are the rows of the pieces that some variables lie in, `extra` are entries as is,
+    `texts` variables of strings."""
     data, entries = b"", dict(extra or {})
     whole = {name.encode(): array for name, array in arrays.items() if name not in (cuts or {})}
     for name, rows in (cuts or {}).items():
@@ -97,10 +99,12 @@ def write_checkpoint(
         value = number(1, NUMBERS[array.dtype]) + shape_of(array)
         entries[key] = value + number(4, len(data)) + number(5, array.nbytes)
         data += array.tobytes()
-    if graph:
-        text = varint(len(graph)) + bytes(4) + graph
-        value = number(1, 7) + message(2, b"") + number(4, len(data)) + number(5, len(text))
-        entries[b"_CHECKPOINTABLE_OBJECT_GRAPH"] = value
+    held = {"_CHECKPOINTABLE_OBJECT_GRAPH": np.array(graph, object)} if graph else {}
+    for name, array in {**held, **(texts or {})}.items():
+        words: list[bytes] = array.reshape(-1).tolist()
+        text = b"".join(varint(len(word)) for word in words) + bytes(4) + b"".join(words)
+        value = number(1, 7) + shape_of(array) + number(4, len(data)) + number(5, len(text))
+        entries[name.encode()] = value
         data += text
     pairs = [(b"", number(1, 1)), *sorted(entries.items())]
     first, empty = block(pairs), block([])

@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,7 @@ MAGIC = 0xDB4775248B80FB57
 FOOTER, TRAILER = 48, 5  # bytes of the footer, and behind each block: its compression and a crc
 MOST_SHARDS = 10_000
 MOST_ELEMENTS = 2**59  # of 16 bytes, which NumPy counts in 63 bits
+GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"  # the string that is the graph of the objects
 STRING, CHECKSUM = 7, 4  # the type of strings; bytes between their lengths and themselves
 DTYPES: dict[int, Any] = {
     1: np.float32,
@@ -71,14 +73,34 @@ class Checkpoint:
 
     def variables(self) -> dict[str, Array]:
         """All but strings, and what is no tensor."""
+        return {
+            name: self._variable(key, self._entries[key], fields)
+            for name, (key, fields) in self._tensors().items()
+            if fields.get(1) in DTYPES
+        }
+
+    def strings(self) -> dict[str, Array]:
+        """The variables of strings, as bytes of the length of the longest; the graph of the objects
+        is none."""
         made = dict[str, Array]()
+        for name, (_, fields) in self._tensors().items():
+            if fields.get(1) == STRING and name != GRAPH:
+                parts = self._strings(name, fields)
+                longest = max(map(len, parts), default=0)
+                size = longest * len(parts)
+                check_within("text_bytes", size, f"{name[:80]!r} takes {size} bytes")
+                made[name] = np.array(parts, f"S{longest}").reshape(_shape(_message(fields, 2)))
+        return made
+
+    def _tensors(self) -> dict[str, tuple[bytes, dict[int, Any]]]:
+        """The keys and fields of entries by name, but for the header and pieces of variables."""
+        made = dict[str, tuple[bytes, dict[int, Any]]]()
         for key, value in self._entries.items():
-            if key and key[0]:  # else the header, or a piece of a variable
-                fields, name = dict(read_fields(value)), key.decode("utf-8", "replace")
+            if key and key[0]:
+                name = key.decode("utf-8", "replace")
                 if name in made:
                     raise Damaged(f"it has {name[:80]!r} twice")
-                if fields.get(1) in DTYPES:
-                    made[name] = self._variable(key, value, fields)
+                made[name] = key, dict(read_fields(value))
         return made
 
     def text(self, key: str) -> bytes:
@@ -86,16 +108,24 @@ class Checkpoint:
         fields = dict(read_fields(self._entries.get(key.encode(), b"")))
         if fields.get(1) != STRING or _shape(_message(fields, 2)):
             return b""
-        offset, size, source = _number(fields, 4), _number(fields, 5), self._source(key, fields)
-        check_within("text_bytes", size, f"{key} has {size} bytes")
-        if offset + size > source.size:
-            raise Damaged(f"{key!r} has the wrong size")
-        data = source.read(offset, size).tobytes()
-        length, start = read_varint(data, 0)
+        return self._strings(key, fields)[0]
+
+    def _strings(self, name: str, fields: dict[int, Any]) -> list[bytes]:
+        """The lengths of all, a checksum of them, then one string behind the other."""
+        offset, size, source = _number(fields, 4), _number(fields, 5), self._source(name, fields)
+        check_within("text_bytes", size, f"{name[:80]!r} has {size} bytes")
+        count = math.prod(_shape(_message(fields, 2)))
+        if 7 in fields or offset + size > source.size or count > size:
+            raise Damaged(f"{name[:80]!r} has the wrong size")
+        data, start, lengths = source.read(offset, size).tobytes(), 0, list[int]()
+        for _ in range(count):
+            length, start = read_varint(data, start)
+            lengths.append(length)
         start += CHECKSUM
-        if start + length != size:
-            raise Damaged(f"{key!r} has the wrong size")
-        return data[start:]
+        if start + sum(lengths) != size:
+            raise Damaged(f"{name[:80]!r} has the wrong size")
+        ends = [start, *accumulate(lengths, initial=start)][1:]
+        return [data[a:b] for a, b in pairwise(ends)]
 
     def _source(self, name: str, fields: dict[int, Any]) -> OpenFile:
         shard = _number(fields, 3)
@@ -148,17 +178,38 @@ class Checkpoint:
 @contextmanager
 def opened(path: Path) -> Iterator[Checkpoint]:
     """A checkpoint: NAME, NAME.index or the folder of a SavedModel. Raises GraphError for a file
-    that is missing or damaged, then and later."""
+    that is missing, damaged or of the format before this one, then and later."""
+    if is_of_first_format(path):
+        raise GraphError(
+            f"{path.name} is a checkpoint of TensorFlow's first format (V1)",
+            hint="restore it in TensorFlow and save it again: it writes the second since 2016",
+        )
     try:
         yield Checkpoint(path)
     except Damaged as error:
         raise GraphError(f"{prefix_of(path).name}.index is damaged: {error}") from None
 
 
+def is_of_first_format(path: Path) -> bool:
+    """Whether a file is a table by itself, with its data in it: that has no `.index`."""
+    if path.suffix == ".index" or not path.is_file():
+        return False
+    source = OpenFile(path)
+    end = source.read(max(source.size - 8, 0), min(source.size, 8)).tobytes()
+    return int.from_bytes(end, "little") == MAGIC
+
+
+def is_checkpoint(path: Path) -> bool:
+    """Whether a path is that of a checkpoint, of either format, or of the folder of a model."""
+    beside = path.with_name(f"{path.name}.index")
+    named = path.suffix == ".index" or path.is_dir()
+    return named or (not path.exists() and beside.is_file()) or is_of_first_format(path)
+
+
 def read_checkpoint(path: Path) -> dict[str, Array]:
-    """The variables of a checkpoint by name; strings, and what is no tensor, are left out."""
+    """The variables of a checkpoint by name, strings as bytes; what is no tensor is left out."""
     with opened(path) as checkpoint:
-        return checkpoint.variables()
+        return {**checkpoint.variables(), **checkpoint.strings()}
 
 
 def prefix_of(path: Path) -> Path:

@@ -12,10 +12,9 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
-from graphc.formats.tensorflow.checkpoint import Array, Damaged, opened, read_fields
+from graphc.formats.tensorflow.checkpoint import GRAPH, Array, Damaged, opened, read_fields
 from graphc.limits import check_within
 
-GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 MOST_FIELDS = 2_000_000  # of all messages together: a child is three; about two seconds
 MOST_STEPS = 1000  # of a path
 

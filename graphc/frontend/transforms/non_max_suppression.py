@@ -32,7 +32,9 @@ def nms(boxes: Any, scores: Any, most: int, overlap: Any = 0.5, least: Any = Non
 
     def keep(left: Any, _: Any) -> Any:
         value = f.where(left, scores, np.asarray(-np.inf, kind))
-        best = f.expand_dims(f.astype(f.argmax(value, axis=2), np.int64), 2)
+        best = f.argmax(value, axis=2, keepdims=True)
+        first = f.argmax(left, axis=2, keepdims=True)  # where all that is left has a score of -inf
+        best = f.astype(f.where(f.take_along_axis(left, best, 2), best, first), np.int64)
         found = f.any(left, axis=2)
         near = f.greater(_share(corners, best), overlap)
         gone = f.logical_or(near, f.equal(best, numbers))

@@ -3,8 +3,8 @@
     maker(settings, weights) -> function        the function has the arguments of the layer's call
     operator(**settings)     -> function        the same for functions of keras.ops in a model
 
-A setting that a maker does not ask for must be one that inference does not depend on (WITHOUT_EFFECT),
-or not be set; others are refused.  So a maker asks for its settings before it returns.
+A setting that a maker does not ask for must be one that inference does not depend on
+(WITHOUT_EFFECT), or not be set; others are refused.  So a maker asks for all before it returns.
 
 A function that has an argument `mask` is given the masks of its first argument, one that has
 `query_mask` those of `query`, as in Keras; what it returns as Masked has a mask from then on.
@@ -21,6 +21,7 @@ import ml_dtypes
 import numpy as np
 
 from graphc.base.record import record
+from graphc.learn.nn.keras import stored_array
 from graphc.limits import check_within
 from graphc.ops.record.value import functions as f
 
@@ -117,15 +118,9 @@ class Weights:
         return [] if held is None else [self._array(held[k]) for k in sorted(held, key=int)]
 
     def _array(self, data: Any) -> Array:
-        import h5py
-
-        if not isinstance(data, h5py.Dataset) or data.external or data.is_virtual:
-            raise ValueError(f"{data.name} lies in another file")
-        self._seen.nbytes += data.nbytes  # an array may be linked to many layers
+        self._seen.nbytes += getattr(data, "nbytes", 0)  # an array may be linked to many layers
         check_within("model_bytes", self._seen.nbytes, f"layers have {self._seen.nbytes} bytes")
-        array = np.asarray(data[...])
-        if data.attrs.get("dtype") == "bfloat16" and array.dtype.itemsize == 2:
-            array = array.view(ml_dtypes.bfloat16)  # HDF5 has no such type: two bytes without one
+        array = stored_array(data)
         real = array.dtype.kind == "f" or array.dtype == ml_dtypes.bfloat16
         wanted = self._element if real and self._element is not None else array.dtype
         return array.astype(wanted, copy=False)

@@ -20,6 +20,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from graphc.base.record import record
@@ -338,18 +339,23 @@ def _numbered(layers: Any, leaves: Sequence[tuple[Layer, Part]]) -> list[list[Ar
     return [*made, *([] for _ in left)]
 
 
-def _arrays(group: Any) -> list[Array]:
-    """The weights of one layer: its own, or those of what it is made of."""
+def stored_array(data: Any) -> Array:
+    """The array of a dataset. Raises ValueError for what is none, or lies in another file."""
     import h5py
 
+    if not isinstance(data, h5py.Dataset) or data.external or data.is_virtual:
+        raise ValueError(f"{data.name} lies in another file")
+    array = np.asarray(data[...])
+    told = data.attrs.get("dtype") == "bfloat16"  # HDF5 has no such type: two bytes without one
+    return array.view(ml_dtypes.bfloat16) if told and array.dtype.itemsize == 2 else array
+
+
+def _arrays(group: Any) -> list[Array]:
+    """The weights of one layer: its own, or those of what it is made of."""
     inner = [f"{part}_dense" for part in _HEADS] if "query_dense" in group else ["cell"]
     groups = [group[name] for name in inner if name in group] or [group]
     made = []
     for each in groups:
         held = each.get("vars", {})
-        for name in sorted(held, key=int):
-            data = held[name]
-            if not isinstance(data, h5py.Dataset) or data.external or data.is_virtual:
-                raise ValueError(f"{name} lies in another file")
-            made.append(np.asarray(data[...]))
+        made += [stored_array(held[name]) for name in sorted(held, key=int)]
     return made

@@ -92,6 +92,13 @@ def npz(arrays: Mapping[str, Any]) -> bytes:
     return buffer.getvalue()
 
 
+def with_type(array: Any) -> Any:
+    """An array that NumPy read: bf16, which it does not know, it writes as two bytes of no type."""
+    from graphc.runtime.load.program import numpy_dtype
+
+    return array.view(numpy_dtype("bf16")) if array.dtype == "V2" else array
+
+
 @contextmanager
 def new_file(path: Path) -> Iterator[tuple[BinaryIO, Path]]:
     """A locked file beside a path, open for writing, and its name, which the

@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 
 from graphc.errors import RunError
+from graphc.runtime.files.files import with_type
 from graphc.runtime.input.checksums import masked_crc32c
 from graphc.runtime.input.resources import Array, Column
 
@@ -52,7 +53,7 @@ def _member(found: np.lib.npyio.NpzFile, column: Column) -> Array:
     if column.name not in found.files:
         raise _missing("array", column.name, found.files)
     try:
-        array = found[column.name]
+        array = with_type(found[column.name])
     except ValueError as error:
         if "allow_pickle" in str(error):
             raise RunError(f"{column.name!r} holds objects of Python, and no numbers") from None

@@ -13,7 +13,9 @@ from tensor_bundle import message, number, object_graph, write_checkpoint
 
 import graphc as gc
 from graphc import limits
+from graphc.cli import main
 from graphc.cli.common import _load
+from graphc.formats.convert import read_npz
 from graphc.formats.tensorflow import object_graph as reading
 from graphc.formats.tensorflow.checkpoint import DTYPES, read_checkpoint
 from graphc.formats.tensorflow.object_graph import read_by_path
@@ -250,6 +252,55 @@ def test_weights_change_their_format(tmp_path: Path) -> None:
         (tmp_path / "b.npz").write_bytes(bytes(data))
         with suppress(gc.GraphError):
             gc.convert(tmp_path / "b.npz", tmp_path / "d.safetensors")
+
+
+def test_strings_are_read_and_said_to_be_left_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = np.array([[b"one", b""], [b"three", b"x" * 300]])
+    texts = {"words": words, "word": np.array(b"alone"), "none": np.zeros((0, 2), "S1")}
+    held = {"a": np.arange(3, dtype="f4")}
+    write_checkpoint(tmp_path / "ckpt", held, graph=object_graph([({}, ["a"])]), texts=texts)
+    found = read_checkpoint(tmp_path / "ckpt")
+    assert found.keys() == {*held, *texts}
+    for name, array in texts.items():
+        assert np.array_equal(found[name], array) and found[name].shape == array.shape
+    gc.convert(tmp_path / "ckpt", tmp_path / "a.npz")
+    with np.load(tmp_path / "a.npz") as arrays:
+        assert np.array_equal(arrays["words"], words)
+    main(["convert", str(tmp_path / "ckpt"), "-o", str(tmp_path / "a.safetensors")])
+    assert "left out: 'words' holds strings" in capsys.readouterr().out
+    assert gc.convert(tmp_path / "a.safetensors", tmp_path / "b.npz").without == ()
+    with np.load(tmp_path / "b.npz") as arrays:
+        assert list(arrays) == ["a"]
+
+
+def test_strings_of_other_lengths_than_their_data_are_refused(tmp_path: Path) -> None:
+    for size in (0, 3, 8, 10**6):
+        entry = number(1, 7) + message(2, message(2, number(1, 2))) + number(5, size)
+        write_checkpoint(tmp_path / "ckpt", {"a": np.zeros(2)}, extra={b"s": entry})
+        with pytest.raises(gc.GraphError, match="'s' has the wrong size"):
+            read_checkpoint(tmp_path / "ckpt")
+
+
+def test_the_format_before_says_so(tmp_path: Path) -> None:
+    """Its one file ends as an index does, and has none beside it."""
+    write_checkpoint(tmp_path / "ckpt", {"a": np.zeros(2)})
+    (tmp_path / "model.ckpt").write_bytes((tmp_path / "ckpt.index").read_bytes())
+    for read in (read_checkpoint, lambda path: gc.convert(path, tmp_path / "a.npz")):
+        with pytest.raises(gc.GraphError, match=r"first format \(V1\)"):
+            read(tmp_path / "model.ckpt")
+
+
+def test_bf16_comes_through_npz(tmp_path: Path) -> None:
+    """NumPy writes it as two bytes of no type."""
+    held = {"a": np.arange(6).reshape(2, 3).astype("bfloat16"), "b": np.ones((), "bfloat16")}
+    np.savez(tmp_path / "a.npz", **held)
+    for source, target in (("a.npz", "b.safetensors"), ("b.safetensors", "c.npz")):
+        gc.convert(tmp_path / source, tmp_path / target)
+    found = read_npz(tmp_path / "c.npz")
+    for name, array in held.items():
+        assert found[name].dtype == array.dtype and np.array_equal(found[name], array)
 
 
 def test_a_header_that_breaks_off_is_refused(tmp_path: Path) -> None:

@@ -94,6 +94,25 @@ def test_boxes() -> None:
     assert gc.nms(boxes, scores, 2, 0.95, least=0.55).tolist() == [[[1, 0]]]
 
 
+@pytest.mark.parametrize(
+    ("scores", "kept"),
+    [
+        ([-np.inf] * 4, [0, 2, 3]),
+        ([1, -np.inf, 2, -np.inf], [2, 0, 3]),
+        ([-np.inf, -1, -np.inf, -np.inf], [1, 2, 3]),
+        ([np.nan, 1, -np.inf, -np.inf], [0, 2, 3]),
+    ],
+)
+def test_boxes_of_the_lowest_scores_are_kept_once(scores: list[float], kept: list[int]) -> None:
+    """The first two are one box; what is taken away has a score of -inf while others are sought."""
+    boxes = np.array([[[0, 0, 1, 1]] * 2 + [[2, 2, 3, 3], [5, 5, 6, 6]]], np.float32)
+    found = gc.nms(boxes, np.array([[scores]], np.float32), 4)
+    assert found.tolist() == [[[*kept, -1]]]
+    assert gc.compile(lambda b, s: gc.nms(b, s, 4))(
+        boxes, np.array([[scores]], np.float32)
+    ).tolist() == [[[*kept, -1]]]
+
+
 @pytest.mark.parametrize("kind", ["mean", "max"])
 def test_regions_have_as_many_samples_as_each_says(kind: str) -> None:
     x = image(2, 3, 7, 8)
