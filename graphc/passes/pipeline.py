@@ -166,7 +166,7 @@ STAGES = (
     Stage(
         "normalise.choose_integers",
         Over.REGIONS,
-        about=has("matrix_product", "convolution"),
+        about=has("matrix_product", "convolution", "pools"),
         optional=True,
     ),
     Stage("normalise.choose_digits", Over.REGIONS, about=has("few_bits"), optional=True),

@@ -9,6 +9,8 @@ around an image is p, which stands for zero.
 
 What is rounded to i8 on its way is rounded to u8 if that suits the machine better.
 
+The largest of such numbers are chosen among their bytes.
+
 Products of i32 give the same integers.  Products of f32 (between DequantizeLinear and
 QuantizeLinear, say) are rounded once, after the sum, and not in every term.
 """
@@ -80,7 +82,46 @@ def choose_integers(graph: Graph, config: Config) -> Graph:
         return multiplied(node, products, r) if floats else None
 
     product = {"matmul": (byte_product,), "conv": (byte_product,)}
-    return by_op(graph, {**product, "rint": (step_of_result,)})
+    return by_op(graph, {**product, "rint": (step_of_result,), "pool": (byte_pool,)})
+
+
+def byte_pool(node: Node, r: Rewriter) -> Node | None:
+    """The largest of bytes instead of the largest of what they stand for, a quarter of the size:
+    larger bytes stand for larger numbers."""
+    if node.attrs["kind"] != "max" or typed(node).dtype is not F32 or node.after:
+        return None
+    x = node.inputs[0]
+    padded = x.op.traits.pads and not x.after and are_never_alone(x, node)
+    found = scaled(x.inputs[0] if padded else x, r)
+    if found is None or found.scale is None or not is_single(found.scale):
+        return None
+    scale = constant(found.scale)
+    if scale is None or not 0 < scale.item() < np.inf:
+        return None
+    numbers, kind = found.numbers, typed(found.numbers).dtype
+    if padded:
+        edge = made_of(np.asarray(np.iinfo(kind.numpy).min), kind, r)
+        numbers = r.emit(x.op, (numbers, edge), x.attrs)
+    made = widened(r.emit(node.op, (numbers,), node.attrs), r)
+    if found.zero is not None:
+        made = r.emit(OPS["sub"], (made, found.zero))
+    made = r.emit(OPS["mul"], (r.emit(OPS["cast"], (made,), {"dtype": F32}), found.scale))
+    return made if made.type is node.type else None
+
+
+def are_never_alone(pad: Node, pool: Node) -> bool:
+    """Is what pads an image -inf, and in no window without an element of the image?"""
+    around, attrs = constant(pad.inputs[1]), pad.attrs
+    if around is None or not np.isneginf(around).all() or any(attrs["interior"]):
+        return False
+    low, high, extents = attrs["low"], attrs["high"], typed(pad.inputs[0]).dims
+    if any((*low[:2], *high[:2])) or {*pool.attrs["dilation"]} != {1} or is_open(extents):
+        return False
+    steps = zip(pool.attrs["window"], pool.attrs["stride"], typed(pool).dims[2:], strict=True)
+    return all(
+        before < size and (count - 1) * step - before < extent
+        for (size, step, count), before, extent in zip(steps, low[2:], extents[2:], strict=True)
+    )
 
 
 def is_product(node: Node, floats: bool) -> bool:

@@ -10,7 +10,9 @@ from effort import crossed
 
 import graphc as gc
 from graphc.codegen import gemm
+from graphc.config import Config
 from graphc.ops.reference.interpreter import interpret
+from graphc.passes.normalise.dce import dce
 
 pytestmark = pytest.mark.skipif(
     not gemm.host_target().fast_bytes, reason="this CPU does not multiply bytes fast"
@@ -198,6 +200,56 @@ def test_depthwise_convolutions_read_bytes(kind: str) -> None:
     (windows,) = [n for n in made.nodes if n.op.name == "conv_windows"]
     assert windows.inputs[0] is made.params[0]
     assert windows.attrs["zero"] == 131
+
+
+def pools_of(function: Any, x: Any) -> set[str]:
+    """The types of what is pooled behind the stage."""
+    made = next(stage[1] for stage in function.stages(x) if stage[0] == "choose_integers")
+    return {n.type.dtype.name for n in dce(made, Config.create()).nodes if n.op.traits.pools}
+
+
+@pytest.mark.parametrize("kind", ["u1", "i1"])
+@pytest.mark.parametrize(
+    ("window", "stride", "padding"),
+    [(3, 2, 1), (2, 2, 0), ((1, 4), (1, 3), ((0, 0), (3, 2))), ((5, 2), (3, 1), ((4, 0), (0, 1)))],
+)
+def test_largest_of_numbers_are_chosen_among_their_bytes(
+    kind: str, window: Any, stride: Any, padding: Any
+) -> None:
+    x = drawn((2, 5, 11, 9), kind, 1)
+
+    def pooled(x: Any) -> Any:
+        return gc.max_pool((x.astype(I4) - 7).astype(F4) * F4(0.3), window, stride, padding)
+
+    compiled = gc.compile(pooled)
+    made = compiled(x)
+    (expected,) = interpret(compiled.graph(x), [x])
+    np.testing.assert_array_equal(made, expected)
+    assert pools_of(compiled, x) == {x.dtype.name.replace("uint", "u").replace("int", "i")}
+
+
+ONES: Any = {"constant_values": 1.0}
+
+
+@pytest.mark.parametrize(
+    "pool",
+    [
+        lambda x: gc.max_pool(x * F4(-0.3), 3, 2, 1),  # larger bytes are smaller numbers
+        lambda x: gc.max_pool(x * F4(0.3), 2, 2, 2),  # the first windows see padding alone
+        lambda x: gc.max_pool(x * F4(0.3), 2, 3, ((0, 4), (0, 4))),  # the last ones
+        lambda x: gc.max_pool(x * F4(0.3), 3, 1, 1, dilation=2),
+        lambda x: gc.max_pool(x * np.arange(1, 6, dtype=F4).reshape(5, 1, 1), 3, 2, 1),
+        lambda x: gc.avg_pool(x * F4(0.3), 3, 2, 1),
+        lambda x: gc.max_pool(np.pad(x * F4(0.3), ((0, 0), (0, 0), (1, 1), (1, 1)), **ONES), 3, 2),
+    ],
+)
+def test_other_pools_stay_as_they_are(pool: Any) -> None:
+    x = drawn((2, 5, 10, 10), "u1", 1)
+    compiled = gc.compile(lambda x: pool(x.astype(F4)))
+    made = compiled(x)
+    (expected,) = interpret(compiled.graph(x), [x])
+    np.testing.assert_allclose(made, expected, rtol=1e-6)
+    assert pools_of(compiled, x) == {"f32"}
 
 
 def test_operands_are_looked_into_for_a_few_nodes() -> None:
