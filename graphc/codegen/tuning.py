@@ -53,6 +53,8 @@ class CodegenTuning(Tuning):
         "windows read in place against copies: of all images that share weights in lanes")
     near_windows = number(1 << 20, 0, 1 << 40, "elements", "conv",
         "the same: copies, which fetch in advance, of images that come from far away")
+    window_share = number(4, 1, 1 << 20, "windows", "bf16",
+        "windows of pairs read in place, so many of them in the second level, against copies")
     window_rows = number(9, 0, 1 << 20, "rows", "conv",
         "the same: rows (or columns) that would be multiplied while as many elements are copied")
     turned_steps = number(7, 0, 1 << 20, "steps of k", "conv",

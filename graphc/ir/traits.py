@@ -62,9 +62,11 @@ class Traits:
     writes_slice     its first operand with the second as its part by `starts` and `steps`
     broadcasts       its operand, repeated
     pads             its first operand, with the second around and between its elements
+    joins            its operands, one behind the other along `axis`
     casts            the same numbers in another dtype
     matrix_product   products of elements summed over shared axes, of whole operands
     convolution      such products of windows with a filter
+    channels_last    its images hold the channels of a pixel side by side
     few_bits         rows times a matrix of few bits, as its words lie
     pools            what is taken of each window, or what goes back to windows
     checks           its operands, which may stop the run
@@ -110,9 +112,11 @@ class Traits:
     writes_slice: bool = False
     broadcasts: bool = False
     pads: bool = False
+    joins: bool = False
     casts: bool = False
     matrix_product: bool = False
     convolution: bool = False
+    channels_last: bool = False
     few_bits: bool = False
     pools: bool = False
     checks: bool = False

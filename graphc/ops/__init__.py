@@ -58,6 +58,7 @@ FAMILIES = (
     "nn.attention",
     "nn.conv",
     "nn.conv_adjoint",
+    "nn.conv_last",
     "nn.fused_attention",
     "nn.images",
     "nn.pooling",

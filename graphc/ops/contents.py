@@ -87,6 +87,8 @@ OPS = {
         "conv",
     "nn.conv_adjoint":
         "conv_weights",
+    "nn.conv_last":
+        "conv_last",
     "nn.conv_windows":
         "conv_windows",
     "nn.fused_attention":

@@ -28,13 +28,19 @@ from graphc.ir import verify
 from graphc.ir.channels import channels_paired, no_deadlock
 from graphc.ir.graph import Graph, Node, Program
 from graphc.ir.regions import map_inside
-from graphc.ir.size_answers import by_example, in_numbers
+from graphc.ir.size_answers import by_example
 from graphc.ir.traits import Traits
 from graphc.passes.admit_dump import admit_dump
 from graphc.passes.normalise.rules import on_gpus_alone
 from graphc.passes.normalise.state import state_is_threaded
 from graphc.passes.reasons import collecting
-from graphc.passes.validation import Sample, check_contract, check_expressions, contract_of
+from graphc.passes.validation import (
+    Sample,
+    check_contract,
+    check_expressions,
+    contract_of,
+    round_trip,
+)
 from graphc.passes.value_numbers import ValueNumbers
 
 Stages = Graph | Program
@@ -217,7 +223,9 @@ STAGES = (
         Over.WHOLE,
         asked=lambda config: config.precision != "f32",
         keeps=Keeps.PRECISION,
+        breaks=(verify.no_duplicates,),  # zeros around what is rounded
     ),
+    Stage("normalise.channels_last", Over.REGIONS, about=has("convolution"), optional=True),
     # It decides in which order numbers are added; a part of a bucket may be what there is already.
     Stage(
         "devices.merge_collectives",
@@ -566,18 +574,6 @@ def planned(graph: Graph, config: Config) -> Graph:
         if not skipped(stage, config):
             graph = apply(stage, graph, config)  # type: ignore[assignment]
     return graph
-
-
-def round_trip(value: Stages) -> None:
-    """print(parse(print(g))) == print(g), with open sizes as they are at hand."""
-    from graphc.ir.parse import parse
-    from graphc.ir.text import literals, show
-
-    with in_numbers():
-        text = show(value)
-        tensors = {found.digest: found.array for found in literals(value)}
-        if show(parse(text, tensors)) != text:
-            raise VerifyError("the text form does not round-trip")
 
 
 @cache

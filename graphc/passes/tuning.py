@@ -53,8 +53,12 @@ class PassesTuning(Tuning):
         "products of 16 bits against fetching the elements of an operand one by one")
     paired_run = number(8, 1, 1 << 20, "elements", "bf16",
         "the same: longer runs are fetched as vectors")
-    winograd_tiles_if_narrow = number(40, 1, 1 << 20, "tiles", "bf16",
+    winograd_tiles_if_narrow = number(96, 1, 1 << 20, "tiles", "bf16",
         "multiplications saved against products of 16 bits")
+    winograd_products_if_narrow = number(2048, 1, 1 << 30, "products of two channels", "bf16",
+        "the same against transforms, which take a part that shrinks with the channels")
+    turned_image = number(256.0, 0.0, 1e9, "multiplications per element", "bf16",
+        "windows that need no copy against images turned before and behind")
     pool_row = number(32, 0, 1 << 20, "elements", "pool",
         "windows side by side as such: longer rows are loops enough")
     pool_window = number(16, 0, 64, "elements", "pool",

@@ -23,6 +23,7 @@ from graphc.config import Config
 from graphc.errors import GraphError, VerifyError
 from graphc.ir.graph import Graph, Node, Program
 from graphc.ir.op import Effect
+from graphc.ir.size_answers import in_numbers
 from graphc.ir.types import Type, leaves
 from graphc.ir.verify import broken, graphs_of
 from graphc.passes.compare import TOLERANCE, first_difference, same_bits
@@ -190,3 +191,15 @@ def drawn(rng: np.random.Generator, kind: Type) -> Any:
     if element.is_complex:
         made = made + 1j * rng.uniform(-2, 2, kind.dims)
     return np.asarray(made, element.numpy)
+
+
+def round_trip(value: Stages) -> None:
+    """print(parse(print(g))) == print(g), with open sizes as they are at hand."""
+    from graphc.ir.parse import parse
+    from graphc.ir.text import literals, show
+
+    with in_numbers():
+        text = show(value)
+        tensors = {found.digest: found.array for found in literals(value)}
+        if show(parse(text, tensors)) != text:
+            raise VerifyError("the text form does not round-trip")

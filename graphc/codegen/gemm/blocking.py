@@ -110,15 +110,22 @@ def route(
         or _worth_a(kind, hardware, groups, sizes)
     ):
         flags |= Flag.PACK_A
-    if flags & Flag.PACK_A and _are_windows(kind, groups):
+    if flags & Flag.PACK_A and _are_windows(kind, hardware, groups):
         flags = flags & ~(Flag.PACK_A | Flag.COPIES) | Flag.WINDOWS
     return flags
 
 
-def _are_windows(kind: Kind, groups: Groups) -> bool:
+def _are_windows(kind: Kind, hardware: Hardware, groups: Groups) -> bool:
     """Whether A has steps of k anywhere, as windows have, and is read in place all the same:
-    neighbouring rows share lines of the cache."""
-    if step_of(groups.k, "a") is not None or kind.name not in IN_PLACE:
+    neighbouring rows share lines of the cache, or the bundles of each lie ready in runs of k that
+    are near one another."""
+    if step_of(groups.k, "a") is not None:
+        return False
+    if kind.bundles and not kind.flips:
+        run, reach = groups.k[-1], hint_of(reach_of(groups.k, "a")) * kind.memory_bytes
+        whole = run.a == 1 and common(run.extent, kind.together) == kind.together
+        return whole and reach * tuned.window_share <= hardware.l2
+    if kind.name not in IN_PLACE:
         return False
     return 0 < groups.m[-1].a * kind.memory_bytes < LINE if groups.m else False
 

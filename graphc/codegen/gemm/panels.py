@@ -357,7 +357,7 @@ def emit_block(core: Core) -> None:
             with body.when(pack_a):
                 frame.pack_rows(rows, here, count)
                 a.set(frame.work(Word.BLOCK_A))
-            k_a = _window_steps(body, frame, (here, count))
+            k_a = _window_steps(core, body, frame, (here, count))
             if core.reads_windows:
                 _pack_lanes(body, frame, rows, (here, count))
             step_a = body.choose(pack_a, "i64", core.size, frame.get(Word.STEP_A))
@@ -392,13 +392,14 @@ def _shifts(body: Body, frame: Frame, panel_row: int) -> tuple[Local, Local]:
     return panel, row
 
 
-def _window_steps(body: Body, frame: Frame, k: tuple[str, str]) -> str:
+def _window_steps(core: Core, body: Body, frame: Frame, k: tuple[str, str]) -> str:
     """The table of these steps of k (first, count) of A, if tiles read that through one."""
     table = body.local("ptr", "null")
     with body.when(frame.has(Flag.WINDOWS)):
         table.set(frame.work(Word.K_A))
         with body.when(frame.fresh(Flag.SAME_COLUMNS)):
-            frame.fill(Word.K_A, 0, Word.K_DIMS, Field.A, *k)
+            span = frame.steps(*k, core.kind.together)
+            frame.fill(Word.K_A, 0, Word.K_DIMS, Field.A, *span)
     return table.get()
 
 

@@ -103,8 +103,12 @@ def emit_tile(
             flip = core.splat(body, lanes, FLIP)
             excess.set(core.accumulate(body, lanes, flip, values, excess.get()))
         row_b.advance(body.at(source, "%step_b"))
-        following = body.word("%k_a", body.add(k, 1)) if windows else body.add(here, "%step_a")
-        offset.advance(following)
+        if windows:
+            step = body.add(k, 1)
+            step = body.mul(step, core.kind.together) if core.kind.bundles else step
+            offset.advance(body.word("%k_a", step))
+        else:
+            offset.advance(body.add(here, "%step_a"))
     _finish_tile(core, body, lanes, sums, excess, mask)
     return core.finish(body)
 

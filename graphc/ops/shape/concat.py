@@ -9,6 +9,7 @@ import numpy as np
 
 from graphc.ir.op import AXIS, Attr, Compute
 from graphc.ir.sizes import at_most
+from graphc.ir.traits import Traits
 from graphc.ir.types import AnyType, Type, definitely_different, tensor
 from graphc.loops.nest import Scalars
 from graphc.ops.record.arguments import Applied, DTypeLike, Read
@@ -96,6 +97,7 @@ concat_op = define(
             ([(2,), (2, 1)], {"axis": 0}),
         ],
     ),
+    traits=Traits(joins=True),
     doc="Arrays one after another along an axis.",
 )
 

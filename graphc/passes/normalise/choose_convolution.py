@@ -7,12 +7,15 @@ few_channels  depthwise and narrow grouped convolutions, few results: loops over
 
 The transform of constant weights is a constant.  Winograd's sums come out in another order and
 through intermediate values several times as large, so a program without fast_math does not use it.
+One whose products may be of 16 bits does with so many tiles and channels that it saves
+more than those.
 """
 
 from __future__ import annotations
 
 import math
 
+from graphc.codegen.gemm.packed import hardware_for
 from graphc.config import Config
 from graphc.ir.graph import Graph, Node, Rewriter
 from graphc.ir.literal import literal
@@ -36,7 +39,8 @@ def choose_convolution(graph: Graph, config: Config) -> Graph:
     Where only GPUs compute their threads are many, so windows of few outputs run best element by
     element, and products are too cheap to be saved by transforms through memory.
     """
-    tiles = winograd if config.precision == "f32" else winograd_of_many
+    narrow = config.precision == "bf16" and hardware_for(config).brain
+    tiles = winograd_of_many if narrow else winograd
     ways: tuple[Rule, ...] = (few_channels,) if config.strict else (few_channels, tiles)
     if on_gpus_alone(config):
         return graph
@@ -127,8 +131,11 @@ def winograd(node: Node, r: Rewriter) -> Node | None:
 
 
 def winograd_of_many(node: Node, r: Rewriter) -> Node | None:
-    """The same where there are so many tiles that products of 16 bits do not save more."""
-    return winograd(node, r) if suits(node, tuned.winograd_tiles_if_narrow) else None
+    """The same where tiles and channels are so many that products of 16 bits do not save more."""
+    w = node.inputs[1].type
+    assert isinstance(w, Type)
+    many = is_static(node) and w.dims[0] * w.dims[1] >= tuned.winograd_products_if_narrow
+    return winograd(node, r) if many and suits(node, tuned.winograd_tiles_if_narrow) else None
 
 
 def suits(node: Node, least: int = 0) -> bool:

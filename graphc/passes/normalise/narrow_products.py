@@ -29,6 +29,7 @@ from graphc.ir.types import DTYPES, F32, Type
 from graphc.ops.reference.interpreter import interpret
 from graphc.passes.fusion.widening import behind_views, is_view, narrow_type
 from graphc.passes.measured_error import affordable, check_sample, result_error, variables_of
+from graphc.passes.normalise.choose_convolution import without_padding
 from graphc.passes.normalise.rules import on_gpus_alone
 from graphc.passes.reasons import explain, summarise
 from graphc.passes.tuning import tuned
@@ -186,8 +187,13 @@ def narrowed(graph: Graph, chosen: frozenset[Node]) -> Graph:
 
 
 def rounded(source: Node, r: Rewriter) -> Node:
-    """A value rounded to 16 bits, as f32."""
-    if source.op.traits.constant:
+    """A value rounded to 16 bits, as f32; zeros around it are not rounded with it."""
+    inner, _ = without_padding(source)
+    if inner is not source:
+        narrow = r.emit(OPS["cast"], (inner,), {"dtype": BF16})
+        zero = r.emit(OPS["const"], (), {"value": literal(0.0, BF16)})
+        narrow = r.emit(source.op, (narrow, zero), source.attrs)
+    elif source.op.traits.constant:
         value = literal(source.attrs["value"].array, BF16)
         narrow = r.emit(OPS["const"], (), {"value": value})
     else:

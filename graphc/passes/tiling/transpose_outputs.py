@@ -87,7 +87,7 @@ def is_product(node: Node) -> bool:
 
 def pays(product: Node, reader: Node, shown: tuple[int, ...] | None) -> bool:
     """Can the product be stored so, and is all else that is read then read in order?"""
-    if shown is None or list(shown) == sorted(shown):
+    if shown is None or list(shown) == sorted(shown) or has_pixels_in_rows(product.regions[0]):
         return False
     region, after = product.regions[0], reader.regions[0]
     place = reader.inputs.index(product)
@@ -99,6 +99,11 @@ def pays(product: Node, reader: Node, shown: tuple[int, ...] | None) -> bool:
         across += params_beside(region, form_of(region))
     whole = hint_of(tensor_type(product).size)
     return all(hint_of(tensor_type(n).size) < whole for n in across)
+
+
+def has_pixels_in_rows(region: Graph) -> bool:
+    """Does a product read windows in place, which it could not with pixels along vectors?"""
+    return any(node.op.traits.channels_last for node in region.nodes)
 
 
 def operands(product: Node, reader: Node) -> list[Node]:

@@ -350,6 +350,44 @@ def test_windows_as_rows_have_the_bits_of_a_matrix_of_them(dtype: str, cpu: str)
         np.testing.assert_allclose(results[0], expected, 1e-3, 1e-3)
 
 
+@pytest.mark.parametrize(("far", "channels"), [(0, 2), (0, 6), (0, 64), (0, 7), (1, 4)])
+def test_windows_of_pairs_have_the_bits_of_a_matrix_of_them(far: int, channels: int) -> None:
+    """Channels lie side by side; windows that have no pairs, or reach far, are copied."""
+    hardware = contract.hardware_of(host())
+    if not hardware.brain:
+        pytest.skip("needs a CPU that multiplies pairs of bf16")
+    run = core("bf16")["graphc_contract_bf16"]
+    generator = np.random.default_rng(7)
+    for (filters, rows, out), step in product([(16, 7, 7), (33, 40, 3), (70, 3, 34)], (1, 2)):
+        width, height = (out - 1) * step + 3, (rows - 1) * step + 2
+        line, k = (width + far * hardware.l2 // 4) * channels, channels * 6
+        image, weight = (
+            guarded(generator.standard_normal(shape).astype(NUMPY["bf16"]), "behind")
+            for shape in ((height * line,), (k, filters))
+        )
+        pixels = Dim(rows, line * step, 0, out * filters), Dim(out, channels * step, 0, filters)
+        steps = (
+            Dim(2, line, 3 * channels * filters),
+            Dim(3, channels, channels * filters),
+            Dim(channels, 1, filters),
+        )
+        lines = np.arange(rows)[:, None, None, None] * step + np.arange(2)[:, None]
+        places = np.arange(out)[:, None, None] * step * channels + np.arange(3 * channels)
+        matrix = guarded(image[(lines * line + places).reshape(rows * out, k)], "behind")
+        n, flat = Dim(filters, 0, 1, 1), Dim(rows * out, k, 0, filters)
+        results = []
+        for left, dims in ((image, (pixels, (n,), steps)), (matrix, ((flat,), (n,), steps[:0]))):
+            dims = dims if left is image else (*dims[:2], (Dim(k, 1, filters),))
+            plan = contract.plan(NormalForm("bf16", (), *dims), hardware)
+            near = left is image and channels % 2 == 0 and not far
+            assert bool(plan.params[Word.FLAGS] & Flag.WINDOWS) is near
+            results.append(guarded(np.zeros((rows * out, filters), NUMPY["bf16"]), "behind"))
+            call(plan, run, [left, weight, results[-1]])
+        assert results[0].tobytes() == results[1].tobytes()
+        expected = matrix.astype("f4") @ weight.astype("f4")
+        np.testing.assert_allclose(results[0].astype("f4"), expected, 2e-2, 2e-2 * k**0.5)
+
+
 @pytest.mark.parametrize("dtype", ["f32", "bf16"])
 def test_windows_are_rows_where_they_need_not_be_copied_for_that(dtype: str) -> None:
     """Pairs of bf16 are copied either way, which is less work along rows of pixels."""

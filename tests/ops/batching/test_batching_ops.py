@@ -36,6 +36,7 @@ LOOPED = {
     "digits_matmul",
     "nonzero",
     "sparse_sampled",
+    "conv_last",
     "conv_windows",
     "tile_choose",
     "tile_pool",

@@ -1,0 +1,333 @@
+"""channels_last: between products of 16 bits, images hold the channels of a pixel side by side.
+
+    conv(x, w)                %3 = transpose(x) {perm=[0, 2, 3, 1]}
+    relu              ->      %4 = conv_last(%3, w as [kh, kw, c, o])
+    conv                      %5 = relu(%4)
+                              %6 = conv_last(%5, ...)         and only then a transpose back
+
+There a window is runs of neighbours in memory, two of which are multiplied at once, so tiles read
+it where it lies; as planes of channels each window would be copied in pairs first.  What is
+computed element by element between such convolutions follows them, and so do pads, pools, parts
+and joins.  Images that something else makes or reads are turned, which has to cost less than is
+saved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from math import prod
+
+import numpy as np
+
+from graphc.codegen.gemm.packed import hardware_for
+from graphc.config import Config
+from graphc.ir.graph import Graph, Node, Rewriter, rebuild, swept
+from graphc.ir.literal import literal
+from graphc.ir.op import OPS, Contraction, Reduction, Scalar
+from graphc.ir.sizes import hint_of
+from graphc.ir.types import DTYPES, Type
+from graphc.passes.fusion.widening import behind_views, narrow_type
+from graphc.passes.normalise.rules import on_gpus_alone
+from graphc.passes.reasons import explain, summarise
+from graphc.passes.tuning import tuned
+
+BF16 = DTYPES["bf16"]
+MANY = 8  # an operand of fewer elements than results, by so much, is turned for next to nothing
+
+
+def channels_last(graph: Graph, config: Config) -> Graph:
+    """The graph with chains of convolutions on images with channels last, where that pays."""
+    if on_gpus_alone(config) or config.parity or not hardware_for(config).brain:
+        return graph
+    found = frozenset(n for n in graph.nodes if may_be_last(n))
+    if not found:
+        return graph
+    chosen: set[Node] = set()
+    for chain in chains_of(graph, found):
+        taken = chain.without_ends(found.intersection(chain.nodes))
+        if chain.gain(taken) > 0:
+            chosen |= chain.following(taken)
+    count = len(chosen & found)
+    summarise(f"{count} of {len(found)} convolutions on channels last")
+    return turned(graph, {n.id for n in chosen}) if chosen else graph
+
+
+def may_be_last(node: Node) -> bool:
+    """Is a node a convolution of one group, whose operands are of 16 bits and windows of pairs?"""
+    if not node.op.traits.convolution or node.op is not OPS["conv"] or node.after:
+        return False
+    if node.attrs["groups"] != 1:
+        return False
+    image = node.inputs[0]
+    assert isinstance(image.type, Type)
+    channels = image.type.shape[1]
+    if not isinstance(channels, int) or channels % 2 or is_row(image):
+        return False
+    return {narrow_type(behind_views(n)) for n in node.inputs} == {BF16}
+
+
+# ------------------------------------------------------------------------------------ which ones
+
+
+class Chain:
+    """Nodes that convolutions on channels last could take with them, in order, and who reads them:
+    None is who called.
+    """
+
+    def __init__(self, nodes: list[Node], readers: Mapping[Node, list[Node | None]]) -> None:
+        self.nodes = nodes
+        self.readers = readers
+
+    def following(self, taken: frozenset[Node]) -> set[Node]:
+        """Those convolutions and what can follow them; at the ends they are rounded as planes."""
+        inside: set[Node] = set()
+        for node in self.nodes:
+            if node in taken or follows(node, inside):
+                inside.add(node)
+        for node in reversed(self.nodes):
+            if node.op.traits.casts and inside.isdisjoint(self.readers[node]):
+                inside.discard(node)
+        return inside
+
+    def gain(self, taken: frozenset[Node]) -> float:
+        """What convolutions on channels last save, less what it costs to turn what comes in and
+        goes out, in multiplications.
+        """
+        inside = self.following(taken)
+        crossing = {n for n in inside if not inside.issuperset(self.readers[n])}
+        for node in inside:
+            crossing.update({behind_moves(n) for n in images_of(node)} - inside)
+        cost = sum(elements_of(n) for n in crossing if not is_row(n)) * tuned.turned_image
+        return sum(map(products_of, taken)) - cost
+
+    def without_ends(self, taken: frozenset[Node]) -> frozenset[Node]:
+        """The convolutions less those, from either end, that save less than they cost."""
+        best, changed = self.gain(taken), True
+        while changed:
+            changed = False
+            for conv in self.ends(taken):
+                made = self.gain(taken - {conv})
+                if made >= best:
+                    best, taken, changed = made, taken - {conv}, True
+        return taken
+
+    def ends(self, taken: frozenset[Node]) -> list[Node]:
+        """The convolutions whose image is turned before them, or whose result behind them."""
+        inside = self.following(taken)
+        first = [n for n in self.nodes if n in taken and behind_moves(n.inputs[0]) not in inside]
+        leaving: set[Node] = set()
+        for node in reversed(self.nodes):
+            near = {n for n in self.readers[node] if n not in taken}
+            if node in inside and not near <= inside - leaving:
+                leaving.add(node)
+        return first + [n for n in self.nodes if n in taken & leaving and n not in first]
+
+
+def chains_of(graph: Graph, found: frozenset[Node]) -> list[Chain]:
+    """What the convolutions could take with them, apart where they share no image."""
+    readers: dict[Node, list[Node | None]] = {node: [] for node in (*graph.params, *graph.nodes)}
+    for node in graph.nodes:
+        for source in (*node.inputs, *node.after):
+            readers[source].append(node)
+    for result in graph.results:
+        readers[result].append(None)
+    inside = Chain(graph.nodes, readers).following(found)
+    next_of = {node: node for node in inside}  # on the way to what stands for a chain
+
+    def root(node: Node) -> Node:
+        while next_of[node] is not node:
+            next_of[node] = node = next_of[next_of[node]]
+        return node
+
+    for node in inside:
+        for source in inside.intersection(node.inputs):
+            next_of[root(source)] = root(node)
+    chains: dict[Node, list[Node]] = {}
+    for node in graph.nodes:
+        if node in inside:
+            chains.setdefault(root(node), []).append(node)
+    return [Chain(nodes, readers) for nodes in chains.values()]
+
+
+def behind_moves(node: Node) -> Node:
+    """What is rounded and padded."""
+    while node.op.traits.casts or node.op.traits.pads:
+        node = node.inputs[0]
+    return node
+
+
+def images_of(node: Node) -> list[Node]:
+    """The operands of a node that are as large as its result, or of the size of an image."""
+    if isinstance(node.op.lower, Contraction | Reduction) or len(node.inputs) == 1:
+        return [*node.inputs[:1]]
+    return [n for n in node.inputs if elements_of(n) * MANY > elements_of(node)]
+
+
+def follows(node: Node, last: set[Node]) -> bool:
+    """Can a node, some of whose images have channels last, be computed on such?"""
+    if node.after or not isinstance(node.type, Type) or node.type.rank < 3:
+        return False
+    images, rank = images_of(node), node.type.rank
+    if last.isdisjoint(node.inputs) or any(rank_of(n) != rank for n in images):
+        return False
+    if not all(n in last or is_row(n) for n in images):
+        return False
+    if any(rank_of(n) > rank for n in node.inputs):
+        return False
+    if isinstance(node.op.lower, Reduction):
+        axes = node.attrs["axes"]
+        return bool(node.attrs.get("keepdims")) and not {0, 1} & set(axes)
+    return isinstance(node.op.lower, Scalar) or move_of(node) is not same
+
+
+def products_of(conv: Node) -> int:
+    """Products that a convolution adds up."""
+    assert isinstance(conv.op.lower, Contraction)
+    return prod(hint_of(extent) for _, extent, *_ in conv.op.lower.dims(conv))
+
+
+def elements_of(node: Node) -> int:
+    return int(hint_of(node.type.size)) if isinstance(node.type, Type) else 0
+
+
+def rank_of(node: Node) -> int:
+    return node.type.rank if isinstance(node.type, Type) else 0
+
+
+def is_row(node: Node) -> bool:
+    """Do its elements lie in the same order with channels last?"""
+    assert isinstance(node.type, Type)
+    return is_kept(node.type.shape, last_axes(node.type.rank))
+
+
+# ------------------------------------------------------------------------------------ rewriting
+
+
+def turned(graph: Graph, chosen: set[int]) -> Graph:
+    """The graph in which the nodes of these ids are computed on images with channels last."""
+    last: dict[Node, Node] = {}  # with channels last: each image, and each operand that is turned
+
+    def image(node: Node, rank: int, r: Rewriter) -> Node:
+        """An operand with channels last; what is rounded and padded is turned as it is made."""
+        if rank_of(node) == 0:
+            return node
+        if node not in last and (node.op.traits.casts or node.op.traits.pads):
+            inner = tuple(image(n, rank, r) for n in node.inputs)
+            last[node] = move_of(node)(node, inner, r)
+        elif node not in last:
+            assert isinstance(node.type, Type)
+            dims = (1,) * (rank - node.type.rank) + node.type.shape
+            whole = node if len(dims) == node.type.rank else reshaped(node, dims, r)
+            last[node] = permuted(whole, last_axes(rank), r)
+        return last[node]
+
+    def rewrite(node: Node, r: Rewriter) -> Node | None:
+        if node.id not in chosen:
+            return None
+        assert isinstance(node.type, Type)
+        rank = node.type.rank
+        if node.op.traits.convolution:
+            attrs = {k: node.attrs[k] for k in ("stride", "dilation")}
+            x, w = node.inputs
+            if w not in last:
+                last[w] = weights(w, r)
+            x, w = image(x, rank, r), last[w]
+            made = r.emit(OPS["conv_last"], (x, w), attrs)
+            explain(made.id, "on channels last")
+        elif isinstance(node.op.lower, Reduction):
+            axes = tuple(k - 1 for k in node.attrs["axes"])
+            x = image(node.inputs[0], rank, r)
+            made = r.emit(node.op, (x,), {**node.attrs, "axes": axes})
+        else:
+            made = move_of(node)(node, tuple(image(n, rank, r) for n in node.inputs), r)
+        shown = permuted(made, first_axes(rank), r)
+        last[shown] = made
+        return shown
+
+    return swept(rebuild(graph, rewrite, each=False))
+
+
+def weights(w: Node, r: Rewriter) -> Node:
+    """Weights [o, c, *window] as [*window, c, o], through the cast that widens them."""
+    assert isinstance(w.type, Type)
+    perm = (*range(2, w.type.rank), 1, 0)
+    if w.op.traits.casts and w.inputs[0].op.traits.constant:
+        value = w.inputs[0].attrs["value"]
+        array = np.ascontiguousarray(value.array.transpose(perm))
+        constant = r.emit(OPS["const"], (), {"value": literal(array, value.type.dtype)})
+        return r.emit(w.op, (constant,), w.attrs)
+    return r.emit(OPS["transpose"], (w,), {"perm": perm})
+
+
+def same(node: Node, operands: tuple[Node, ...], r: Rewriter) -> Node:
+    return r.emit(node.op, operands, node.attrs)
+
+
+def pad(node: Node, operands: tuple[Node, ...], r: Rewriter) -> Node:
+    names = "low", "high", "interior"
+    return r.emit(node.op, operands, {k: at_last(node.attrs[k]) for k in names})
+
+
+def part(node: Node, operands: tuple[Node, ...], r: Rewriter) -> Node:
+    names = "starts", "stops", "steps"
+    return r.emit(node.op, operands, {k: at_last(node.attrs[k]) for k in names})
+
+
+def join(node: Node, operands: tuple[Node, ...], r: Rewriter) -> Node:
+    axis = first_axes(rank_of(node))[node.attrs["axis"]]
+    return r.emit(node.op, operands, {"axis": axis})
+
+
+def pool(node: Node, operands: tuple[Node, ...], r: Rewriter) -> Node:
+    """Windows along space, of one channel."""
+    window = node.attrs["window"]
+    stride, dilation = (node.attrs.get(k, of) for k, of in (("stride", window), ("dilation", ())))
+    sizes = {"window": window, "stride": stride, "dilation": dilation or (1,) * len(window)}
+    attrs = {k: (*v, 1) for k, v in sizes.items()}
+    return r.emit(OPS["pool"], operands, {"kind": node.attrs["kind"], **attrs})
+
+
+def move_of(node: Node) -> Callable[[Node, tuple[Node, ...], Rewriter], Node]:
+    """What emits a node on images with channels last; `same` where its attributes name no axes."""
+    traits = node.op.traits
+    if traits.pads:
+        return pad
+    if traits.slices:
+        return part
+    if traits.joins:
+        return join
+    return pool if traits.pools and node.op in (OPS["pool"], OPS["tile_pool"]) else same
+
+
+def last_axes(rank: int) -> tuple[int, ...]:
+    """Where the axes of an image with channels last lie in one with them behind the batch."""
+    return (0, *range(2, rank), 1)
+
+
+def first_axes(rank: int) -> tuple[int, ...]:
+    """The way back."""
+    return (0, rank - 1, *range(1, rank - 1))
+
+
+def at_last(counts: tuple[int, ...]) -> tuple[int, ...]:
+    """What is said of each axis, in the order of those with channels last."""
+    return tuple(counts[k] for k in last_axes(len(counts))) if counts else counts
+
+
+def permuted(node: Node, perm: tuple[int, ...], r: Rewriter) -> Node:
+    """The axes in another order; only a new shape where the elements stay in place."""
+    assert isinstance(node.type, Type)
+    shape = node.type.shape
+    if is_kept(shape, perm):
+        return reshaped(node, tuple(shape[k] for k in perm), r)
+    return r.emit(OPS["transpose"], (node,), {"perm": perm})
+
+
+def is_kept(shape: Iterable[object], perm: tuple[int, ...]) -> bool:
+    """Does an order of axes leave the elements in place?"""
+    wide = [k for k in perm if [*shape][k] != 1]
+    return wide == sorted(wide)
+
+
+def reshaped(node: Node, dims: tuple[object, ...], r: Rewriter) -> Node:
+    return r.emit(OPS["reshape"], (node,), {"dims": dims})

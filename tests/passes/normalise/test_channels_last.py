@@ -1,0 +1,199 @@
+"""Convolutions of 16 bits on images with channels last: what follows them, and where that ends.
+
+Stages are made for a CPU that multiplies pairs of bf16, whatever the tests run on.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from effort import rounds
+
+import graphc as gc
+from graphc.ops.reference.interpreter import interpret
+from graphc.passes.measured_error import result_error
+from graphc.tuning import chosen
+
+RNG = np.random.default_rng(5)
+PAIRS = {"precision": "bf16", "target": "cpu:znver4"}
+FREE = {  # whatever can be narrow and turned is
+    "passes.narrowed_operations": 0.0,
+    "passes.paired_operations": 0.0,
+    "passes.turned_image": 0.0,
+    "passes.window_terms": 0,
+    "passes.window_terms_of_few": 0,
+    "passes.winograd_tiles_if_narrow": 1 << 20,
+}
+
+
+def normal(*dims: int) -> Any:
+    return RNG.standard_normal(dims).astype("f4")
+
+
+def graphs(function: Any, *given: Any, **options: Any) -> dict[str, Any]:
+    """What each stage leaves behind."""
+    stages = gc.compile(function, **{**PAIRS, **options}).stages(*given)
+    return {name: value for name, value, _, _ in stages}
+
+
+def count(graph: Any, name: str) -> int:
+    inside = [r for node in graph.nodes for r in node.regions]
+    return sum(node.op.name == name for node in graph.nodes) + sum(count(r, name) for r in inside)
+
+
+def weights(outputs: int, inputs: int, *window: int) -> Any:
+    return normal(outputs, inputs, *window) / np.float32(np.sqrt(inputs * np.prod(window)))
+
+
+def test_a_chain_is_turned_once_before_and_once_behind() -> None:
+    filters = [weights(64, 64, 3, 3) for _ in range(3)]
+    bias = normal(64, 1, 1)
+
+    def network(x: Any) -> Any:
+        for w in filters:
+            x = np.maximum(gc.conv(x, w, padding=1) + bias, 0)
+        return x + 1
+
+    x = normal(1, 64, 14, 14)
+    made = graphs(network, x)["channels_last"]
+    assert count(made, "conv_last") == 3 and count(made, "conv") == 0
+    assert count(made, "transpose") == 2  # a bias has the same order either way
+    wanted = interpret(graphs(network, x)["narrow_products"], [x])[0]
+    assert result_error(wanted, interpret(made, [x])[0]) < 1e-5
+
+
+def test_convolutions_that_save_less_than_turning_costs_stay() -> None:
+    w, v = weights(64, 64, 1, 1), weights(48, 64, 1, 1)
+    made = graphs(lambda x: gc.conv(gc.sin(gc.conv(x, w)), v), normal(1, 64, 28, 28))
+    assert count(made["channels_last"], "conv_last") == 0
+    long = [weights(256, 256, 1, 1) for _ in range(6)]
+
+    def chain(x: Any) -> Any:
+        x = gc.conv(x, w)  # behind the ends of a chain that pays
+        x = gc.conv(x, weights(256, 64, 1, 1))
+        for each in long:
+            x = np.maximum(gc.conv(x, each), 0)
+        return x.mean(axis=(2, 3), keepdims=True)
+
+    made = graphs(chain, normal(1, 64, 14, 14))
+    assert count(made["channels_last"], "conv_last") >= len(long)
+
+
+def test_other_machines_and_odd_channels_keep_their_planes() -> None:
+    w = weights(64, 33, 3, 3)
+    with chosen(FREE):
+        for options, channels in (({"target": "cpu:x86-64-v3"}, 34), ({}, 33)):
+            given = normal(1, channels, 12, 12)
+            weight = w if channels == 33 else weights(64, 34, 3, 3)
+            made = graphs(lambda x, w=weight: gc.conv(x, w), given, **options)
+            assert count(made.get("channels_last", made["dce"]), "conv_last") == 0
+
+
+class Network:
+    """A random network of convolutions and what is done between them, and its argument."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng = np.random.default_rng(seed)
+        self.axes = int(self.pick(1, 2, 2, 2, 3))
+        self.x = self.array(int(self.pick(1, 2, 3, 8)), 2 * int(self.pick(1, 2, 3)), *self.sides())
+        self.layers = [self.layer() for _ in range(int(self.pick(2, 4, 6)))]
+        self.seed = seed
+
+    def pick(self, *of: Any) -> Any:
+        return of[int(self.rng.integers(len(of)))]
+
+    def array(self, *dims: int) -> Any:
+        return self.rng.standard_normal(dims).astype("f4")
+
+    def sides(self) -> tuple[int, ...]:
+        most = {1: 20, 2: 12, 3: 6}[self.axes]
+        return tuple(int(self.rng.integers(4, most)) for _ in range(self.axes))
+
+    def layer(self) -> str:
+        """What it does; its numbers are drawn by `__call__`, which knows the shape."""
+        return str(self.pick("conv", "conv", "conv", "act", "add", "pool", "concat", "slice"))
+
+    def __call__(self, x: Any) -> Any:
+        self.rng = np.random.default_rng(self.seed + 1)
+        for kind in ("conv", *self.layers):
+            x = getattr(self, kind)(x)
+        ends = [lambda x: x, lambda x: x.mean(axis=tuple(range(2, x.ndim)), keepdims=True)]
+        return self.pick(*ends, lambda x: np.transpose(x, (1, 0, *range(2, x.ndim))) * 2)(x)
+
+    def conv(self, x: Any) -> Any:
+        window = [int(self.rng.integers(1, 4)) for _ in range(self.axes)]
+        stride, dilation = (int(self.pick(1, 1, 2)) for _ in range(2))
+        groups = int(self.pick(1, 1, 1, 2)) if x.shape[1] % 2 == 0 else 1
+        outputs = groups * int(self.pick(1, 2, 3, 4, 17, 32))
+        w = self.array(outputs, x.shape[1] // groups, *window)
+        w = w / np.float32(np.sqrt(w[0].size))
+        pad = [((k - 1) * dilation, int(self.pick(0, 1, 2))) for k in window]
+        made = gc.conv(x, w, stride=stride, dilation=dilation, groups=groups, padding=pad)
+        return made + self.array(outputs, *(1,) * self.axes)
+
+    def act(self, x: Any) -> Any:
+        return self.pick(np.tanh, lambda x: np.maximum(x, 0), lambda x: x * np.float32(0.5))(x)
+
+    def add(self, x: Any) -> Any:
+        if self.pick(True, False):
+            return x + np.tanh(self.conv_of_one(x))
+        return x * self.array(x.shape[1], *(1,) * self.axes) + x
+
+    def conv_of_one(self, x: Any) -> Any:
+        return gc.conv(x, self.array(x.shape[1], x.shape[1], *(1,) * self.axes) / x.shape[1])
+
+    def pool(self, x: Any) -> Any:
+        kind = self.pick(gc.max_pool, gc.avg_pool)
+        return kind(x, 2, stride=2) if min(x.shape[2:]) > 3 else x
+
+    def concat(self, x: Any) -> Any:
+        return np.concatenate([x, self.conv_of_one(x)], axis=int(self.pick(0, 1, 1, 2)))
+
+    def slice(self, x: Any) -> Any:
+        return x[:, :, 1:] if x.shape[2] > 3 else x
+
+
+@pytest.mark.parametrize("seed", range(rounds(10)))
+def test_random_networks_are_what_they_were(seed: int) -> None:
+    network = Network(seed)
+    with chosen(FREE):
+        made = graphs(network, network.x)
+        wanted = interpret(made["narrow_products"], [network.x])[0]
+        assert count(made["channels_last"], "conv_last") > 0
+        assert result_error(wanted, interpret(made["channels_last"], [network.x])[0]) < 1e-5
+        for threads in (1, 2):
+            ran = gc.compile(network, precision="bf16", threads=threads)(network.x)
+            assert result_error(wanted, ran) < 0.03  # f32 on other machines
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(rounds(6)))
+def test_gradients_of_random_networks(seed: int) -> None:
+    network = Network(seed)
+
+    def loss(x: Any) -> Any:
+        return (network(x) ** 2).sum()
+
+    step = gc.grad(loss)
+    with chosen(FREE):
+        made = graphs(step, network.x)
+        wanted = interpret(made["narrow_products"], [network.x])[0]
+        assert result_error(wanted, interpret(made["channels_last"], [network.x])[0]) < 1e-4
+
+
+def test_open_images() -> None:
+    filters = [weights(64, 64, 3, 3) for _ in range(3)]
+
+    def network(x: Any) -> Any:
+        for w in filters:
+            x = np.maximum(gc.conv(x, w, padding=1), 0)
+        return x
+
+    function = gc.compile(network, precision="bf16", sizes={"x": ("n", 64, "h", "w")})
+    exact = gc.compile(network)
+    for shape in ((1, 64, 14, 14), (3, 64, 9, 31), (2, 64, 40, 1)):
+        x = normal(*shape)
+        assert result_error(exact(x), function(x)) < 0.03
+    assert len(function.compiles) == 1
