@@ -25,6 +25,9 @@ FORMS: dict[str, dict[str, Any]] = {
     "i4, groups of 64": {"bits": 4, "group": 64},
     "i4, groups of 32": {"bits": 4},
     "i4, groups of 16": {"bits": 4, "group": 16},
+    "e4m3, a scale for each column": {"format": "e4m3"},
+    "mxfp8": {"format": "mxfp8"},
+    "mxfp4": {"format": "mxfp4"},
 }
 
 

@@ -1,4 +1,4 @@
-"""Weights in few bits: matrices as integers of 8 or 4 bits, and what the integers count in.
+"""Weights in few bits: matrices as numbers of 8 or 4 bits, and what those count in.
 
 A product by such a matrix reads a quarter or a sixth of the bytes of f32, which is what it waits
 for where it has few rows: a language model that writes one token at a time.
@@ -7,8 +7,8 @@ for where it has few rows: a language model that writes one token at a time.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import prod
-from typing import Any
+from math import frexp, prod
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,33 +19,54 @@ from graphc.frontend.transforms.markers import stop_gradient
 from graphc.ir.types import F32
 from graphc.learn.calibrate import affine, calibrated
 from graphc.learn.trees import tree_map
-from graphc.ops.linalg.few_bits import LANES, WORD, packed, unpacked
+from graphc.ops.linalg.few_bits import LANES, WORD, packed, steps_of, unpacked
+from graphc.ops.linalg.small_floats import BIAS, FORMS, Form, codes, rounded
 from graphc.ops.record.dims import rank_of, shape_of
 from graphc.ops.record.families import require
 from graphc.ops.record.value import Factor, Value, common_element, emit, functions, lift
 
 MANY_ROWS = 256  # a matrix that so many rows are multiplied with is widened first
-GROUP = 32  # weights of 4 bits that share a scale
+GROUP = 32  # weights of 4 bits that share a scale, and of the formats of MX
+FORMATS = {"e4m3": "e4m3", "e5m2": "e5m2", "mxfp8": "e4m3", "mxfp4": "e2m1"}
+
+
+class Layout(NamedTuple):
+    """How numbers are held: integers of `bits`, or floats of that `form`, with one scale for each
+    `group` of them (None: for all that a product adds), which may be a power of two."""
+
+    bits: int
+    form: Form | None
+    powers: bool
+    group: int | None
 
 
 class Quantized(Factor):
-    """A matrix of f32 as integers of few bits in `words`, times `scales`.
+    """A matrix of f32 as numbers of few bits in `words`, times `scales`.
 
     x @ q, q[rows], q.T and q.shape are what they are of the matrix; `dense()` is the matrix.  It is
     a pytree: compiled functions take it like an array.  How words and scales are laid out, sixteen
     rows side by side, `ops/linalg/few_bits.py` says; `rows` and `width` are the sizes of what they
-    hold, and `turned`: it stands for the transpose of that, so that its columns have scales.
+    hold, and `turned`: it stands for the transpose of that, so that its columns have scales.  Of
+    floats `exponent` is how many of the bits are the exponent's; integers have none.
     """
 
-    __slots__ = ("bits", "rows", "scales", "turned", "width", "words")
+    __slots__ = ("bits", "exponent", "rows", "scales", "turned", "width", "words")
     _takes_part = "it takes part in x @ q, q[rows] and q.T; q.dense() is the matrix in f32"
 
     def __init__(
-        self, words: Any, scales: Any, bits: int, rows: int, width: int, turned: bool = False
+        self,
+        words: Any,
+        scales: Any,
+        bits: int,
+        rows: int,
+        width: int,
+        turned: bool = False,
+        exponent: int = 0,
     ) -> None:
         self.words = words
         self.scales = scales
         self.bits = bits
+        self.exponent = exponent
         self.rows = rows
         self.width = width
         self.turned = turned
@@ -66,14 +87,15 @@ class Quantized(Factor):
     @property
     def T(self) -> Quantized:
         kept = self.bits, self.rows, self.width
-        return Quantized(self.words, self.scales, *kept, turned=not self.turned)
+        return Quantized(self.words, self.scales, *kept, not self.turned, self.exponent)
 
     def __repr__(self) -> str:
         return f"Quantized{list(self.shape)}"
 
     def dense(self) -> Any:
         """The matrix, f32."""
-        made = unpacked(self.words, self.scales, self.bits)[: self.width, : self.rows]
+        made = unpacked(self.words, self.scales, self.bits, self.exponent)
+        made = made[: self.width, : self.rows]
         return made if self.turned else made.T
 
     def __getitem__(self, rows: Any) -> Any:
@@ -91,7 +113,7 @@ class Quantized(Factor):
         lines, scales = (
             functions.reshape(part[block, :, lane], (-1, shape_of(part)[1], 1)) for part in parts
         )
-        made = unpacked(lines, scales, self.bits)[: self.width].T
+        made = unpacked(lines, scales, self.bits, self.exponent)[: self.width].T
         return functions.reshape(made, (*shape_of(places), self.width))
 
     def _places(self, rows: Any) -> Any:
@@ -115,7 +137,8 @@ class Quantized(Factor):
         flat = functions.reshape(x, (-1, depth)) if depth else functions.zeros((count, 0), F32)
         spare = shape_of(self.words)[1] * (WORD // self.bits) - depth
         full = functions.pad(flat, ((0, 0), (0, spare))) if spare else flat
-        made = emit("packed_matmul", full, self.words, self.scales, bits=self.bits, columns=columns)
+        form = {"bits": self.bits, "exponent": self.exponent}
+        made = emit("packed_matmul", full, self.words, self.scales, **form, columns=columns)
         return functions.reshape(made, (*lead, columns))
 
 
@@ -125,8 +148,9 @@ def quantize(
     axis: int = 0,
     least: int = 1 << 14,
     *,
-    bits: int = 8,
+    bits: int | None = None,
     group: int | None = None,
+    format: str | None = None,
     samples: Sequence[Any] | None = None,
     method: str = "minmax",
     percentile: float = 99.99,
@@ -141,6 +165,10 @@ def quantize(
     8 bits of 4); their largest becomes -8.  Everything else in the tree (vectors, integers, f64)
     stays as it is.  Raises GraphError where numbers are not finite.
 
+    With a `format` numbers are floats: "e4m3" and "e5m2" have 8 bits and a scale for each row or
+    column, which makes the largest the format's; in "mxfp8" (e4m3) and "mxfp4" (e2m1, 4 bits) 32
+    neighbours share a power of two in one byte, as the microscaling specification has it.
+
     With `samples`, a list of the arguments of calls (a tuple each, or the only one), `tree` is a
     function: it is made anew with its products by constants in 8 bits on both sides (see
     `Calibrated`).  What it multiplies them with is rounded to u8 over its range in the samples:
@@ -149,18 +177,20 @@ def quantize(
     constant, or numbers are not finite.
     """
     if samples is not None:
+        if format is not None:
+            raise GraphError(f"a function is quantized to bytes, not to {format}")
         return calibrated(tree, samples, method, percentile, options)
     if options or callable(tree):
         raise GraphError(
             "a function is quantized on samples", hint="gc.quantize(model, samples=[(x,), ...])"
         )
-    group = _checked(axis, bits, group)
+    layout = _layout(axis, bits, group, format)
 
     def convert(leaf: Any) -> Any:
         array = np.asarray(leaf)
         if array.ndim != 2 or array.dtype != np.float32 or array.size < least:
             return leaf
-        return _quantized(array, axis, bits, group)
+        return _quantized(array, axis, layout)
 
     return tree_map(convert, tree)
 
@@ -168,23 +198,25 @@ def quantize(
 @refusing
 def fake_quantize(
     x: Any,
-    bits: int = 8,
+    bits: int | None = None,
     axis: int = 0,
     group: int | None = None,
     *,
+    format: str | None = None,
     limits: tuple[float, float] | None = None,
 ) -> Any:
     """x as it is after it was quantized, with the gradient of x itself (straight through).
 
-    A matrix f32[K, N] becomes what `quantize(x, axis, bits=bits, group=group).dense()` is, so that
-    training sees what rounding will do and ends with weights that stand it.  With `limits`, numbers
+    A matrix f32[K, N] becomes what `quantize(x, axis, ...).dense()` with the same `bits`, `group`
+    and `format` is, so that training sees what rounding will do and ends with weights that stand
+    it.  With `limits`, numbers
     of any shape are rounded to u8 over that range, as `quantize(model, samples=...)` rounds what is
     multiplied: those outside become its ends, and get no gradient.  Raises GraphError for what is
     no matrix of f32 without limits, and for limits that are no range.
     """
     if limits is not None:
-        return _in_limits(x, bits, limits)
-    group = _checked(axis, bits, group)
+        return _in_limits(x, bits or 8, limits)
+    layout = _layout(axis, bits, group, format)
     if rank_of(x) != 2 or common_element(x)[0] is not F32:
         raise GraphError(
             f"fake_quantize takes a matrix of f32, got {common_element(x)[0]}{list(shape_of(x))}",
@@ -192,9 +224,10 @@ def fake_quantize(
         )
     held = stop_gradient(x.T if axis == 0 else x)
     rows, width = shape_of(held)
-    parts = _parts(held, bits, group)
-    integers, scales = _rounded(parts, bits)
-    made = functions.reshape(integers * scales[..., None], (rows, prod(shape_of(parts)[1:])))
+    parts = _parts(held, layout)
+    numbers, scales = _rounded(parts, layout)
+    steps = steps_of(scales)
+    made = functions.reshape(numbers * steps[..., None], (rows, prod(shape_of(parts)[1:])))
     made = made[:, :width]
     return _straight(x, made.T if axis == 0 else made)
 
@@ -218,47 +251,71 @@ def _straight(x: Any, made: Any) -> Any:
     return made + (x - stop_gradient(x))
 
 
-def _checked(axis: int, bits: int, group: int | None) -> int | None:
-    """How many numbers share a scale, None for all. Raises GraphError."""
+def _layout(axis: int, bits: int | None, group: int | None, format: str | None) -> Layout:
+    """How a matrix is held. Raises GraphError."""
     if axis not in (0, 1):
         raise GraphError(f"axis must be 0 or 1, got {axis!r}")
-    if bits not in (4, 8):
-        raise GraphError(f"bits must be 8 or 4, got {bits!r}")
+    if format is not None and format not in FORMATS:
+        raise GraphError(f"format must be one of {', '.join(FORMATS)}, got {format!r}")
+    form = FORMS[FORMATS[format]] if format is not None else None
+    width = form.bits if form is not None else bits if bits is not None else 8
+    if width not in (4, 8) or bits not in (None, width):
+        held = f"{width} in {format}" if form is not None else "8 or 4"
+        raise GraphError(f"bits must be {held}, got {bits!r}")
+    powers = format is not None and format.startswith("mx")
     if group is None:
-        return GROUP if bits == 4 else None
-    if group <= 0 or group % (WORD // bits):
-        raise GraphError(f"group must be a multiple of {WORD // bits}, got {group!r}")
-    return group
+        group = GROUP if width == 4 or powers else None
+    elif group <= 0 or group % (WORD // width):
+        raise GraphError(f"group must be a multiple of {WORD // width}, got {group!r}")
+    return Layout(width, form, powers, group)
 
 
-def _quantized(array: Any, axis: int, bits: int, group: int | None) -> Quantized:
+def _quantized(array: Any, axis: int, layout: Layout) -> Quantized:
     held = array.T if axis == 0 else array
     rows, width = held.shape
     if not np.isfinite(held).all():
         raise GraphError("a matrix with NaN or infinite numbers cannot be quantized")
     full = np.zeros((-(-rows // LANES) * LANES, width), np.float32)
     full[:rows] = held
-    integers, scales = _rounded(_parts(full, bits, group), bits)
-    words = packed(integers.reshape(len(full), prod(integers.shape[1:])), bits)
-    lanes = scales.reshape(-1, LANES, scales.shape[1]).swapaxes(1, 2)
-    return Quantized(words, np.ascontiguousarray(lanes), bits, rows, width, turned=axis == 0)
+    numbers, scales = _rounded(_parts(full, layout), layout)
+    form = layout.form
+    integers = numbers if form is None else codes(numbers, form)
+    words = packed(integers.reshape(len(full), prod(integers.shape[1:])), layout.bits)
+    lanes = np.ascontiguousarray(scales.reshape(-1, LANES, scales.shape[1]).swapaxes(1, 2))
+    exponent = form.exponent if form is not None else 0
+    return Quantized(words, lanes, layout.bits, rows, width, axis == 0, exponent)
 
 
-def _parts(held: Any, bits: int, group: int | None) -> Any:
+def _parts(held: Any, layout: Layout) -> Any:
     """Rows as [rows, groups, numbers], filled up with zeros to whole groups of whole words."""
     rows, width = shape_of(held)
     require(isinstance(width, int), "the rows of a matrix of few bits have a known length")
     assert isinstance(width, int)
-    word, least = WORD // bits, max(width, 1)
-    run = group or -(-least // word) * word
+    word, least = WORD // layout.bits, max(width, 1)
+    run = layout.group or -(-least // word) * word
     spare = -(-least // run) * run - width
     full = functions.pad(held, ((0, 0), (0, spare))) if spare else held
     return functions.reshape(full, (rows, (width + spare) // run, run))
 
 
-def _rounded(parts: Any, bits: int) -> tuple[Any, Any]:
-    """The integers of [rows, groups, numbers] as f32, and what those of each group count in: the
-    largest magnitude becomes 127, or -8."""
+def _rounded(parts: Any, layout: Layout) -> tuple[Any, Any]:
+    """The numbers of [rows, groups, numbers], f32, and what those of each group count in: f32, or
+    for powers of two their exponents, u8."""
+    if layout.form is None:
+        return _integers(parts, layout.bits)
+    f, form, largest = functions, layout.form, functions.max(functions.abs(parts), axis=2)
+    if layout.powers:
+        _, power = f.frexp(largest)
+        last = frexp(form.most)[1]
+        scales = f.astype(f.clip(power - last + BIAS, 1, 2 * BIAS), "u8")
+    else:
+        scales = largest / np.float32(form.most)
+        scales = f.where(scales == 0, np.float32(1), scales)  # too small for f32, or zeros
+    return rounded(parts / steps_of(scales)[..., None], form), scales
+
+
+def _integers(parts: Any, bits: int) -> tuple[Any, Any]:
+    """Integers as f32, and scales: the largest magnitude becomes 127, or -8."""
     f, most = functions, 2 ** (bits - 1)
     if bits == 8:
         scales = f.max(f.abs(parts), axis=2) / np.float32(most - 1)
@@ -276,5 +333,7 @@ def _again(kept: Any, children: Sequence[Any]) -> Quantized:
 
 
 register_pytree(
-    Quantized, lambda q: ((q.words, q.scales), (q.bits, q.rows, q.width, q.turned)), _again
+    Quantized,
+    lambda q: ((q.words, q.scales), (q.bits, q.rows, q.width, q.turned, q.exponent)),
+    _again,
 )

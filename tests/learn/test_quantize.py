@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 from effort import slow
@@ -97,6 +98,80 @@ def test_gradients_by_what_it_multiplies(bits: int) -> None:
     slope = gc.compile(gc.grad(lambda x, q: ((x @ q) ** 2).sum()))(x, q)
     dense = np.asarray(q.dense())
     assert close(slope, 2 * (x @ dense) @ dense.T)
+
+
+# Formats, how many numbers share a scale, and the part of a number, or of the largest beside it,
+# that may be lost.
+FLOATS = [
+    ("e4m3", None, 1 / 16, 2**-10 / 448),
+    ("e5m2", None, 1 / 8, 2**-17 / 57344),
+    ("e4m3", 20, 1 / 16, 2**-10 / 448),
+    ("mxfp8", None, 1 / 16 + 1 / 8, 2**-10 / 256),
+    ("mxfp4", None, 1 / 4, 1 / 16),
+]
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize(("format", "group", "part", "least"), FLOATS)
+def test_floats_of_few_bits(
+    axis: int, format: str, group: int | None, part: float, least: float
+) -> None:
+    w = normal(150, 130) * np.exp(normal(150, 1))
+    q = gc.quantize(w, axis=axis, format=format, group=group)
+    dense, line = np.asarray(q.dense()), np.abs(w).max(axis=axis, keepdims=True)
+    assert (np.abs(dense - w) <= np.maximum(np.abs(w) * part, line * least)).all()
+    faked = gc.compile(lambda w: gc.fake_quantize(w, axis=axis, format=format, group=group))(w)
+    np.testing.assert_allclose(faked, dense, rtol=2e-7)
+    for rows in (1, 3, 9, 300):
+        x, back = normal(rows, 150), normal(rows, 130)
+        for run in (lambda x, q: x @ q, gc.compile(lambda x, q: x @ q)):
+            assert close(run(x, q), x @ dense)
+        assert close(gc.compile(lambda x, q: x @ q.T)(back, q), back @ dense.T)
+    slope = gc.compile(gc.grad(lambda x, q: (x @ q).sum()))(x, q)
+    assert close(slope, np.ones((300, 130)) @ dense.T)
+    if axis == 1:
+        ids = np.array([[3], [-1]])
+        assert np.array_equal(gc.compile(lambda q: q[ids])(q), dense[ids])
+
+
+@pytest.mark.parametrize(("format", "power"), [("mxfp8", 8), ("mxfp4", 2)])
+def test_scales_of_microscaling_are_powers_of_two(format: str, power: int, tmp_path: Path) -> None:
+    """2 to the exponent of the largest of 32, less that of the largest of the format."""
+    w, x = normal(64, 256), normal(2, 256)
+    parts = w.reshape(64, 8, 32)
+    step = 2.0 ** (np.floor(np.log2(np.abs(parts).max(axis=2, keepdims=True))) - power)
+    kind, most = (ml_dtypes.float8_e4m3fn, 448) if power == 8 else (ml_dtypes.float4_e2m1fn, 6)
+    numbers = np.clip(parts / step, -most, most).astype("f4").astype(kind).astype("f4")
+    q = gc.quantize(w, axis=1, format=format)
+    dense = np.asarray(q.dense())
+    assert np.array_equal(dense, (numbers * step).reshape(64, 256))
+    assert q.scales.dtype == np.uint8 and q.nbytes == w.size * q.bits // 8 + w.size // 32
+    gc.compile(lambda x: x @ q.T).save(str(tmp_path / "m.gir"), x)
+    loaded = gc.load(str(tmp_path / "m.gir"))
+    assert close(loaded(x), x @ dense.T)
+
+
+@pytest.mark.parametrize("format", ["e4m3", "e5m2", "mxfp8", "mxfp4"])
+def test_odd_matrices_as_floats(format: str) -> None:
+    for fill in (0, 3e38, 1e-45, -1e-38, 2.0**-120):
+        w = np.full((128, 128), fill, "f4")
+        w[::2] /= 3
+        dense = np.asarray(gc.quantize(w, format=format).dense())
+        assert (np.abs(dense.astype("f8") - w) <= np.abs(w).max() / 4 + 2.0**-128).all()
+    for shape, axis in (((0, 9), 0), ((9, 0), 1), ((1, 1), 0)):
+        q = gc.quantize(np.ones(shape, "f4"), axis, least=0, format=format)
+        product = gc.compile(lambda x, q: x @ q)(np.ones((3, shape[0]), "f4"), q)
+        assert np.array_equal(product, np.ones((3, shape[0])) @ np.ones(shape))
+    with pytest.raises(GraphError, match="NaN or infinite"):
+        gc.quantize(np.full((128, 128), np.inf, "f4"), format=format)
+    with pytest.raises(GraphError, match=f"in {format}, got 2"):
+        gc.quantize(normal(128, 128), format=format, bits=2)
+    with pytest.raises(GraphError, match="a multiple of"):
+        gc.quantize(normal(128, 128), format=format, group=2)
+    with pytest.raises(GraphError, match="to bytes"):
+        gc.quantize(lambda x: x, samples=[normal(2)], format=format)
+    with pytest.raises(GraphError, match="format must be one of e4m3"):
+        gc.quantize(normal(128, 128), format="fp8")
 
 
 def test_odd_matrices() -> None:

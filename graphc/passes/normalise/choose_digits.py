@@ -46,10 +46,13 @@ def digits(node: Node, r: Rewriter, count: int) -> Node | None:
     depth = held.dims[1] * (32 // bits)
     if kind.dtype is not F32 or node.after or depth // groups > LONGEST:
         return None
+    if node.attrs["exponent"] or counts.dtype is not F32:
+        return None  # floats, or scales that are powers of two
     if is_open(kind.dims[1:]) or kind.dims[1] != depth:
         return None
     count = 3 if is_exact(x) else count
     given = {"bits": bits, "groups": groups, "digits": count}
     explain(node.id, "rows are multiplied as digits of 8 bits")
     written = r.emit(OPS["byte_digits"], (x,), given)
-    return r.emit(OPS["digits_matmul"], (written, words, scales), {**node.attrs, "digits": count})
+    named = {"bits": bits, "columns": node.attrs["columns"], "digits": count}
+    return r.emit(OPS["digits_matmul"], (written, words, scales), named)

@@ -128,6 +128,7 @@ def cholesky(w: Writer, node: Node, a: Value) -> Value:
 
 
 @in_other_ops("packed_matmul")
-def packed_matmul(x: Any, words: Any, scales: Any, bits: int, columns: int) -> Any:
-    """The matrix is widened: the format has no integers as this op lays them out."""
-    return x @ unpacked(words, scales, bits)[:, :columns]
+def packed_matmul(x: Any, words: Any, scales: Any, bits: int, columns: int, exponent: int) -> Any:
+    """The matrix is widened: the format has no numbers as this op lays them out."""
+    dense = unpacked(words, scales, bits, exponent)[:, :columns]
+    return x @ f.astype(dense, x.dtype)
