@@ -81,6 +81,19 @@ def layers(*rows: tuple[int, int, int, int], finish: bool = True) -> Judge:
     return Judge(each, ([normal(1, given, side, side) for given, _, side, _ in rows],))
 
 
+def layers_of_bytes(*rows: tuple[int, int, int]) -> Judge:
+    """The same of quantised numbers: channels in and out, side of images whose pixels are alone."""
+    weights = [np.tanh(normal(out, given, 1, 1)) * 120 for given, out, _ in rows]
+
+    def each(images: list[Any]) -> list[Any]:
+        sums = [gc.conv(x.astype("i4"), w.astype("i4")) for x, w in zip(images, weights)]
+        steps = [np.rint(y.astype(np.float32) * np.float32(1e-3)) for y in sums]
+        return [np.clip(y, np.float32(0), np.float32(255)).astype(np.uint8) for y in steps]
+
+    images = [np.abs(np.tanh(normal(1, given, side, side)) * 250) for given, _, side in rows]
+    return Judge(each, ([x.astype("u1") for x in images],))
+
+
 def spread(x: Any) -> Any:
     with gc.device("cpu:0"):
         y = np.tanh(x)
@@ -164,6 +177,7 @@ SMALL: dict[str, Callable[[], Judge]] = {
         (256, 64, 3, 1), (256, 64, 4, 1), (256, 32, 5, 1), (512, 32, 5, 1), finish=False
     ),
     "packed-rows": lambda: layers((128, 32, 9, 1), (128, 32, 10, 1), (128, 32, 11, 1)),
+    "packed-bytes": lambda: layers_of_bytes((320, 1280, 7), (256, 512, 7), (1024, 256, 14)),
     "packed-sums": lambda: layers((512, 64, 6, 1), (288, 32, 7, 1), (1152, 64, 5, 1), finish=False),
     "packed-windows": lambda: layers((6, 32, 9, 5), (8, 32, 7, 5), (16, 64, 5, 5)),
     "long-loop": lambda: Judge(np.tanh, (normal(1 << 22),)),

@@ -90,6 +90,8 @@ class CodegenTuning(Tuning):
         "the same where rows far apart could be panels packed ahead")
     across_steps = number(12, 0, 1 << 20, "steps of k", "packed-rows",
         "the same: empty lanes against an epilogue that stores across")
+    across_steps_of_bytes = number(24, 0, 1 << 20, "steps of four of k", "packed-bytes",
+        "the same where bytes are multiplied, and stored more often than not")
     scattered_steps = number(144, 0, 1 << 20, "steps of k", "packed-sums",
         "the same: against sums that are stored across one by one")
     window_steps = number(40, 0, 1 << 20, "steps of k", "packed-windows",

@@ -210,7 +210,7 @@ def panels_of(contraction: NormalForm, hardware: Hardware) -> Panels | None:
     kind = kind_of(contraction.dtype, hardware)
     if kind.converts and not kind.bundles:
         return None
-    groups = normalise(contraction, kind.columns, kind.lanes)
+    groups = normalise(contraction, kind.columns, kind.lanes, kind.together)
     words = [0] * DIMS
     words[Word.FLAGS] = Flag.PACKED_B
     sizes = Sizes(total(groups.batch), total(groups.m), total(groups.n), total(groups.k))
@@ -264,10 +264,10 @@ def plan(
         raise ValueError(f"an epilogue takes at most {MAX_EXTRAS} operands, not {extras}")
     kind = kind_of(contraction.dtype, hardware)
     asked = Asked(contraction, hardware, threads, epilogue, extras, packed_b, stage, sources)
-    groups = in_roles(contraction, kind.columns, kind.lanes)
+    groups = in_roles(contraction, kind.columns, kind.lanes, kind.together)
     short = short_runs(groups, kind.columns)
     if not isinstance(short, Size) or packed_b or any(sources) or contraction.whole_rows:
-        return _of_groups(asked, normalise(contraction, kind.columns, kind.lanes))
+        return _of_groups(asked, normalise(contraction, kind.columns, kind.lanes, kind.together))
     few, many = joined_and_apart(groups)
     # Short runs are several, of some tiles together; a run that is a product has some of its own.
     joined = _of_groups(asked, few, lambda n: 8 * kind.columns)

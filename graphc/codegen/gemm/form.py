@@ -109,12 +109,12 @@ def total(loops: list[Loop]) -> int:
     return product
 
 
-def normalise(contraction: NormalForm, columns: int, lanes: int = 1) -> Groups:
+def normalise(contraction: NormalForm, columns: int, lanes: int = 1, together: int = 1) -> Groups:
     """Choose groups and roles: n holds C's unit stride where it can, shared B rows join m.
 
     Columns that lie in long runs in C are a product for each run, others go on in the next one.
     """
-    groups = in_roles(contraction, columns, lanes)
+    groups = in_roles(contraction, columns, lanes, together)
     batch, n, head = groups.batch, groups.n, _break_in_result(groups.n)
     if hint_of(short_runs(groups, columns)) <= 0:
         batch, n = batch + n[:head], n[head:]
@@ -146,8 +146,8 @@ def joined_and_apart(groups: Groups) -> tuple[Groups, Groups]:
     return joined, groups._replace(batch=groups.batch + runs, n=ones + along)
 
 
-def in_roles(contraction: NormalForm, columns: int, lanes: int) -> Groups:
-    """The groups in their roles, all columns in n.
+def in_roles(contraction: NormalForm, columns: int, lanes: int, together: int) -> Groups:
+    """The groups in their roles, all columns in n. So many steps of k are multiplied `together`.
 
     A short n changes places with m, unless n is what whole rows are made of; so does any where
     panels of the other operand, packed ahead, are better (`_better_across`).
@@ -173,10 +173,12 @@ def in_roles(contraction: NormalForm, columns: int, lanes: int) -> Groups:
         field = "a" if swapped else "b"
         copied = step_of(k, field) is None
         windows = field if copied and contraction.dtype in IN_PLACE else ""
-        steps = tuned.scattered_steps, 0
+        across, along = tuned.scattered_steps, 0
         if not contraction.plain:
-            across = tuned.window_steps if windows else tuned.across_steps
-            steps = across, tuned.scattered_steps
+            bytes_across = tuned.across_steps_of_bytes if together == 4 else tuned.across_steps
+            across = tuned.window_steps if windows else bytes_across
+            along = tuned.scattered_steps
+        steps = across * together, along * together
         gain = tuned.window_gain if copied and not windows else 1.0
         swapped ^= _better_across(rows, width, k, columns, lanes, steps, gain, windows)
     if swapped:

@@ -410,6 +410,28 @@ def test_windows_are_rows_where_they_need_not_be_copied_for_that(dtype: str) -> 
     assert not plan.params[Word.FLAGS] & Flag.PACK_A
 
 
+@pytest.mark.parametrize(
+    ("given", "filters", "side", "along_filters"),
+    [(160, 960, 7, False), (960, 160, 7, True), (384, 64, 14, False), (4096, 64, 14, True)],
+)
+def test_steps_of_four_are_weighed_against_what_is_stored_across(
+    given: int, filters: int, side: int, along_filters: bool
+) -> None:
+    """Bytes are multiplied in a fourth of the steps, after which as many results are stored."""
+    from graphc.codegen.llvm.target import named
+
+    form = NormalForm(
+        "i8u8_i32",
+        (),
+        (Dim(filters, given, 0, side**2),),
+        (Dim(side**2, 0, 1, 1),),
+        (Dim(given, 1, side**2),),
+        prepacked=(True, False),
+    )
+    hardware = contract.hardware_of(named("znver4"))
+    assert contract.plan(form, hardware, epilogue=True).swapped is along_filters
+
+
 @pytest.mark.parametrize("own", [False, True], ids=["one-a", "each-its-own"])
 @pytest.mark.parametrize("dtype", ["f32", slow("f64")])
 def test_many_images_multiply_one_copy_of_weights(dtype: str, own: bool) -> None:
