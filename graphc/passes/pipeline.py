@@ -192,6 +192,7 @@ STAGES = (
         ),
         Stage("normalise.sink", about=has("branch", "loop"), keeps=Keeps.BITS, optional=True),
         Stage("loops.accumulate_after_loop", Over.REGIONS, about=has("counted"), optional=True),
+        Stage("normalise.push_strides", Over.REGIONS, about=has("convolution"), optional=True),
         Stage(
             "normalise.choose_convolution", Over.REGIONS, about=has("convolution"), optional=True
         ),
