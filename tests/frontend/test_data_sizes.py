@@ -104,6 +104,17 @@ def test_other_counts_are_served_by_one_compilation():
     assert len(compiled.compiles) == 1
 
 
+def test_calls_like_an_earlier_one_are_not_bound_again(monkeypatch):
+    compiled = gc.compile(lambda x, y: (x[x > 0], y + 1))
+    compiled(rng.standard_normal(40), np.arange(3))
+    monkeypatch.setattr(type(compiled), "_signature", None)
+    for _ in range(3):
+        x, y = rng.standard_normal(40), rng.integers(0, 9, 3)
+        found, more = compiled(x, y)
+        np.testing.assert_array_equal(found, x[x > 0])
+        np.testing.assert_array_equal(more, y + 1)
+
+
 @pytest.mark.parametrize("asked", [{}, {"return_counts": True}, {"return_inverse": True}])
 def test_distinct_values(asked):
     compiled = gc.compile(lambda x: np.unique(np.round(x), **asked))

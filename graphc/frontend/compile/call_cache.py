@@ -8,7 +8,7 @@ else                the arguments are bound, and a signature is made of them
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import BuiltinFunctionType
 from typing import Any, NamedTuple
 
@@ -64,6 +64,8 @@ class CallCache:
         """The result of a call like one of the recent ones, without binding; or UNKNOWN."""
         if not kwargs and all(type(arg) is _ndarray for arg in args):
             known = self._plain.get(plain_key(args))
+            if known is not None and known.variant.traced.counts:
+                return known.entry(*args)
             if known is not None:
                 self._be_latest(known)
                 made = known.entry(*args)
@@ -76,11 +78,23 @@ class CallCache:
                 return latest.variant.answer(made)
         return UNKNOWN
 
-    def _remember(self, variant: Variant, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Let further calls like this one skip binding and hashing."""
+    def _remember(
+        self,
+        variant: Variant,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        run: Callable[[Sequence[Any]], Any],
+    ) -> None:
+        """Let further calls like this one skip binding and hashing; `run` is for those that count
+        sizes."""
         plain = not kwargs and all(type(arg) is _ndarray for arg in args)
+        by_shapes = plain and variant.is_flat and self._binder.simple and not variant.baked
+        if variant.traced.counts:
+            if by_shapes:
+                self._know_by_shapes(Known(lambda *args: run(args), variant), args)
+            return
         native = variant.entry(self._binder, (len(args), tuple(kwargs)), plain)
-        if native is no_entry or variant.traced.counts:
+        if native is no_entry:
             return
         is_direct = (
             (variant.is_finished and not kwargs)
@@ -91,11 +105,14 @@ class CallCache:
             call_natively(type(self), "_direct", traces_active)
         latest = Known(variant.guarded(native), variant, native, is_direct)
         self._be_latest(latest)
-        if plain and variant.is_flat and self._binder.simple and not variant.baked:
-            variant.plain_key = key = plain_key(args)
-            self._plain[key] = latest
+        if by_shapes:
+            self._know_by_shapes(latest, args)
         elif not any(known.is_like(latest) for known in self._recent):
             self._recent = (latest, *self._recent[: MOST_RECENT - 1])
+
+    def _know_by_shapes(self, known: Known, args: tuple[Any, ...]) -> None:
+        known.variant.plain_key = key = plain_key(args)
+        self._plain[key] = known
 
     def _be_latest(self, known: Known) -> None:
         self._last, held = known, self._direct.keep if self._direct is not None else ()

@@ -241,9 +241,9 @@ class _Program:
 
     def _serving(self, shapes: Shapes) -> Executable | None:
         for each in self.built:
-            found = each.bound(shapes) if each.is_open else None
+            found = each.opened.bound(shapes) if each.is_open else None
             if found is not None:
-                return found.executable
+                return found
         return self.exact.get(shapes)
 
     def cancel(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
 
@@ -191,8 +191,12 @@ class CompiledFunction(CallCache, Generic[P, R]):
             if self.tiered and (made := self._meanwhile(variant, leaves)) is not UNKNOWN:
                 return made
             self._variants.compile(variant)
-        self._remember(variant, args, kwargs)
+        run = functools.partial(self._run, variant)
+        self._remember(variant, args, kwargs, run)
         self._launches.remember(variant, args, kwargs)
+        return run(leaves)
+
+    def _run(self, variant: Variant, leaves: Sequence[Any]) -> Any:
         return self._for_counts(variant, leaves, lambda found: found.run(leaves))
 
     def _meanwhile(self, variant: Variant, leaves: list[Any]) -> Any:
@@ -205,7 +209,7 @@ class CompiledFunction(CallCache, Generic[P, R]):
                 variant.making.start()
         return interpreted(variant, leaves)
 
-    def _for_counts(self, variant: Variant, leaves: list[Any], run: Run) -> Any:
+    def _for_counts(self, variant: Variant, leaves: Sequence[Any], run: Run) -> Any:
         """Run a variant, or the one for what its run counts."""
 
         def make(counts: Counts) -> Variant:

@@ -10,7 +10,7 @@ of a call         those, or one whose sizes are what the run of this call counts
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from graphc.base.garbage_collection import collector_paused
@@ -87,7 +87,7 @@ class Variants:
         self._known[signature] = (made,)
         return made
 
-    def counted(self, signature: Signature, leaves: list[Any], counts: Counts) -> Variant:
+    def counted(self, signature: Signature, leaves: Sequence[Any], counts: Counts) -> Variant:
         """A variant whose sizes are what a run of these arguments counts."""
         with self.lock, collector_paused():
             return trace_for_counts(self.trace, signature, leaves, counts, self.config)

@@ -26,6 +26,8 @@ def homes_of(slots: Sequence[StateSlot]) -> Homes:
 
 def held(homes: Homes) -> ExitStack:
     """Wait until nobody is in the way; closing what it returns lets others go on."""
+    if not homes:
+        return ExitStack()
     with ExitStack() as stack:
         for home, writes in homes:
             stack.enter_context(home.writing() if writes else home.reading())

@@ -96,6 +96,8 @@ class PhasedExecutable:
         self.given = {name: source for name, source in pairs if source.param < len(params)}
         slots = [slot for step in steps for slot in step.program.image.variables]
         self.homes = homes_of(slots)
+        # The latest shapes of arguments that it is for, and the sizes that these say.
+        self._latest: tuple[list[tuple[int, ...]] | None, dict[str, int]] = None, {}
 
     @property
     def image(self) -> Image:
@@ -117,17 +119,18 @@ class PhasedExecutable:
     def run(self, arrays: Sequence[Value], *, checked: bool = False) -> list[Any]:
         """As `Executable.run`."""
         values: list[Any] = [a.numpy() if isinstance(a, Array) else a for a in arrays]
-        self._check_arguments([a.shape for a in values])
-        counts = self.symbols_of([a.shape for a in values])
+        counts = self._sizes_of([a.shape for a in values])
         values += map(self._length, counts.values())
         needed = 0
         with held(self.homes):
             for step in self.steps:
                 given = [values[number] for number in step.takes]
                 executable = step.program.of(given)
-                needed += bytes_of(executable.image)
-                self._check_memory(needed, counts)
-                executable.be_part_of(self.homes)
+                if self.memory_limit is not None:
+                    needed += bytes_of(executable.image)
+                    self._check_memory(needed, self.memory_limit, counts)
+                if self.homes:
+                    executable.be_part_of(self.homes)
                 outcome = executable(*given)  # by its native entry, where there is one
                 made = outcome if isinstance(outcome, tuple) else (outcome,)
                 counts.update(zip(step.counts, map(int, made), strict=False))
@@ -150,6 +153,15 @@ class PhasedExecutable:
             return False
         values = self.formulas.known([symbols.get(name, 0) for name in self.formulas.symbols])
         return len(shapes) == len(self.params) and self.formulas.are_extents(values, shapes)
+
+    def _sizes_of(self, shapes: list[tuple[int, ...]]) -> dict[str, int]:
+        """The sizes that arguments say. Raises FeedError for arguments that it is not for."""
+        latest, sizes = self._latest
+        if shapes != latest:
+            self._check_arguments(shapes)
+            sizes = self.symbols_of(shapes)
+            self._latest = shapes, sizes
+        return dict(sizes)
 
     def _check_arguments(self, shapes: Sequence[tuple[int, ...]]) -> None:
         """Raise FeedError for arguments that it is not for."""
@@ -176,13 +188,13 @@ class PhasedExecutable:
                     hint="repeats may not be negative, and what rules for bins see must be finite",
                 )
 
-    def _check_memory(self, needed: int, counts: Mapping[str, int]) -> None:
+    def _check_memory(self, needed: int, limit: int, counts: Mapping[str, int]) -> None:
         """Raise LimitError where the steps so far and the next one need more than they may."""
-        if self.memory_limit is not None and needed > self.memory_limit:
+        if needed > limit:
             known = ", ".join(f"{name} = {count}" for name, count in counts.items())
             raise LimitError(
                 f"{self.name} needs {needed} bytes or more for intermediate values and results, as"
-                f" the run has {known}; memory_limit is {self.memory_limit}",
+                f" the run has {known}; memory_limit is {limit}",
                 location=next((self.lines[name] for name in counts if self.lines.get(name)), None),
                 hint="give it more, or find fewer (y[:n])",
             )

@@ -100,6 +100,8 @@ class Formulas:
 
     def broken_by(self, symbols: Mapping[str, int]) -> str:
         """The first guard that is broken by these symbols, of those that depend on no other."""
+        if not self.guards:
+            return ""
         values = self.known([symbols.get(name, 0) for name in self.symbols])
         known = [name in symbols for name in self.symbols]
         for _, polynomials in self.unknowns:
