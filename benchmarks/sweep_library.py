@@ -236,9 +236,7 @@ def random_numbers() -> Iterator[Swept]:
         "random/permutation-100000",
         lambda xp, seed: np.random.Generator(np.random.SFC64(0)).permutation(100_000),
         lambda rng: (np.array(7, np.int64),),
-        native=lambda gc: (
-            lambda seed: gc.random.permutation(gc.random.key(seed), np.arange(100_000))
-        ),
+        native=lambda gc: lambda seed: gc.random.permutation(gc.random.key(seed), 100_000),
         jax=lambda jax: lambda seed: jax.random.permutation(jax.random.key(seed), 100_000),
         torch=lambda torch: lambda seed: torch.randperm(100_000),
         judge="moments",

@@ -63,6 +63,10 @@ def normal(*dims: int) -> np.ndarray[Any, Any]:
     return np.random.default_rng(0).normal(size=dims).astype(F4)
 
 
+def whole_numbers(count: int) -> np.ndarray[Any, Any]:
+    return np.random.default_rng(0).integers(0, 1 << 60, count)
+
+
 def wide(side: int, channels: int, groups: int = 1, window: int = 3) -> Judge:
     x, w = normal(4, channels, side, side), normal(channels, channels // groups, window, window)
     pad = window // 2
@@ -151,6 +155,9 @@ SMALL: dict[str, Callable[[], Judge]] = {
     "sort-rows": lambda: Judge(lambda x: np.sort(x, -1), (normal(512, 500),)),
     "argmax": lambda: Judge(np.argmax, (normal(1 << 20),)),
     "sort-long": lambda: Judge(lambda x: np.sort(x), (normal(1 << 20),)),
+    "argsort-long": lambda: Judge(
+        lambda x: np.argsort(x, kind="stable"), (whole_numbers(1 << 17),)
+    ),
     "sort-one": lambda: Judge(lambda x: np.sort(x, -1), (normal(7, 40),)),
     "topk": lambda: Judge(lambda x: gc.topk(x, 50), (normal(64, 2000),)),
     "cumsum": lambda: Judge(lambda x: np.cumsum(x, 0), (normal(256, 1000),)),

@@ -267,6 +267,12 @@ class CodegenTuning(Tuning):
         "parts of equal length against sorting a sample for each")
     sampled_part = number(2048, 256, 1 << 30, "keys", "sort-long",
         "the same: shorter parts take a sample of 16")
+    grouped_row = number(2048, 64, 1 << 40, "keys", "argsort-long",
+        "two looks at every key against partitions of the row")
+    group_keys = number(96, 1, 1 << 20, "keys of a group", "argsort-long",
+        "the same: groups that fit in a network against writing to many places")
+    crowded_groups = number(4, 1, 1 << 20, "times", "argsort-long",
+        "the same: more pairs of keys in a group than even keys would have")
 
     looked_bits = number(17, 1, 40, "bits of the iterations in between", "sort-long",
         "how soon a sort is cancelled against looks at the flag")

@@ -7,6 +7,10 @@ wide for that the low bits are left out, once the least key is taken off:
 
 Then keys that agree so far lie side by side, and each such run is sorted again by the bits that
 were cut off, which are no more than those of a position.
+
+The words of a long row are first put into groups by the leading bits of their keys, each where it
+belongs, as one step of a radix sort does; most groups then fit in a network.  Where a group has all
+bits of its keys there is nothing left to sort.
 """
 
 from __future__ import annotations
@@ -30,9 +34,13 @@ from graphc.codegen.llvm.writer import (
     text_of,
 )
 from graphc.codegen.sorting.lanes import Lanes
-from graphc.codegen.sorting.looks import watched
+from graphc.codegen.sorting.looks import CANCELLED, watched
 from graphc.codegen.sorting.quicksort import Sorter
+from graphc.codegen.tuning import tuned
 from graphc.tuning import forgotten
+
+MOST_GROUPS = 1 << 10  # their ends lie on the stack, and what is written at once in the first cache
+SAMPLE = 64  # keys that tell whether groups would be of about the same size
 
 
 class Orderer:
@@ -45,6 +53,8 @@ class Orderer:
         self.ends = self._ends()
         self.is_mixed = self._is_mixed()
         self.again = self._again()
+        self.grouped = self._grouped()
+        self.sorted = self._sorted()
         self.order = self._order()
 
     def named(self, name: str) -> str:
@@ -150,6 +160,102 @@ class Orderer:
 
         return native(I32, symbol=self.named("again"))(body)
 
+    def word(
+        self, f: Writer, keys: Value, k: Value, least: Value, width: Value, cut: Value
+    ) -> Value:
+        return (((self.key(f, keys, k) - least) >> cut) << width) | k
+
+    def _grouped(self) -> Native:
+        def body(
+            f: Writer,
+            keys: Pointer,
+            words: Pointer,
+            count: Number,
+            least: Number,
+            width: Number,
+            cut: Number,
+            drop: Number,
+            groups: Number,
+            ends: Pointer,
+            flag: Pointer,
+        ) -> None:
+            """Write the words in groups, by their keys without the last `drop` bits, and where each
+            group ends. 1; 0 if in a sample more pairs agree than keys that are spread evenly have;
+            or CANCELLED."""
+
+            def group_of(k: Operand) -> Value:
+                return (self.key(f, keys, k) - least) >> drop
+
+            with f.loop(0, groups) as group:
+                ends[group] = 0
+            with f.when(drop != 0):
+                pairs, step = f.local(0), count // SAMPLE
+                with f.loop(0, SAMPLE) as k:
+                    group = group_of(k * step)
+                    pairs.set(pairs + ends[group])
+                    ends[group] = ends[group] + 1
+                with f.when(pairs * groups > tuned.crowded_groups * (SAMPLE * (SAMPLE - 1) // 2)):
+                    f.give(0)
+                with f.loop(0, groups) as group:
+                    ends[group] = 0
+            with watched(f, flag, 0, count) as k:
+                group = group_of(k)
+                ends[group] = ends[group] + 1
+            total = f.local(0)
+            with f.loop(0, groups) as group:
+                found = ends[group]
+                ends[group] = total
+                total.set(total + found)
+            with watched(f, flag, 0, count) as k:
+                group = group_of(k)
+                place = ends[group]
+                words[place] = self.word(f, keys, k, least, width, cut)
+                ends[group] = place + 1
+            f.give(1)
+
+        return native(I32, symbol=self.named("grouped"))(body)
+
+    def _sorted(self) -> Native:
+        def body(
+            f: Writer,
+            keys: Pointer,
+            words: Pointer,
+            work: Pointer,
+            count: Number,
+            least: Number,
+            width: Number,
+            cut: Number,
+            spare: Number,
+            flag: Pointer,
+        ) -> None:
+            """Write the words of a row, sorted; 0, or CANCELLED."""
+            ends = f.slot(I64, MOST_GROUPS, 64)
+            most = MOST_GROUPS.bit_length() - 1
+            used, wanted = f.local(64) - spare, f.local(64) - zeros(f, count // tuned.group_keys)
+            bits = (used <= most).choose(used, wanted.least(most).most(1))
+            drop = used - bits
+            made = f.local(f.half(0))
+            with f.when(count >= tuned.grouped_row):
+                groups = f.local(1) << bits
+                rest = least, width, cut, drop, groups, ends, flag
+                made.set(self.grouped(f, keys, words, count, *rest))
+                with f.when(made < 0):
+                    f.give(CANCELLED)
+                with f.when(made == 1):
+                    start = f.local(0)
+                    with watched(f, flag, 0, (drop == 0).choose(0, groups)) as group:
+                        end = ends[group]
+                        part = words.at(start)
+                        status = self.sorter.sort(f, part, part, work, end - start, flag)
+                        with f.when(status != 0):
+                            f.give(status)
+                        start.set(end)
+                    f.give(f.half(0))
+            self.fill(f, keys, words, count, least, width, cut, flag)
+            f.give(self.sorter.sort(f, words, words, work, count, flag))
+
+        return native(I32, symbol=self.named("sorted"))(body)
+
     def _order(self) -> Native:
         lanes = self.lanes
 
@@ -166,8 +272,8 @@ class Orderer:
             width = f.local(64) - zeros(f, (count - 1) | 1)
             spare = zeros(f, ends[1] - ends[0])
             cut = (width - spare).most(0)
-            self.fill(f, keys, words, count, ends[0], width, cut, flag)
-            status = self.sorter.sort(f, words, words, work, count, flag)
+            rest = ends[0], width, cut, spare, flag
+            status = self.sorted(f, keys, words, work, count, *rest)
             with f.when(status != 0):
                 f.give(status)
             with f.when(cut != 0), f.when(self.is_mixed(f, words, count, width, flag)):
@@ -208,7 +314,7 @@ class Orderer:
             high = ((self.vector(f, keys, start) - low) >> shift) << up
             lanes.store(f, high | (lanes.splat(f, start) + first), lanes.at(f, words, start))
         with f.loop(whole * lanes.count, count) as k:
-            words[k] = (((self.key(f, keys, k) - least) >> cut) << width) | k
+            words[k] = self.word(f, keys, k, least, width, cut)
 
 
 def zeros(f: Writer, number: Value) -> Value:

@@ -168,6 +168,26 @@ def test_equal_keys_keep_their_order_however_wide_they_are(target: Target, bits:
 
 
 @pytest.mark.parametrize("target", MACHINES, ids=lambda target: target.cpu)
+@pytest.mark.parametrize("bits", [32, 64])
+@pytest.mark.parametrize(("keys_of_a_group", "crowded"), [(1, 1 << 20), (50, 1 << 20), (50, 1)])
+def test_words_are_grouped_by_leading_bits(target, bits, keys_of_a_group, crowded) -> None:
+    rng, kind, top = np.random.default_rng(6), np.dtype(f"u{bits // 8}"), (1 << bits) - 1
+    numbers = {"grouped_row": 64, "group_keys": keys_of_a_group, "crowded_groups": crowded}
+    with chosen({f"codegen.{name}": value for name, value in numbers.items()}):
+        kernel = linked(order_text(target, bits), target)
+    for count in (64, 65, 200, 1025, 5000):
+        wide = rng.integers(0, top, (2, count), kind, endpoint=True)
+        near = top - rng.integers(0, 1 << 10, (2, count), kind, endpoint=True)
+        skewed = wide >> rng.integers(0, bits, (2, count)).astype(kind)
+        most_agree = np.where(rng.random((2, count)) < 0.9, kind.type(5), wide)
+        equal = np.full_like(wide, 7)
+        for keys in (wide, near, near >> 1, skewed, most_agree, equal, np.sort(wide), wide >> 20):
+            status, places = run(kernel, keys, made=np.int64)
+            assert status == 0
+            np.testing.assert_array_equal(places, np.argsort(keys, axis=1, kind="stable"))
+
+
+@pytest.mark.parametrize("target", MACHINES, ids=lambda target: target.cpu)
 def test_places_of_true_elements_fill_what_room_there_is(target: Target) -> None:
     kernel, rng = linked(places_text(target), target), np.random.default_rng(5)
     for count in (0, 1, 31, 32, 64, 65, 127, 1000):
