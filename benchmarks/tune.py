@@ -149,6 +149,9 @@ SMALL: dict[str, Callable[[], Judge]] = {
     "outer": lambda: Judge(lambda x, w: x @ w, (normal(1024, 24), normal(24, 1024))),
     "batch": lambda: Judge(lambda x, y: x @ y, (normal(256, 16, 16), normal(256, 16, 16))),
     "split-k": lambda: Judge(lambda x, w: x @ w, (normal(1, 1 << 14), normal(1 << 14, 64))),
+    "split-k-of-rows": lambda: Judge(
+        lambda x, w: x @ w, (normal(64, 1 << 13), normal(1 << 13, 64))
+    ),
     "updates": lambda: Judge(
         lambda x, y: np.concatenate([x[:9] + y, x[9:]]) * 2, (normal(900, 99), normal(9, 99))
     ),

@@ -215,6 +215,10 @@ class CodegenTuning(Tuning):
         "a sum shared by threads against adding up its parts")
     split_parts = number(16, 1, 1024, "parts", "split-k", "the same: parts for all threads")
     split_results = number(512, 0, 1 << 20, "sums", "split-k", "the same: of several rows")
+    split_rows = number(128, 0, 1 << 20, "rows", "split-k-of-rows",
+        "the same, where columns are few, too: threads that share the rows read B each")
+    split_columns = number(64, 0, 1 << 20, "columns", "split-k-of-rows",
+        "the same: threads that share many columns read enough of a row of B")
     split_steps = number(64, 1, 1 << 40, "steps of k", "split-k",
         "the same: sums of a part are stored and loaded once more")
     tile_side = number(16, 2, 256, "elements", "transpose",

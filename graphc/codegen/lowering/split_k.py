@@ -48,8 +48,10 @@ def _has_few_sums(words: tuple[int, ...]) -> bool:
     if flags & Flag.ROWS:
         return rows == 1 and not flags & (Flag.TILE | Flag.PACK_A)
     in_place = not flags & ~(Flag.SAME_ROWS | Flag.SAME_COLUMNS)
-    few = rows > 1 and rows * columns <= tuned.split_results
-    return in_place and few and words[Word.LEAD_C] == columns
+    are_few = rows * columns <= tuned.split_results or (
+        rows <= tuned.split_rows and columns <= tuned.split_columns
+    )
+    return in_place and rows > 1 and are_few and words[Word.LEAD_C] == columns
 
 
 def plan_parts(form: Form, parts: int, config: Config) -> contract.Plan:

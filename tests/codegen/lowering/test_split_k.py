@@ -100,7 +100,7 @@ FEW = {
 
 
 @pytest.mark.parametrize("name", FEW)
-@pytest.mark.parametrize(("m", "k", "n"), [(4, 33_000, 4), (2, 9_000, 200)])
+@pytest.mark.parametrize(("m", "k", "n"), [(4, 33_000, 4), (2, 9_000, 200), (100, 4000, 60)])
 def test_few_sums_add_up_in_one_order_whatever_the_threads(
     name: str, m: int, k: int, n: int
 ) -> None:
@@ -126,7 +126,12 @@ def test_few_sums_of_long_columns_are_parts(turned: bool) -> None:
     assert spec.then is not None and spec.then.units == 7 and spec.units > 1
 
 
+def test_sums_of_some_rows_and_few_columns_are_parts() -> None:
+    (spec,) = specs(lambda x, w: x @ w, draw(100, 4096), draw(4096, 60))
+    assert spec.then is not None and spec.units > 1
+
+
 def test_many_sums_and_batches_are_made_at_once() -> None:
-    many, batch = (draw(64, 4096), draw(4096, 64)), (draw(3, 4, 30_000), draw(3, 30_000, 4))
-    for x, w in (many, batch):
+    wide, high = (draw(64, 4096), draw(4096, 96)), (draw(160, 4096), draw(4096, 48))
+    for x, w in (wide, high, (draw(3, 4, 30_000), draw(3, 30_000, 4))):
         assert [s.then for s in specs(lambda x, w: x @ w, x, w)] == [None]
