@@ -176,7 +176,7 @@ def _crowded(kind: Kind, hardware: Hardware, sizes: Sizes, step: int) -> bool:
     """
     sets = min(PAGE // gcd(hint_of(step) * kind.bytes, PAGE), PAGE // LINE)
     depth, _ = _blocks(kind, hardware, sizes)
-    return bool(hint_of(depth) > sets * (hardware.l1 // PAGE))
+    return bool(hint_of(depth) > sets * _ways(hardware))
 
 
 def _worth_a(kind: Kind, hardware: Hardware, groups: Groups, sizes: Sizes) -> bool:
@@ -184,13 +184,21 @@ def _worth_a(kind: Kind, hardware: Hardware, groups: Groups, sizes: Sizes) -> bo
 
     Otherwise a copy gains nothing: tiles read A in short streams that fetch themselves.
     """
-    if sizes.n <= 4 * kind.columns or sizes.m <= 2 * kind.rows:
+    few = 4 * kind.columns
+    if _share_sets(kind, groups) and kind.rows > _ways(hardware):
+        few = kind.columns  # panels of B that read the lines of A again
+    if sizes.n <= few or sizes.m <= 2 * kind.rows:
         return False
     if _share_sets(kind, groups):
         return tile_rows(0, kind, hardware, groups, sizes) == kind.rows
     apart = hardware.l2 // tuned.set_share
     strides = [loop.a * kind.memory_bytes for loop in (*groups.m[-1:], *groups.k)]
     return any(stride and stride % apart == 0 for stride in strides)
+
+
+def _ways(hardware: Hardware) -> int:
+    """How many lines a set of the first level holds; a page has one of each set."""
+    return hardware.l1 // PAGE
 
 
 def _share_sets(kind: Kind, groups: Groups) -> bool:
@@ -204,7 +212,7 @@ def tile_rows(flags: int, kind: Kind, hardware: Hardware, groups: Groups, sizes:
 
     Lower tiles cost a little, a copy of an A that comes from far away costs more.
     """
-    ways = hardware.l1 // PAGE // 2 * 2
+    ways = _ways(hardware) // 2 * 2
     copied = flags & (Flag.PACK_A | Flag.MADE_A)
     shared = not copied and _share_sets(kind, groups)
     if (

@@ -47,6 +47,20 @@ def test_a_first_level_of_few_ways_leaves_the_copy() -> None:
     assert words[Word.TILE_ROWS] == 14 and words[Word.FLAGS] & Flag.PACK_A
 
 
+@pytest.mark.parametrize(
+    ("n", "ways", "packs"),
+    [(33, 8, True), (64, 8, True), (32, 8, False), (64, 16, False), (200, 16, True)],
+)
+def test_two_panels_of_b_are_enough_for_a_copy_of_rows_that_evict_each_other(
+    n: int, ways: int, packs: bool
+) -> None:
+    hardware = MACHINE._replace(l1=ways << 12, l2=1 << 20)
+    words = contract.plan(product(128, n, 1024, PAGE_OF_F32), hardware).params
+    assert bool(words[Word.FLAGS] & Flag.PACK_A) == packs
+    apart = contract.plan(product(128, n, 1024, PAGE_OF_F32 + 16), hardware).params
+    assert not apart[Word.FLAGS] & Flag.PACK_A
+
+
 @pytest.mark.parametrize("threads", [1, 3])
 @pytest.mark.parametrize("m", [131, 400])
 def test_bits_do_not_depend_on_the_height_of_tiles(m: int, threads: int) -> None:
