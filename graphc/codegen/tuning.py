@@ -217,6 +217,8 @@ class CodegenTuning(Tuning):
     split_results = number(512, 0, 1 << 20, "sums", "split-k", "the same: of several rows")
     split_rows = number(128, 0, 1 << 20, "rows", "split-k-of-rows",
         "the same, where columns are few, too: threads that share the rows read B each")
+    split_depth = number(16, 1, 1 << 20, "steps of k a row", "split-k-of-rows",
+        "the same: adding up the parts against long sums")
     split_columns = number(64, 0, 1 << 20, "columns", "split-k-of-rows",
         "the same: threads that share many columns read enough of a row of B")
     split_steps = number(64, 1, 1 << 40, "steps of k", "split-k",

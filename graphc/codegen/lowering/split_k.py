@@ -40,18 +40,19 @@ def parts_of(form: Form, plan: contract.Plan, config: Config) -> int:
 
 
 def _has_few_sums(words: tuple[int, ...]) -> bool:
-    """Whether threads had better share k: of one row, or of so few rows and columns in place that
+    """Whether threads had better share k: of one row, or of so few rows and columns that
     one thread reads all of an operand, and whose sums are rows of the result."""
     flags, rows, columns = words[Word.FLAGS], words[Word.M], words[Word.N]
     if any(isinstance(word, Size) for word in (flags, rows, columns)):
         return False
     if flags & Flag.ROWS:
         return rows == 1 and not flags & (Flag.TILE | Flag.PACK_A)
-    in_place = not flags & ~(Flag.SAME_ROWS | Flag.SAME_COLUMNS)
+    is_plain = not flags & ~(Flag.SAME_ROWS | Flag.SAME_COLUMNS | Flag.PACK_A)
+    most = min(tuned.split_rows, words[Word.K] // tuned.split_depth)
     are_few = rows * columns <= tuned.split_results or (
-        rows <= tuned.split_rows and columns <= tuned.split_columns
+        rows <= most and columns <= tuned.split_columns
     )
-    return in_place and rows > 1 and are_few and words[Word.LEAD_C] == columns
+    return is_plain and rows > 1 and are_few and words[Word.LEAD_C] == columns
 
 
 def plan_parts(form: Form, parts: int, config: Config) -> contract.Plan:
