@@ -879,7 +879,10 @@ def gradient(
     axis: int | Sequence[int] | None = None,
     edge_order: int = 1,
 ) -> Any:
-    """Central differences, one-sided at both ends; the spacing of each axis is a number."""
+    """Central differences, one-sided at both ends: of two elements, or of three (`edge_order` 2).
+
+    The spacing of each axis is a number, or a vector of places.
+    """
 
 def greater(x: ArrayLike, y: ArrayLike) -> NDArray[Any]:
     """Element-wise greater, as bool."""

@@ -18,7 +18,8 @@ Location = tuple[str, int]
 # Operators of which it matters how their first argument lies in memory: they are given "laid", its
 # strides and start in elements, or None where these are open.
 OF_MEMORY = frozenset(
-    f"aten.{name}.default" for name in ("as_strided", "as_strided_copy", "as_strided_scatter")
+    f"aten.{name}.default"
+    for name in ("as_strided", "as_strided_copy", "as_strided_scatter", "resize_")
 )
 
 # Element types by their numbers in the format; the last four are carried in wider ones.

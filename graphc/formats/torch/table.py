@@ -71,6 +71,7 @@ def ordered(*names: str) -> Callable[[Function], Function]:
 # Why an operator has no rule, where more is to be said than that: by the name without overloads.
 REASONS = {
     "prims.zeta": "Hurwitz's zeta function is none of graphc's",
+    "aten.special_zeta": "Hurwitz's zeta function is none of graphc's",
     "aten.special_gammainc": "the incomplete gamma functions are none of graphc's",
     "aten.special_gammaincc": "the incomplete gamma functions are none of graphc's",
     "aten.igamma": "the incomplete gamma functions are none of graphc's",

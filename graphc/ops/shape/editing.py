@@ -199,17 +199,26 @@ def place(x: Tensor, mask: ArrayLike, values: Any) -> None:
 
 @public(np.gradient)
 def gradient(x: Any, *spacing: ArrayLike, axis: Axes = None, edge_order: int = 1) -> Any:
-    """Central differences, one-sided at both ends; the spacing of each axis is a number."""
+    """Central differences, one-sided at both ends: of two elements, or of three (`edge_order` 2).
+
+    The spacing of each axis is a number, or a vector of places.
+    """
     rank = rank_of(x)
-    require(edge_order == 1, "gradient: edge_order must be 1")
+    require(edge_order in (1, 2), "gradient: edge_order must be 1 or 2")
     given = range(rank) if axis is None else axis if isinstance(axis, tuple) else (axis,)
     axes = [normalise_axis(a, rank, "gradient") for a in given]
     steps = spacing * len(axes) if len(spacing) == 1 else spacing or (1.0,) * len(axes)
     require(len(steps) == len(axes), f"gradient: {len(steps)} spacings for {len(axes)} axes")
-    require(all(rank_of(s) == 0 for s in steps), "gradient: a spacing must be a number")
+    require(
+        all(rank_of(s) < 2 for s in steps),
+        "gradient: a spacing must be a number or a vector of places",
+    )
     if common_element(x)[0].is_integer:
         x = functions.astype(x, np.float64)
-    made = [_difference(x, a, s) for a, s in zip(axes, steps)]
+    plain = edge_order == 1 and all(rank_of(s) == 0 for s in steps)
+    made = [
+        _difference(x, a, s) if plain else _slopes(x, a, s, edge_order) for a, s in zip(axes, steps)
+    ]
     return made[0] if len(made) == 1 else tuple(made)
 
 
@@ -223,6 +232,34 @@ def _difference(x: Value, axis: int, step: ArrayLike) -> Any:
     width = f.where((places == 0) | (places == extent - 1), 1.0, 2.0)
     width = f.reshape(width, [-1 if k == axis else 1 for k in range(rank_of(x))])
     return (ahead - behind) / (functions.astype(width, common_element(x)[0]) * step)
+
+
+def _slopes(x: Value, axis: int, step: ArrayLike, edge_order: int) -> Any:
+    """Those of a parabola through each element and its neighbours, weighted by how near these are;
+    at the ends that of the chord, or of the parabola that ends there."""
+    f, rank, extent = functions, rank_of(x), _axis_extent(x, axis, "gradient")
+    require(extent > edge_order, f"gradient: {extent} element(s) for edge_order {edge_order}")
+    places = rank_of(step) == 1
+    require(not places or shape_of(step)[0] == extent, "gradient: as many places as elements")
+    gaps = f.diff(step) if places else step
+    gaps = f.reshape(gaps, [-1 if k == axis else 1 for k in range(rank)]) if places else gaps
+
+    def part(values: Any, start: int | None, stop: int | None) -> Any:
+        of_axis = rank_of(values) > 0
+        return (
+            f.getitem(values, (slice(None),) * axis + (slice(start, stop),)) if of_axis else values
+        )
+
+    chords = f.divide(f.diff(x, axis=axis), gaps)
+    before, behind = part(chords, None, -1), part(chords, 1, None)
+    near, far = part(gaps, None, -1), part(gaps, 1, None)
+    middle = f.divide(f.add(before * far, behind * near), near + far)
+    first, last = part(chords, None, 1), part(chords, -1, None)
+    if edge_order == 2:
+        bend = f.divide(f.subtract(behind, before), near + far)
+        first = first - part(bend, None, 1) * part(near, None, 1)
+        last = last + part(bend, -1, None) * part(far, -1, None)
+    return f.astype(f.concatenate([first, middle, last], axis), common_element(x)[0])
 
 
 @public(np.lib.stride_tricks.sliding_window_view)

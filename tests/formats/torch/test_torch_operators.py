@@ -357,6 +357,113 @@ def spectra(a: Any) -> list[Any]:
     ]
 
 
+def joined(a: Any, b: Any, i: Any, x: Any) -> list[Any]:
+    """What torch.export leaves whole, although PyTorch makes it of other operators."""
+    rows, pad = a[0], torch.nn.utils.rnn.pad_sequence
+    wide = a.clone().resize_(2, 5)  # as many as there are, or fewer; a view where it is no copy
+    wide.add_(1)
+    return [
+        *(torch.atleast_1d(a.sum()), torch.atleast_2d(rows), torch.atleast_3d(rows)),
+        *(torch.atleast_3d(a), *torch.atleast_2d(rows, a), torch.block_diag(a, rows, i)),
+        *(torch.column_stack((a, i, a[:, 0])), torch.dstack((a, i)), torch.row_stack((a, rows))),
+        *(torch.cartesian_prod(rows, b[0], a[:, 0]), torch.cartesian_prod(rows), rows.ravel()),
+        *(
+            *torch.hsplit(a, 2),
+            *torch.vsplit(a, [1, 1]),
+            *torch.dsplit(x, 4),
+            *torch.hsplit(rows, 2),
+        ),
+        *(torch.diagflat(a), torch.diagflat(rows, -1), pad([a, b[:1], a[:0]], padding_value=2.5)),
+        *(pad([a[:2], b], batch_first=True, padding_side="left"), a.sum_to_size(4), wide, a.mH),
+        *(
+            a.clone().fill_diagonal_(7),
+            torch.cat([a, b])[:, :2].clone().fill_diagonal_(7, wrap=True),
+        ),
+        *(torch.linalg.diagonal(x), torch.complex(a, b).mH, torch.complex(a, b).adjoint() * 2),
+        *(
+            a.sum_to_size(3, 1),
+            i.sum_to_size(1, 4),
+            torch.squeeze_copy(a[:1]),
+            torch.unfold_copy(a, 1, 2, 1),
+        ),
+        *(a.clone().resize_(3), i.clone().resize_(4, 3), torch.linalg.matmul(a, b.T)),
+    ]
+
+
+def integrals(a: Any, b: Any, i: Any) -> list[Any]:
+    p, at = a.abs() + 0.1, torch.tensor([0.0, 1.0, 1.5, 4.0])
+    points, edges = torch.stack([a.ravel(), b.ravel()], 1), torch.tensor([-2.0, -0.5, 0.5, 2.0])
+    counts, ends = torch.histogramdd(points, [3, 4])
+    few, _ = torch.histogramdd(points, [2, 2], range=[-1, 1, -0.5, 1.5], density=True)
+    heavy, _ = torch.histogramdd(points, [edges, edges], weight=p.ravel())
+    nan, spoilt = float("nan"), a.clone()
+    spoilt[:, 1] = nan
+    return [
+        *(torch.trapezoid(a), torch.trapezoid(i, dx=0.5, dim=0), torch.trapz(a, at), a.fix()),
+        *(torch.trapezoid(a, b.cumsum(1)), torch.cumulative_trapezoid(a, at), a.absolute()),
+        *(
+            torch.cumulative_trapezoid(i, dim=0),
+            *torch.gradient(a),
+            *torch.gradient(a, spacing=2.0),
+        ),
+        *(*torch.gradient(a, dim=1, edge_order=2), *torch.gradient(a, spacing=(at[:3], at))),
+        *(*torch.gradient(i, spacing=[0.5, 2.0], dim=[1, 0]), torch.isneginf(1 / (a * 0) * a)),
+        *(torch.isposinf(i), torch.isreal(torch.complex(a, a.trunc())), torch.ldexp(a, i)),
+        *(torch.ldexp(i, i), torch.special.xlog1py(p, p), torch.special.xlog1py(0 * p, p * nan)),
+        *(torch.logspace(-1, 2, 4), torch.vander(a[0]), torch.vander(i[0], 3, increasing=True)),
+        *(torch.linalg.vander(a, N=3), torch.linalg.vander(i), torch.negative(i), a.arctanh() < 0),
+        *(spoilt.nanmean(), spoilt.nanmean(1, True), torch.nanquantile(spoilt, 0.3, dim=1)),
+        *(torch.greater(a, b), a.less_equal(b), a.not_equal(i), (a + 9).arccosh(), a.arcsinh()),
+        *(counts, *ends, few, heavy, torch.histogram(a, edges).hist, torch.logspace(0, 1, 3, 2.0)),
+    ]
+
+
+def lengths(a: Any, b: Any, x: Any) -> list[Any]:
+    sign, linalg, scales = b.sign(), torch.linalg, torch.tensor([0.1, 0.02, 0.3, 0.05])
+    low = torch.cat([a, 2 * a]) @ torch.ones(4, 5)  # of rank 1
+    tall, wide = torch.linalg.lu_factor(x), torch.linalg.lu_factor(x.mT)
+    losses = (F.hinge_embedding_loss, F.soft_margin_loss)
+    return [
+        *(f(a, sign, reduction=how) for f in losses for how in ("none", "mean", "sum")),
+        *(F.margin_ranking_loss(a, b, sign, 0.3, reduction=how) for how in ("none", "mean")),
+        *(F.pairwise_distance(a, b), F.pairwise_distance(a, b, 1.0, keepdim=True)),
+        *(torch.norm_except_dim(x, 2, 0), torch.norm_except_dim(a, 1, -1), a.renorm(2, 0, 1.0)),
+        *(x.renorm(1, 1, 0.5), linalg.vecdot(a, b), linalg.vecdot(a, b, dim=0), a.T.qr()[1].abs()),
+        *(a.svd().S, a.svd(compute_uv=False).U, (a.svd().U * a.svd().S) @ a.svd().V.mT),
+        *(linalg.matrix_rank(low), linalg.matrix_rank(x), linalg.matrix_rank(low, rtol=2.0)),
+        *(linalg.matrix_rank(a @ a.T, hermitian=True), linalg.matrix_rank(a, atol=1.5)),
+        *(linalg.tensorinv(x[:1, :4, :4].reshape(4, 2, 2), 1), *tall, *wide),
+        *(linalg.tensorsolve(x[:1, :4, :4].reshape(2, 2, 4), b[:2, :2]), linalg.matrix_norm(a)),
+        *(
+            *linalg.lu_factor_ex(low)[:2],
+            *linalg.lu(x),
+            *linalg.lu_factor_ex(torch.zeros(2, 3))[:2],
+        ),
+        *(torch.conv_tbc(x, x[:3, :, :5].mT[:, :8], a[0].sum() + torch.zeros(5), 1)[..., :0],),
+        *(torch.fake_quantize_per_tensor_affine(a, 0.1, 3, 0, 20),),
+        *(torch.fake_quantize_per_tensor_affine(a, scales[0], sign[0, 0].int(), -8, 7),),
+        *(torch.fake_quantize_per_channel_affine(a, scales, torch.arange(4).int(), 1, -8, 7),),
+    ]
+
+
+def slopes(x: Any, g: Any, weight: Any, places: Any) -> list[Any]:
+    """Gradients of PyTorch's core operators, as graphs that learn hold them."""
+    aten, flat = torch.ops.aten, x.reshape(2, 4, 64)
+    every, first = [True, True, True], [True, False, False]
+    mean, sharp = x.mean((2, 3), keepdim=True), 1 / x.std((2, 3), keepdim=True)
+    scale = weight[0, :4]
+    parts = x.reshape(2, 2, 128)
+    level, width = parts.mean(2), 1 / parts.std(2)
+    made = [
+        *aten.native_layer_norm_backward(g, x, [8, 8], mean, sharp, weight, weight, every),
+        *aten.native_group_norm_backward(g, x, level, width, scale, 2, 4, 64, 2, every),
+        *aten.native_group_norm_backward(g, x, level, width, None, 2, 4, 64, 2, first)[:1],
+    ]
+    rows = flat[0, :3, :5]
+    lost = [aten.embedding_dense_backward(rows, places, 7, k, k > 0) for k in (-1, 2)]
+    return [v for v in (*made, *lost) if v is not None]
+
+
 def families() -> dict[str, tuple[Any, tuple[Any, ...]]]:
     torch.manual_seed(0)
     nn, r = torch.nn, torch.randn
@@ -385,6 +492,10 @@ def families() -> dict[str, tuple[Any, tuple[Any, ...]]]:
         "ordered": (Functions(ordered), (a, i)),
         "placed": (Functions(placed), (a, i, x)),
         "experts": (Functions(experts), (r(16, 8).round(), r(3, 8, 8).round(), ends)),
+        "joined": (Functions(joined), (a, b, i, r(2, 3, 4))),
+        "integrals": (Functions(integrals), (a, b, i)),
+        "lengths": (Functions(lengths), (a, b, r(3, 5, 4))),
+        "slopes": (Functions(slopes), (x, r(2, 4, 8, 8), r(8, 8), torch.tensor([2, 0, 2]))),
     }
 
 
@@ -408,6 +519,10 @@ FAMILIES = (
     "placed",
     "chances",
     "experts",
+    "joined",
+    "integrals",
+    "lengths",
+    "slopes",
 )
 
 

@@ -30,6 +30,11 @@ CALLS: list[tuple[Any, Any]] = [
     (lambda x: np.gradient(x), V**2),
     (lambda x: np.gradient(x, 0.5), X**2),
     (lambda x: np.gradient(x, 2.0, axis=1), X**2),
+    (lambda x: np.gradient(x, edge_order=2), X**2),
+    (lambda x: np.gradient(x, np.float32(0.5), 2.0, edge_order=2), X**2),
+    (lambda x: np.gradient(x, np.arange(x.shape[1]) ** 2, axis=1), X),
+    (lambda x: np.gradient(x, np.arange(x.shape[0]) ** 2, 0.5, edge_order=2), X),
+    (lambda x: np.gradient(x, [0.0, 1.0, 1.5, 4.0][: x.shape[1]], axis=-1, edge_order=2), X[:, :4]),
     (lambda x: np.polyval(x[:3], x), V),
     (lambda x: np.vander(x, 3), V),
     (lambda x: np.vander(x, increasing=True), V),
@@ -61,7 +66,8 @@ def test_changes_in_place() -> None:
         lambda x: np.insert(x, x[0].astype(int), 1),
         lambda x: np.gradient(x[:1]),
         lambda x: gc.block([[x], x]),
-        lambda x: np.gradient(x, x),
+        lambda x: np.gradient(x, x[:2]),
+        lambda x: np.gradient(x[:2], edge_order=2),
     ],
 )
 def test_misuse_is_refused(function: Any) -> None:

@@ -2,6 +2,7 @@
 
 from graphc.formats.torch.operators import (
     backward,
+    composites,
     control,
     distinct,
     elementwise,
@@ -26,6 +27,7 @@ from graphc.formats.torch.operators import (
 
 __all__ = [
     "backward",
+    "composites",
     "control",
     "distinct",
     "elementwise",

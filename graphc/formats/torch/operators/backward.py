@@ -44,6 +44,84 @@ def convolution_backward(
     return one if output_mask[0] else None, two if output_mask[1] else None, bias
 
 
+def _slopes_of_norm(
+    x: Any, gradient: Any, weighted: Any, mean: Any, sharp: Any, axes: tuple[int, ...]
+) -> tuple[Any, Any]:
+    """The gradient by x of (x - mean) * sharp, whose own one is `weighted`, and `gradient` times
+    what was normalised."""
+    from graphc.ops.record.value import functions as f
+
+    unit = f.multiply(f.subtract(x, mean), sharp)
+    level = f.mean(weighted, axis=axes, keepdims=True)
+    share = f.mean(f.multiply(weighted, unit), axis=axes, keepdims=True)
+    slope = f.subtract(f.subtract(weighted, level), f.multiply(unit, share))
+    return f.multiply(slope, sharp), f.multiply(gradient, unit)
+
+
+@aten("native_layer_norm_backward")
+def layer_norm_backward(
+    grad_out: Any,
+    x: Any,
+    normalized_shape: Any,
+    mean: Any,
+    rstd: Any,
+    weight: Any,
+    bias: Any,
+    output_mask: Sequence[bool],
+) -> tuple[Any, ...]:
+    from graphc.ops.record.value import functions as f
+
+    first = x.ndim - len(normalized_shape)
+    weighted = grad_out if weight is None else f.multiply(grad_out, weight)
+    one, two = _slopes_of_norm(x, grad_out, weighted, mean, rstd, tuple(range(first, x.ndim)))
+    rest = tuple(range(first))
+    made = one, f.sum(two, axis=rest), f.sum(grad_out, axis=rest)
+    return tuple(v if asked else None for v, asked in zip(made, output_mask))
+
+
+@aten("native_group_norm_backward")
+def group_norm_backward(
+    grad_out: Any,
+    x: Any,
+    mean: Any,
+    rstd: Any,
+    weight: Any,
+    N: int,
+    C: int,
+    HxW: int,
+    group: int,
+    output_mask: Sequence[bool],
+) -> tuple[Any, ...]:
+    from graphc.ops.record.value import functions as f
+
+    def parts(v: Any) -> Any:
+        return f.reshape(v, (N, group, C // group, HxW))
+
+    held, given = parts(x), parts(grad_out)
+    factor = 1 if weight is None else f.reshape(weight, (1, group, C // group, 1))
+    mean, rstd = (f.reshape(v, (N, group, 1, 1)) for v in (mean, rstd))
+    one, two = _slopes_of_norm(held, given, f.multiply(given, factor), mean, rstd, (2, 3))
+    sums = (f.reshape(f.sum(v, axis=(0, 3)), (C,)) for v in (two, given))
+    made = f.reshape(one, x.shape), *sums
+    return tuple(v if asked else None for v, asked in zip(made, output_mask))
+
+
+@aten("embedding_dense_backward")
+def embedding_backward(
+    grad_output: Any, indices: Any, num_weights: int, padding_idx: int, scale_grad_by_freq: bool
+) -> Any:
+    """Sums over the places where each word stands; none for the one that pads."""
+    from graphc.ops.record.value import functions as f
+
+    places = f.reshape(indices, (-1,))
+    rows = f.reshape(grad_output, (-1, grad_output.shape[-1]))
+    rows = f.where(f.expand_dims(f.equal(places, padding_idx), 1), cast(0, dtype_of(rows)), rows)
+    if scale_grad_by_freq:
+        count = f.index_update(f.zeros((num_weights,), rows.dtype), places, 1, "add")
+        rows = f.divide(rows, f.expand_dims(f.take(count, places), 1))
+    return f.index_update(f.zeros((num_weights, rows.shape[1]), rows.dtype), places, rows, "add")
+
+
 def _pool_backward(rank: int) -> Callable[..., Any]:
     def max_pool_backward(
         grad_output: Any,

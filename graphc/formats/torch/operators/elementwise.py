@@ -26,7 +26,9 @@ from graphc.ops.record.value import functions as f
 # Operators of one array that one public function computes as it is, and those of floats alone.
 _SAME = {
     "abs": "abs",
+    "absolute": "abs",
     "neg": "negative",
+    "negative": "negative",
     "bitwise_not": "invert",
     "logical_not": "logical_not",
     "relu": "relu",
@@ -34,6 +36,7 @@ _SAME = {
     "ceil": "ceil",
     "floor": "floor",
     "trunc": "trunc",
+    "fix": "trunc",
     "isnan": "isnan",
     "isinf": "isinf",
     "isfinite": "isfinite",
@@ -43,6 +46,7 @@ _SAME = {
 _FLOAT = {
     "acos": "arccos", "acosh": "arccosh", "arccos": "arccos", "asin": "arcsin", "asinh": "arcsinh",
     "arcsin": "arcsin", "atan": "arctan", "arctan": "arctan", "atanh": "arctanh", "cos": "cos",
+    "arccosh": "arccosh", "arcsinh": "arcsinh", "arctanh": "arctanh",
     "cosh": "cosh", "sin": "sin", "sinh": "sinh", "tan": "tan", "tanh": "tanh", "exp": "exp",
     "exp2": "exp2", "expm1": "expm1", "log": "log", "log10": "log10", "log1p": "log1p",
     "log2": "log2", "sqrt": "sqrt", "reciprocal": "reciprocal", "erf": "erf",
@@ -77,8 +81,9 @@ _PAIRS = {
     "bitwise_left_shift": "left_shift", "bitwise_right_shift": "right_shift",
     "__lshift__": "left_shift", "__rshift__": "right_shift", "gcd": "gcd", "lcm": "lcm",
     "eq": "equal", "ne": "not_equal", "lt": "less", "le": "less_equal", "gt": "greater",
-    "ge": "greater_equal", "nextafter": "nextafter", "logaddexp": "logaddexp",
-    "logaddexp2": "logaddexp2",
+    "ge": "greater_equal", "not_equal": "not_equal", "less": "less", "less_equal": "less_equal",
+    "greater": "greater", "greater_equal": "greater_equal",
+    "nextafter": "nextafter", "logaddexp": "logaddexp", "logaddexp2": "logaddexp2",
 }  # fmt: skip
 _FLOAT_PAIRS = {"atan2": "arctan2", "arctan2": "arctan2", "hypot": "hypot", "copysign": "copysign"}
 
@@ -349,7 +354,9 @@ def clone(x: Any) -> Any:
     return x.copy() if isinstance(x, Tracer) else x
 
 
-@aten("detach", "alias", "lift_fresh", "lift", "positive", views=True)
+@aten(
+    "detach", "alias", "lift_fresh", "lift", "positive", "resolve_conj", "resolve_neg", views=True
+)
 def alias(x: Any) -> Any:
     return x
 
@@ -418,12 +425,12 @@ def angle(x: Any) -> Any:
     return f.where(f.isnan(x), x, f.where(f.less(x, none), half, none))
 
 
-@aten("view_as_real")
+@aten("view_as_real", "view_as_real_copy")
 def view_as_real(x: Any) -> Any:
     return f.stack([f.real(x), f.imag(x)], -1)
 
 
-@aten("view_as_complex")
+@aten("view_as_complex", "view_as_complex_copy")
 def view_as_complex(x: Any) -> Any:
     return f.complex(f.getitem(x, (..., 0)), f.getitem(x, (..., 1)))
 

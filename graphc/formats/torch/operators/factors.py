@@ -107,6 +107,21 @@ def cholesky_inverse(x: Any, upper: bool = False) -> Any:
     return cholesky_solve(eye, x, upper)
 
 
+@aten("linalg_tensorinv")
+def linalg_tensorinv(x: Any, ind: int = 2) -> Any:
+    """The inverse of a matrix whose rows are the first axes and whose columns are the others."""
+    made = _linalg("inv", f.reshape(x, (math.prod(x.shape[:ind]), -1)))
+    return f.reshape(made, (*x.shape[ind:], *x.shape[:ind]))
+
+
+@aten("linalg_tensorsolve")
+def linalg_tensorsolve(x: Any, other: Any, dims: Any = None) -> Any:
+    held = x if dims is None else f.moveaxis(x, tuple(dims), tuple(range(-len(dims), 0)))
+    wanted = held.shape[other.ndim :]
+    matrix = f.reshape(held, (math.prod(other.shape), -1))
+    return f.reshape(_linalg("solve", matrix, f.reshape(other, (-1, 1))), wanted)
+
+
 # ------------------------------------------------------------------------------------ LU
 
 
@@ -147,9 +162,18 @@ def _order(pivots: Any) -> Any:
 
 
 def _factors(x: Any, pivot: bool) -> tuple[Any, Any]:
-    refuse(pivot and x.shape[-1] == x.shape[-2], "takes square matrices and exchanges rows")
-    packed, order, _ = emit("lu", x)
-    return packed, order
+    """The factors, and where each row came from.
+
+    What is not square is eliminated among zeros: nothing is exchanged with a row of these, nor for
+    a column of them, and they change nothing else.
+    """
+    refuse(pivot, "exchanges rows")
+    rows, columns = x.shape[-2:]
+    refuse(isinstance(rows, int) and isinstance(columns, int), "a matrix of open sizes")
+    size = max(rows, columns)
+    ends = [(0, 0)] * (x.ndim - 2) + [(0, size - rows), (0, size - columns)]
+    packed, order, _ = emit("lu", f.pad(x, ends) if rows != columns else x)
+    return packed[..., :rows, :columns], order[..., :rows]
 
 
 @aten("linalg_lu_factor_ex")
@@ -157,7 +181,7 @@ def linalg_lu_factor_ex(x: Any, pivot: bool = True, check_errors: bool = False) 
     if not math.prod(x.shape[-2:]):
         return x.copy(), f.zeros((*x.shape[:-2], 0), np.int32), _info(x)
     packed, order = _factors(x, pivot)
-    return packed, _pivots(order), _info(x)
+    return packed, _pivots(order)[..., : min(x.shape[-2:])], _info(x)
 
 
 @aten("linalg_lu_factor")

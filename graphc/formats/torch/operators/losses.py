@@ -41,6 +41,28 @@ def triplet_margin_loss(
     return _reduced(f.maximum(over, cast(0, dtype_of(near))), reduction)
 
 
+@aten("hinge_embedding_loss")
+def hinge_embedding_loss(x: Any, target: Any, margin: float = 1.0, reduction: int = 1) -> Any:
+    """x where the target is 1, what it lacks to the margin where it is -1, both elsewhere."""
+    none = cast(0, dtype_of(x))
+    near = f.where(f.equal(target, -1), none, x)
+    far = f.where(f.equal(target, 1), none, f.maximum(f.subtract(margin, x), none))
+    return _reduced(f.add(near, far), reduction)
+
+
+@aten("margin_ranking_loss")
+def margin_ranking_loss(
+    input1: Any, input2: Any, target: Any, margin: float = 0.0, reduction: int = 1
+) -> Any:
+    over = f.add(f.multiply(f.negative(target), f.subtract(input1, input2)), margin)
+    return _reduced(f.maximum(over, cast(0, dtype_of(over))), reduction)
+
+
+@aten("soft_margin_loss")
+def soft_margin_loss(x: Any, target: Any, reduction: int = 1) -> Any:
+    return _reduced(f.softplus(f.multiply(f.negative(target), x)), reduction)
+
+
 @aten("poisson_nll_loss")
 def poisson_nll_loss(
     x: Any, target: Any, log_input: bool, full: bool, eps: float, reduction: int

@@ -15,7 +15,7 @@ from graphc.formats.torch.table import aten
 from graphc.ops.record.value import functions as f
 
 
-@aten("mm", "bmm", "matmul", "mv", "dot")
+@aten("mm", "bmm", "matmul", "linalg_matmul", "mv", "dot")
 def matmul(x: Any, mat2: Any = None, other: Any = None, vec: Any = None, tensor: Any = None) -> Any:
     right = next(v for v in (mat2, other, vec, tensor) if v is not None)
     return f.matmul(x, right)

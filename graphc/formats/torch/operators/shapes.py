@@ -89,14 +89,14 @@ def unflatten(x: Any, dim: int, sizes: Any) -> Any:
     return linked("reshape", x, (*x.shape[:axis], *extents_of(sizes), *x.shape[axis + 1 :]))
 
 
-@aten("squeeze", views=True)
+@aten("squeeze", "squeeze_copy", views=True)
 def squeeze(x: Any, dim: Any = None) -> Any:
     axes = range(x.ndim) if dim is None else (axis_of(d, x.ndim) for d in list_of(dim))
     gone = {axis for axis in axes if axis < x.ndim and x.shape[axis] == 1}
     return linked("reshape", x, tuple(n for k, n in enumerate(x.shape) if k not in gone))
 
 
-@aten("unsqueeze", views=True)
+@aten("unsqueeze", "unsqueeze_copy", views=True)
 def unsqueeze(x: Any, dim: int) -> Any:
     return linked("expand_dims", x, axis_of(dim, x.ndim + 1))
 
@@ -118,9 +118,17 @@ def swapaxes(x: Any, axis0: int, axis1: int) -> Any:
     return transpose(x, axis0, axis1)
 
 
-@aten("t", "numpy_T", "mT", "adjoint", "t_copy", views=True)
+@aten("t", "numpy_T", "mT", "t_copy", views=True)
 def turned(x: Any) -> Any:
     return x if x.ndim < 2 else linked("swapaxes", x, -1, -2)
+
+
+@aten("adjoint", "mH", "matrix_H", views=True)
+def adjoint(x: Any) -> Any:
+    return f.conj(turned(x)) if dtype_of(x).kind == "c" else turned(x)
+
+
+aten("ravel", views=True)(lambda x: linked("reshape", x, (math.prod(x.shape),)))
 
 
 @aten("movedim", "moveaxis", views=True)
@@ -166,7 +174,7 @@ def slice_(x: Any, dim: int = 0, start: Any = None, end: Any = None, step: int =
     return views.getitem(x, at(axis, slice(first, last, step)))
 
 
-@aten("narrow", views=True)
+@aten("narrow", "narrow_copy", views=True)
 def narrow(x: Any, dim: int, start: Any, length: int) -> Any:
     from graphc.formats.torch.interpret import number_of
 
@@ -190,7 +198,7 @@ def unbind(x: Any, dim: int = 0) -> Any:
     return [select(x, dim, k) for k in range(x.shape[axis_of(dim, x.ndim)])]
 
 
-@aten("split_with_sizes", "split_with_sizes_copy", "split.sizes")
+@aten("split_with_sizes", "split_with_sizes_copy", "unsafe_split_with_sizes", "split.sizes")
 def split_with_sizes(x: Any, split_sizes: Any = None, dim: int = 0, split_size: Any = None) -> Any:
     sizes = extents_of(split_sizes if split_sizes is not None else split_size)
     axis = axis_of(dim, x.ndim)
@@ -241,13 +249,18 @@ def _view(x: Any, derive: Any) -> Any:
     return views.followed(x, lambda v: derive(v, f), write_back)
 
 
-@aten("diagonal", views=True)
+aten("linalg_diagonal", views=True)(
+    lambda A, offset=0, dim1=-2, dim2=-1: diagonal(A, offset, dim1, dim2)
+)
+
+
+@aten("diagonal", "diagonal_copy", views=True)
 def diagonal(x: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
     axes = offset, axis_of(dim1, x.ndim), axis_of(dim2, x.ndim)
     return _view(x, lambda v, of: of.diagonal(v, *axes))
 
 
-@aten("unfold", views=True)
+@aten("unfold", "unfold_copy", views=True)
 def unfold(x: Any, dimension: int, size: int, step: int) -> Any:
     axis = axis_of(dimension, x.ndim)
     refuse(step > 0 and 0 < size <= x.shape[axis], f"windows of {size}, steps of {step}")

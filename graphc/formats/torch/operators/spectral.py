@@ -102,6 +102,34 @@ def _linalg_svd(
     return _linalg("svd")(x, full_matrices)
 
 
+@aten("qr")
+def qr(x: Any, some: bool = True) -> Any:
+    return linalg_qr(x, "reduced" if some else "complete")
+
+
+@aten("svd")
+def svd(x: Any, some: bool = True, compute_uv: bool = True) -> Any:
+    """U, S and V, which is not turned; zeros for U and V that are not asked for."""
+    u, s, vh = _linalg("svd")(x, not some or not compute_uv)
+    v = f.conj(f.swapaxes(vh, -1, -2))
+    return (u, s, v) if compute_uv else (f.zeros(u.shape, u.dtype), s, f.zeros(v.shape, v.dtype))
+
+
+@aten("linalg_matrix_rank")
+def linalg_matrix_rank(
+    x: Any, tol: Any = None, hermitian: bool = False, atol: Any = None, rtol: Any = None
+) -> Any:
+    """How many singular values are above atol and above rtol times the largest one."""
+    values = f.abs(_linalg("eigvalsh")(x)) if hermitian else _linalg("svdvals")(x)
+    if tol is not None:
+        return f.sum(f.greater(values, _column(tol)), axis=-1)
+    size = max(x.shape[-2:], default=0)
+    share = _least_share(size * float(np.finfo(dtype_of(x)).eps), atol) if rtol is None else rtol
+    top = f.max(values, axis=-1, keepdims=True, initial=0)
+    bound = f.maximum(f.multiply(top, _column(share)), _column(0 if atol is None else atol))
+    return f.sum(f.greater(values, bound), axis=-1)
+
+
 @aten("linalg_svdvals")
 def linalg_svdvals(x: Any, *, driver: Any = None) -> Any:
     return _linalg("svdvals")(x)
