@@ -511,7 +511,7 @@ def conv_transpose(
     """
 
 def convolve(a: ArrayLike, v: ArrayLike, mode: str = 'full') -> NDArray[Any]:
-    """The convolution of two vectors."""
+    """The convolution of two vectors, term by term (`fftconvolve` is faster for long ones)."""
 
 def copysign(x: ArrayLike, y: ArrayLike, /, *, dtype: DTypeLike | None = None) -> NDArray[Any]:
     """Element-wise copysign; operands broadcast and promote as in NumPy 2."""
@@ -785,6 +785,21 @@ def eye(
 
 def fabs(x: ArrayLike) -> NDArray[Any]:
     """The absolute value of a real array as a float."""
+
+def fftconvolve(
+    x: ArrayLike,
+    y: ArrayLike,
+    mode: str = 'full',
+    axes: int | Sequence[int] | None = None,
+) -> NDArray[Any]:
+    """The convolution of x and y along axes, all by default, by fast Fourier transforms.
+
+    Arrays have one rank; along other axes they have one size, or 1.  `mode` is "full"; "same", the
+    middle of that, of the size of x; or "valid", where the smaller one lies within the larger one.
+    Integers become f64.  Errors are relative to the largest sums, not to each: where x and y are of
+    like size everywhere they are as small as those of `convolve`; an infinity or NaN makes all NaN.
+    Raises GraphError for other modes, arrays that do not meet, open sizes and axes of no elements.
+    """
 
 def fill_diagonal(x: ArrayLike, value: ArrayLike, wrap: bool = False) -> None:
     """Set the main diagonal of a traced array."""

@@ -37,6 +37,7 @@ FAMILIES = (
     "linalg.factor",
     "linalg.few_bits",
     "linalg.fourier",
+    "linalg.fourier_convolution",
     "linalg.matrix_exponential",
     "linalg.packing",
     "linalg.polynomials",

@@ -156,6 +156,8 @@ PUBLIC = {
         "fft.fft fft.fft2 fft.fftfreq fft.fftn fft.fftshift fft.hfft fft.ifft fft.ifft2 fft.ifftn "
         "fft.ifftshift fft.ihfft fft.irfft fft.irfft2 fft.irfftn fft.rfft fft.rfft2 fft.rfftfreq "
         "fft.rfftn",
+    "linalg.fourier_convolution":
+        "fftconvolve",
     "linalg.matmul":
         "matmul",
     "linalg.matrix_exponential":

@@ -274,7 +274,7 @@ def _longer_first(a: Value, v: Value) -> bool:
 
 @public(np.convolve)
 def convolve(a: Any, v: Any, mode: str = "full") -> Any:
-    """The convolution of two vectors."""
+    """The convolution of two vectors, term by term (`fftconvolve` is faster for long ones)."""
     a, v = (a, v) if _longer_first(a, v) else (v, a)
     return _correlation(a, flip(v), mode)
 
