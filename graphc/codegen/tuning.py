@@ -236,6 +236,8 @@ class CodegenTuning(Tuning):
     call_weight = number(16, 1, 1000, "instructions", "softmax", "what a math function counts for")
     most_copies = number(4, 1, 16, "vectors", "pointwise",
         "instructions under way against registers and code")
+    gathered_weight = number(96, 0, 1000, "instructions", "small-loops",
+        "loads of single elements that are under way against code")
     light_weight = number(24, 0, 1000, "instructions", "pointwise",
         "the same: instructions of all copies together")
     chain_weight = number(96, 0, 1000, "instructions", "sum-columns",

@@ -126,6 +126,7 @@ class KernelWriter(Statements[str], LoopWriter):
         self.masks: dict[tuple[str, int], str] = {}
         self.row_bits: dict[tuple[Any, ...], tuple[str, ...]] = {}  # by what they depend on
         self.known_facts: dict[int, VectorFacts | None] = {}
+        self.gathers = not (module.target.slow_gathers and gathers_nearby(kernel))
         self.shared = SharedIndices()
 
     def text(self) -> str:
@@ -141,7 +142,7 @@ class KernelWriter(Statements[str], LoopWriter):
 
     def group(self) -> str:
         """The attributes of the kernel."""
-        if not (self.module.target.slow_gathers and gathers_nearby(self.kernel)):
+        if self.gathers:
             return "#0"
         self.module.single_loads = True
         return "#2"

@@ -38,6 +38,7 @@ class VectorWriter(FunctionWriter):
         self.copy, self.mask = 0, ""  # whose turn it is
         self.first_copy = 0
         self.masks: list[str] = []
+        self.is_guarded = False  # by a condition, which masks hold besides what lanes there are
         self.known: list[dict[Expr, str]] = []
         self.readers = Readers(kernel.changes)
         self.firsts: dict[Expr, str] = {}
@@ -50,6 +51,7 @@ class VectorWriter(FunctionWriter):
         self.chunks: dict[Place, tuple[Chunk, ...]] = {}
         self.slots: dict[tuple[int, int], Slot] = {}
         self.sums: dict[tuple[int, int], str] = {}
+        self.failures: dict[int, str] = {}  # by code: the slot of the lanes that have failed
 
     @contextmanager
     def ahead(self) -> Iterator[None]:
@@ -135,7 +137,8 @@ class VectorWriter(FunctionWriter):
     def number(self, variable: Expr) -> str:
         """A loop variable as a value: the loop's own counts on from lane to lane."""
         if variable is not self.facts.loop.variable:
-            return self.kernel.values[variable]
+            turn = self.kernel.values[variable]
+            return turn if turn.isdigit() else self.spread("i64", turn)
         first = self.kernel.emit(f"add nsw i64 {self.start}, {self.at}")
         ahead = self.copy * self.lanes
         lanes = ", ".join(f"i64 {ahead + lane}" for lane in range(self.lanes))
@@ -179,7 +182,7 @@ class VectorWriter(FunctionWriter):
         if found is None:
             first = self.first(index)
             with self.ahead() if known else nullcontext():
-                base = k.address(buffer, first)
+                base = self.offset(buffer, k.pointer(buffer), first)
             if not self.at.isdigit():
                 base = self.offset(buffer, base, self.times(self.at, step))
             found = base, constant
@@ -191,8 +194,9 @@ class VectorWriter(FunctionWriter):
         return self.offset(buffer, base, str(away)) if away else base
 
     def offset(self, buffer: Buffer, base: str, count: str) -> str:
-        kind = MEMORY[buffer.dtype.name]
-        return self.kernel.emit(f"getelementptr inbounds {kind}, ptr {base}, i64 {count}")
+        """An address so many elements on. Under a condition the first lane may be outside."""
+        kind, inside = MEMORY[buffer.dtype.name], "" if self.is_guarded else " inbounds"
+        return self.kernel.emit(f"getelementptr{inside} {kind}, ptr {base}, i64 {count}")
 
     def times(self, number: str, step: int) -> str:
         return number if step == 1 else self.kernel.emit(f"mul nsw i64 {number}, {step}")
@@ -230,7 +234,11 @@ class VectorWriter(FunctionWriter):
 
     def in_a_row(self, buffer: Buffer, where: str) -> str:
         """The elements from an address on."""
-        return self.part_of(buffer, where, 0, "" if buffer.loose else self.mask)
+        return self.part_of(buffer, where, 0, "" if self.runs_over(buffer) else self.mask)
+
+    def runs_over(self, buffer: Buffer) -> bool:
+        """Whether lanes without an iteration may take what they like of a buffer."""
+        return buffer.loose and not self.is_guarded
 
     def backwards(self, buffer: Buffer, where: str) -> str:
         """The elements down from an address: those up to it in a row, reversed."""
@@ -251,7 +259,7 @@ class VectorWriter(FunctionWriter):
             return
         where, given = self.pointer(buffer, index), self.operand(buffer.dtype, value, MEMORY)
         size, note = buffer.dtype.itemsize, k.access(buffer)
-        if self.mask and not buffer.loose:
+        if self.mask and not self.runs_over(buffer):
             name = f"@llvm.masked.store.{self.suffix(MEMORY[buffer.dtype.name])}.p0"
             rest = f"ptr {where}, i32 {size}, <{self.lanes} x i1> {self.mask}"
             k.lines.append(f"  call void {name}({given}, {rest}){note}")
@@ -477,7 +485,16 @@ class VectorWriter(FunctionWriter):
 
     def set(self, register: Register, value: str) -> None:
         slot, dtype, storage = self.slots[register.index, self.copy]
-        self.set_slot(slot, storage, llvm_scalar.cast(self, value, dtype, storage))
+        value = llvm_scalar.cast(self, value, dtype, storage)
+        if self.is_guarded:
+            now = self.kernel.emit(f"load {self.kind(storage)}, ptr {slot}")
+            value = self.kept(storage, value, now)
+        self.set_slot(slot, storage, value)
+
+    def kept(self, storage: DType, made: str, now: str) -> str:
+        """What was made in the lanes of the mask, what was there before in the others."""
+        kind = TYPES[storage.name]
+        return self.emit(f"select i1 {self.mask}, {kind} {made}, {kind} {now}")
 
     def set_slot(self, slot: str, storage: DType, value: str) -> None:
         self.kernel.lines.append(f"  store {self.operand(storage, value)}, ptr {slot}")
@@ -493,16 +510,14 @@ class VectorWriter(FunctionWriter):
         index, mask = register.index, ""
         if (index, self.copy) in self.slots:
             slot, dtype, storage = self.slots[index, self.copy]
+            mask = self.mask if self.is_guarded else ""
         else:
             _, dtype, storage = self.kernel.slots[index]
             slot, mask = self.carried(index, combine, storage), self.mask
         value = llvm_scalar.cast(self, value, dtype, storage)
         now = self.kernel.emit(f"load {self.kind(storage)}, ptr {slot}")
         made = self.combine(combine, storage, now, value)
-        if mask:
-            kind = TYPES[storage.name]
-            made = self.emit(f"select i1 {mask}, {kind} {made}, {kind} {now}")
-        self.set_slot(slot, storage, made)
+        self.set_slot(slot, storage, self.kept(storage, made, now) if mask else made)
 
     def carried(self, index: int, combine: str, storage: DType) -> str:
         """The slot of this copy's sums, which starts with what changes nothing."""

@@ -20,7 +20,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial, reduce
 from typing import TYPE_CHECKING
 
-from graphc.codegen.llvm.lanes import VectorWriter
+from graphc.codegen.llvm.gathers import ScatteredWriter
 from graphc.codegen.llvm.loops import lane_mask
 from graphc.codegen.llvm.vector_facts import RowFacts, Shape, VectorFacts, shape_of
 from graphc.codegen.tuning import tuned
@@ -32,6 +32,7 @@ from graphc.loops.nest import (
     Expr,
     Fail,
     For,
+    If,
     Statement,
     Store,
     Update,
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
     from graphc.codegen.llvm.kernel import KernelWriter
 
 
-class VectorLoop(VectorWriter):
+class VectorLoop(ScatteredWriter):
     """Writes one loop."""
 
     sought: Update | None = None  # the statement that ends it
@@ -82,6 +83,9 @@ class VectorLoop(VectorWriter):
             k.update(self.sought.register, "min", k.value(self.sought.value.args[2]))
         for register, combine in self.facts.carried.items():
             self.collect(register, combine)
+        for code, slot in self.failures.items():
+            failed = k.emit(f"load {self.kind(BOOL)}, ptr {slot}")
+            k.fail(k.emit(self.across("or", BOOL, failed)), code)
         for expr in k.scopes.pop():
             k.values.pop(expr, None)
         k.lines += [f"  br label %end{name}", f"end{name}:"]
@@ -221,6 +225,8 @@ class VectorLoop(VectorWriter):
         if isinstance(statement, For):
             short = dissolves(statement, in_vector=True)
             (self.copies if short else self.repeat)(statement)
+        elif isinstance(statement, If):
+            self.when(statement)
         elif isinstance(statement, Fail) and self.facts.fixed(statement.condition):
             value = self.fixed(statement.condition)
             with self.ahead():
@@ -257,6 +263,21 @@ class VectorLoop(VectorWriter):
         value = self.emit(f"freeze i1 {self.value(condition)}")
         return self.emit(f"and i1 {value}, {self.mask}") if self.mask else value
 
+    def when(self, statement: If) -> None:
+        """Statements of the lanes that a condition holds in, unless it holds in none."""
+        k, name = self.kernel, self.kernel.fresh("")
+        masks, was_guarded = self.masks, self.is_guarded
+        found = [self.holds(statement.condition) for _ in self.turns()]
+        some = reduce(lambda x, y: self.emit(f"or i1 {x}, {y}"), found)
+        some = self.emit_one(self.across("or", BOOL, some))
+        k.lines += [f"  br i1 {some}, label %some{name}, label %none{name}", f"some{name}:"]
+        known = dict(self.pointers), dict(self.turned), dict(self.moving)
+        self.masks, self.is_guarded = found, True
+        self.block(statement.body)
+        self.masks, self.is_guarded = masks, was_guarded
+        self.pointers, self.turned, self.moving = known  # what is computed there is not known after
+        k.lines += [f"  br label %none{name}", f"none{name}:"]
+
     def finish(self, statement: Statement, value: str) -> None:
         """What one copy does with the value of its statement."""
         match statement:
@@ -269,9 +290,19 @@ class VectorLoop(VectorWriter):
             case Store(buffer=buffer, index=index):
                 self.store(buffer, index, value)
             case Fail(code=code):
-                if self.mask:
-                    value = self.emit(f"and i1 {value}, {self.mask}")
-                self.kernel.fail(self.kernel.emit(self.across("or", BOOL, value)), code)
+                self.fail(value, code)
+
+    def fail(self, value: str, code: int) -> None:
+        """Note in which lanes a statement fails: whether there are any is asked after the loop."""
+        k, kind = self.kernel, self.kind(BOOL)
+        if self.mask:
+            value = self.emit(f"and i1 {value}, {self.mask}")
+        if code not in self.failures:
+            self.failures[code] = k.at_entry(f"alloca {kind}")
+            with self.ahead():
+                self.set_slot(self.failures[code], BOOL, "zeroinitializer")
+        before = k.emit(f"load {kind}, ptr {self.failures[code]}")
+        self.set_slot(self.failures[code], BOOL, self.emit(f"or i1 {before}, {value}"))
 
     def copies(self, statement: For) -> None:
         """A short loop as one copy of its body per iteration."""

@@ -2,7 +2,8 @@
 
 A `vector` loop qualifies when every value it loads or stores lies side by side from one iteration
 to the next, backwards too, a few elements apart, beside others of its own iteration or in one
-place, and what it combines across iterations may be combined in any order.
+place, and what it combines across iterations may be combined in any order.  Where every instruction
+takes a mask, values may lie anywhere, and some statements may be those of some iterations only.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from graphc.loops.nest import (
     Expr,
     Fail,
     For,
+    If,
     Kernel,
     Statement,
     Store,
@@ -35,6 +37,7 @@ Terms = frozenset[tuple[Term, int]]  # an index without its constant
 Place = tuple[int, Terms]  # a buffer, and where in it
 _MASKS = 512  # vector bits from which on every instruction takes a mask
 _MOST_BITS = 64  # elements that are masked together
+_GATHERED = (4, 8)  # bytes of elements
 
 
 @record(frozen=True)
@@ -80,6 +83,7 @@ class VectorFacts:
         self.buffers = kernel.buffers
         self.itemsize = 1
         self.widest = 1  # elements from one iteration to the next
+        self.gathers = False  # every lane has an address of its own
         self.woven: dict[int, list[Store]] = {}  # stores that fill what lies between, by the first
         self.repeats = any(s.kind == "within" for s in _inside(loop.body) if isinstance(s, For))
         self._combs: dict[Expr, Comb] = {}
@@ -288,6 +292,64 @@ class VectorFacts:
         self.itemsize = max(self.itemsize, itemsize)
 
 
+class ScatteredFacts(VectorFacts):
+    """A loop with elements anywhere in memory, or with statements under conditions."""
+
+    def __init__(self, loop: For, kernel: Kernel, changes: Changes) -> None:
+        super().__init__(loop, kernel, changes)
+        branches = (s for s in _inside(loop.body) if isinstance(s, If))
+        self._under = {id(s) for branch in branches for s in _inside(branch.body)}
+        self._is_guarded = False  # the statement in question is one of them
+
+    def is_anywhere(self, index: Expr) -> bool:
+        """Whether every lane has an address of its own: they are gathered, or scattered."""
+        step = self.stride(index)
+        return step is None or step < -1 or step > tuned.most_apart
+
+    def _allowed(self, statement: Statement) -> bool:
+        self._is_guarded = id(statement) in self._under
+        if isinstance(statement, If):
+            return self._value(statement.condition)
+        if self._is_guarded and isinstance(statement, Fail):
+            return False  # what all iterations share is asked ahead of the loop
+        return super()._allowed(statement)
+
+    def _value(self, root: Expr) -> bool:
+        # What all iterations share is computed ahead of the loop, where no condition keeps a load
+        # from reading what there is not.
+        ahead = self._is_guarded and any(
+            e.op == "load" and self.fixed(e) for e in postorder([root])
+        )
+        return not ahead and super()._value(root)
+
+    def _instruction(self, expr: Expr) -> bool:
+        if expr.op not in ("idiv", "irem"):
+            return super()._instruction(expr)
+        self._counts(expr.dtype.itemsize)
+        by = expr.args[1]  # by a power of two it is a shift or a mask
+        return by.op == "const" and by.data > 0 and by.data & (by.data - 1) == 0
+
+    def _stores(self, statement: Store) -> bool:
+        if super()._stores(statement):
+            return True
+        return self._reaches(statement.index, statement.buffer.dtype.itemsize)
+
+    def _loads(self, expr: Expr) -> bool:
+        index = expr.args[0]
+        if self.is_anywhere(index):
+            return self._reaches(index, expr.dtype.itemsize)
+        # LLVM reverses what a mask has loaded by one instruction, which reads what the mask leaves
+        # out; rows of elements apart are masked by how many iterations there are.
+        return (self.stride(index) in (0, 1) or not self._is_guarded) and super()._loads(expr)
+
+    def _reaches(self, index: Expr, nbytes: int) -> bool:
+        """Whether an instruction takes elements of that size from anywhere."""
+        self.gathers = True
+        if nbytes not in _GATHERED or not self.is_anywhere(index):
+            return False
+        return self.stride(index) is not None or self._value(index)
+
+
 class RowFacts(VectorFacts):
     """A loop whose iterations are rows, of which elements that lie side by side are taken."""
 
@@ -337,7 +399,7 @@ def _is_most(none: Expr, stop: Expr) -> bool:
 def _inside(body: list[Statement]) -> Iterator[Statement]:
     for statement in body:
         yield statement
-        if isinstance(statement, For):
+        if isinstance(statement, For | If):
             yield from _inside(statement.body)
 
 
@@ -369,7 +431,13 @@ def split(index: Expr) -> tuple[dict[Term, int], int]:
 
 def facts_of(loop: For, kernel: Kernel, changes: Changes, masks: bool = True) -> VectorFacts | None:
     """What there is to know of a loop that vector instructions can do; None for any other."""
-    return any_facts_of(loop, kernel, changes, masks) if loop.kind == "vector" else None
+    if loop.kind != "vector":
+        return None
+    facts = any_facts_of(loop, kernel, changes, masks)
+    if facts is None and masks:
+        scattered = ScatteredFacts(loop, kernel, changes)
+        return scattered if scattered.possible() else None
+    return facts
 
 
 def any_facts_of(loop: For, kernel: Kernel, changes: Changes, masks: bool) -> VectorFacts | None:
@@ -452,6 +520,7 @@ def has_masks(target: Target) -> bool:
 def _copies(facts: VectorFacts, trips: int | None) -> int:
     """Copies that leave no vector over, if there are any; sums must not wait for one another."""
     limit = tuned.chain_weight if facts.carried else tuned.light_weight
+    limit = tuned.gathered_weight if facts.gathers else limit
     most = min(max(1, limit // max(1, facts.weight)), trips or tuned.most_copies, tuned.most_copies)
     even = [n for n in range(most, 0, -1) if trips is not None and trips % n == 0]
     enough = most - 1 if facts.carried else 1

@@ -95,12 +95,14 @@ def test_what_of_a_row_is_loaded_together() -> None:
 
 
 def test_loops_that_gain_nothing_are_left_to_llvm() -> None:
-    """Of a stride with a single element read a vector would hold little that is wanted."""
+    """Of a stride with a single element read a vector would hold little that is wanted; machines
+    with masks gather it."""
     b = Scalars()
     source, sink = Buffer(0, F32, 500, "in"), Buffer(1, F32, 100, "out")
     with b.loop(100, "vector") as i:
         b.store(sink, i, b.load(source, i * 5))
-    assert targets.LEFT in llvm.emit(Kernel("k0", (source, sink), 0, b.body), HOST)
+    narrow = targets.named("x86-64-v3")
+    assert targets.LEFT in llvm.emit(Kernel("k0", (source, sink), 0, b.body), narrow)
 
 
 @pytest.mark.parametrize(
