@@ -235,6 +235,8 @@ def matrix_power(a: ArrayLike, n: int) -> Any:
 
 # ------------------------------------------------------------------------------------ 1-d filters
 
+CAUSAL_BLOCK = 64  # elements of which all products are written out, half of them for nothing
+
 
 def _correlation(a: Value, v: Value, mode: str) -> Any:
     """sum over k of a[p + k] * v[k], v no longer than a.
@@ -252,18 +254,33 @@ def _correlation(a: Value, v: Value, mode: str) -> Any:
     made = reshape(conv(reshape(a, 1, 1, -1), reshape(v, 1, 1, -1), padding=[padding]), -1)
     if not endless or not low + high:
         return made
-    whole = shape_of(a)[0]
-    left = _overlapping(slice_axis(a, 0, 0, n - 1), v, low, -low)
-    right = _overlapping(slice_axis(a, 0, whole - (n - 1), whole), v, high, 0)
-    return functions.concatenate([left, made, right])
+    whole, f = shape_of(a)[0], functions
+    left = _causal(slice_axis(a, 0, 0, n - 1), flip(v)[: n - 1])
+    right = flip(_causal(flip(slice_axis(a, 0, whole - (n - 1), whole)), v[: n - 1]))
+    return f.concatenate([left[n - 1 - low :], made, right[:high]])
 
 
-def _overlapping(a: Value, v: Value, count: int, first: int) -> Any:
-    """sum over k of a[p + k + first] * v[k] for p < count, where a has such an element."""
-    places = functions.arange(first, first + count)[:, None] + functions.arange(shape_of(v)[0])
-    legal = functions.logical_and(places >= 0, places < shape_of(a)[0])
-    terms = functions.take(a, functions.where(legal, places, 0)) * v
-    return functions.sum(functions.where(legal, terms, 0), axis=1)
+def _causal(a: Value, v: Value) -> Any:
+    """sum over i <= p of a[i] * v[p - i], for vectors of one length.
+
+    In blocks, of which each is such a sum of its own.  What the first half of two, four, eight ...
+    blocks adds to the second half is a convolution that ends nowhere, the same for all of them.
+    """
+    f, size = functions, shape_of(a)[0]
+    levels = max(0, (size - 1) // CAUSAL_BLOCK).bit_length()
+    step = -(-size // (1 << levels))
+    a, v = (f.pad(x, ((0, (step << levels) - size),)) for x in (a, v))
+    here, there = f.arange(step)[:, None], f.arange(step)
+    turned = f.take(v, f.maximum(here - there, 0))
+    terms = reshape(a, -1, 1, step) * turned
+    made = reshape(f.sum(f.where(here >= there, terms, 0), axis=-1), -1)
+    for level in range(levels):
+        half = step << level
+        first = flip(reshape(a, -1, 2, half)[:, 0], 1)
+        behind = reshape(v[1 : 2 * half], 1, 1, -1)
+        added = reshape(conv(behind, reshape(first, -1, 1, half)), -1, 1, half)
+        made = made + reshape(f.concatenate([f.zeros_like(added), added], 1), -1)
+    return made[:size]
 
 
 def _longer_first(a: Value, v: Value) -> bool:

@@ -261,3 +261,26 @@ def test_nothing_lies_beyond_the_ends_of_a_convolved_vector(function, mode):
                 v[places[1]] = np.nan if m > 1 else np.inf
             made = gc.compile(lambda u, v: function(u, v, mode))(u, v)
             np.testing.assert_array_equal(made, function(u, v, mode))
+
+
+@pytest.mark.parametrize(("n", "m"), [(65, 65), (66, 130), (500, 129)])
+@pytest.mark.parametrize("mode", ["full", "same", "valid"])
+def test_long_convolutions_end_where_their_arrays_end(n: int, m: int, mode: Any) -> None:
+    """An infinity or NaN reaches the sums that it is a term of, and no others."""
+
+    def both(a: Any, v: Any) -> Any:
+        return np.convolve(a, v, mode), np.correlate(v, a, mode)
+
+    rng = np.random.default_rng(n)
+    for kind, size in (("f8", 1e-11), ("f4", 1e-3), ("c16", 1e-11)):
+        a, v = (rng.standard_normal(count).astype(kind) for count in (n, m))
+        for places in ((), (3,), (m - 1, m // 2)):
+            v[list(places)] = np.inf
+            a[n // 3 : n // 3 + len(places)] = (-np.inf, 0)[: len(places)]
+            with np.errstate(all="ignore"):
+                want = both(a, v)
+            for one, other in zip(gc.compile(both)(a, v), want, strict=True):
+                if kind[0] == "c" and places:
+                    assert np.array_equal(np.isfinite(one), np.isfinite(other))
+                else:
+                    np.testing.assert_allclose(one, other, rtol=1e-5, atol=size)
