@@ -66,6 +66,7 @@ class Traits:
     casts            the same numbers in another dtype
     matrix_product   products of elements summed over shared axes, of whole operands
     convolution      such products of windows with a filter
+    windows          products of windows, of a few channels at a time, summed one by one
     channels_last    its images hold the channels of a pixel side by side
     few_bits         rows times a matrix of few bits, as its words lie
     pools            what is taken of each window, or what goes back to windows
@@ -116,6 +117,7 @@ class Traits:
     casts: bool = False
     matrix_product: bool = False
     convolution: bool = False
+    windows: bool = False
     channels_last: bool = False
     few_bits: bool = False
     pools: bool = False

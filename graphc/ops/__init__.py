@@ -69,6 +69,7 @@ FAMILIES = (
     "nn.spectra",
     "nn.winograd_ops",
     "nn.conv_windows",
+    "nn.conv_windows_last",
     "nn.normalisation",
     "random.random",
     "record.structural",

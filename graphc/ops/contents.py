@@ -91,6 +91,8 @@ OPS = {
         "conv_last",
     "nn.conv_windows":
         "conv_windows",
+    "nn.conv_windows_last":
+        "conv_windows_last",
     "nn.fused_attention":
         "fused_attention fused_attention_backward",
     "nn.normalisation":

@@ -36,6 +36,8 @@ class OpsTuning(Tuning):
         "the same: what is copied against what each thread looks at")
     weight_sums = number(64, 0, 512, "weights of a group", "train-conv",
         "weights summed up one by one against a contraction")
+    window_strip_of_pixels = number(1 << 16, 1, 1 << 30, "elements", "bf16",
+        "rows that are copied once for several results, and stay near")
     window_strip = number(4096, 1, 1 << 20, "elements", "depthwise",
         "strips that stay near against rows that are read again")
     window_lines = number(1 << 15, 1, 1 << 20, "elements", "depthwise",

@@ -22,6 +22,7 @@ import numpy as np
 from graphc.base.record import record
 from graphc.ir.op import EXTENT, POSITIVE, Attr, Loops, Range
 from graphc.ir.sizes import greatest, least
+from graphc.ir.traits import Traits
 from graphc.ir.types import F32, I8, U8, AnyType, Type, tensor
 from graphc.loops.nest import Buffer, Expr, Scalars
 from graphc.ops.linalg.matmul import accumulable, contraction_types
@@ -302,6 +303,7 @@ conv_windows_op = define(
         dtypes=FLOATS,
         tolerance=8.0,
     ),
+    traits=Traits(windows=True),
     doc="A convolution of few channels a group, as `conv`, with `low` zeros before x (and as many "
     "after as `out` results need) in one op. An x of i8 or u8 is widened, less `zero`.",
 )

@@ -7,8 +7,8 @@
 
 There a window is runs of neighbours in memory, two of which are multiplied at once, so tiles read
 it where it lies; as planes of channels each window would be copied in pairs first.  What is
-computed element by element between such convolutions follows them, and so do pads, pools, parts
-and joins.  Images that something else makes or reads are turned, which has to cost less than is
+computed element by element between such convolutions follows them, and so do depthwise ones, pads,
+pools, parts and joins.  Images that something else makes or reads are turned, which has to cost less than is
 saved.
 """
 
@@ -23,7 +23,7 @@ from graphc.codegen.gemm.packed import hardware_for
 from graphc.config import Config
 from graphc.ir.graph import Graph, Node, Rewriter, rebuild, swept
 from graphc.ir.literal import literal
-from graphc.ir.op import OPS, Contraction, Reduction, Scalar
+from graphc.ir.op import OPS, Contraction, Loops, Reduction, Scalar
 from graphc.ir.sizes import hint_of
 from graphc.ir.types import DTYPES, Type
 from graphc.passes.fusion.widening import behind_views, narrow_type
@@ -71,19 +71,34 @@ def may_be_last(node: Node) -> bool:
 
 class Chain:
     """Nodes that convolutions on channels last could take with them, in order, and who reads them:
-    None is who called.
+    None is who called.  `saved` is what each convolution saves, in multiplications, and `needed`
+    what is known of `images_if_last`.
     """
 
-    def __init__(self, nodes: list[Node], readers: Mapping[Node, list[Node | None]]) -> None:
+    def __init__(
+        self,
+        nodes: list[Node],
+        readers: Mapping[Node, list[Node | None]],
+        saved: Mapping[Node, int],
+        needed: dict[Node, frozenset[Node] | None],
+    ) -> None:
         self.nodes = nodes
         self.readers = readers
+        self.saved = saved
+        self.needed = needed
 
     def following(self, taken: frozenset[Node]) -> set[Node]:
         """Those convolutions and what can follow them; at the ends they are rounded as planes."""
         inside: set[Node] = set()
         for node in self.nodes:
-            if node in taken or follows(node, inside):
+            if node in taken:
                 inside.add(node)
+            elif not inside.isdisjoint(node.inputs):
+                if node not in self.needed:
+                    self.needed[node] = images_if_last(node)
+                images = self.needed[node]
+                if images is not None and images <= inside:
+                    inside.add(node)
         for node in reversed(self.nodes):
             if node.op.traits.casts and inside.isdisjoint(self.readers[node]):
                 inside.discard(node)
@@ -95,10 +110,9 @@ class Chain:
         """
         inside = self.following(taken)
         crossing = {n for n in inside if not inside.issuperset(self.readers[n])}
-        for node in inside:
-            crossing.update({behind_moves(n) for n in images_of(node)} - inside)
+        crossing |= {behind_moves(n.inputs[0]) for n in taken} - inside
         cost = sum(elements_of(n) for n in crossing if not is_row(n)) * tuned.turned_image
-        return sum(map(products_of, taken)) - cost
+        return sum(self.saved[n] for n in taken) - cost
 
     def without_ends(self, taken: frozenset[Node]) -> frozenset[Node]:
         """The convolutions less those, from either end, that save less than they cost."""
@@ -131,7 +145,9 @@ def chains_of(graph: Graph, found: frozenset[Node]) -> list[Chain]:
             readers[source].append(node)
     for result in graph.results:
         readers[result].append(None)
-    inside = Chain(graph.nodes, readers).following(found)
+    needed: dict[Node, frozenset[Node] | None] = {}
+    saved = {conv: products_of(conv) for conv in found}
+    inside = Chain(graph.nodes, readers, saved, needed).following(found)
     next_of = {node: node for node in inside}  # on the way to what stands for a chain
 
     def root(node: Node) -> Node:
@@ -146,7 +162,7 @@ def chains_of(graph: Graph, found: frozenset[Node]) -> list[Chain]:
     for node in graph.nodes:
         if node in inside:
             chains.setdefault(root(node), []).append(node)
-    return [Chain(nodes, readers) for nodes in chains.values()]
+    return [Chain(nodes, readers, saved, needed) for nodes in chains.values()]
 
 
 def behind_moves(node: Node) -> Node:
@@ -158,26 +174,37 @@ def behind_moves(node: Node) -> Node:
 
 def images_of(node: Node) -> list[Node]:
     """The operands of a node that are as large as its result, or of the size of an image."""
-    if isinstance(node.op.lower, Contraction | Reduction) or len(node.inputs) == 1:
+    if isinstance(node.op.lower, Contraction | Reduction | Loops) or len(node.inputs) == 1:
         return [*node.inputs[:1]]
-    return [n for n in node.inputs if elements_of(n) * MANY > elements_of(node)]
+    size = elements_of(node)
+    return [n for n in node.inputs if elements_of(n) * MANY > size]
 
 
-def follows(node: Node, last: set[Node]) -> bool:
-    """Can a node, some of whose images have channels last, be computed on such?"""
+def images_if_last(node: Node) -> frozenset[Node] | None:
+    """The images that have to have channels last for a node to be computed on such, less those that
+    are the same either way; None if it cannot be.
+    """
     if node.after or not isinstance(node.type, Type) or node.type.rank < 3:
-        return False
+        return None
     images, rank = images_of(node), node.type.rank
-    if last.isdisjoint(node.inputs) or any(rank_of(n) != rank for n in images):
-        return False
-    if not all(n in last or is_row(n) for n in images):
-        return False
-    if any(rank_of(n) > rank for n in node.inputs):
-        return False
+    if any(rank_of(n) != rank for n in images) or any(rank_of(n) > rank for n in node.inputs):
+        return None
     if isinstance(node.op.lower, Reduction):
-        axes = node.attrs["axes"]
-        return bool(node.attrs.get("keepdims")) and not {0, 1} & set(axes)
-    return isinstance(node.op.lower, Scalar) or move_of(node) is not same
+        can = bool(node.attrs.get("keepdims")) and not {0, 1} & set(node.attrs["axes"])
+    elif node.op.traits.windows:
+        can = is_depthwise(node)
+    else:
+        can = isinstance(node.op.lower, Scalar) or move_of(node) is not same
+    return frozenset(n for n in images if not is_row(n)) if can else None
+
+
+def is_depthwise(node: Node) -> bool:
+    """Has each channel of windows a result of its own, of the type of their numbers?"""
+    x, w = node.inputs
+    assert isinstance(x.type, Type)
+    assert isinstance(w.type, Type)
+    alike = x.type.dtype is w.type.dtype and not node.attrs["zero"]
+    return alike and x.type.dims[1] == w.type.dims[0] == node.attrs["groups"]
 
 
 def products_of(conv: Node) -> int:
@@ -234,6 +261,12 @@ def turned(graph: Graph, chosen: set[int]) -> Graph:
             x, w = image(x, rank, r), last[w]
             made = r.emit(OPS["conv_last"], (x, w), attrs)
             explain(made.id, "on channels last")
+        elif node.op.traits.windows:
+            attrs = {k: node.attrs[k] for k in ("stride", "dilation", "low", "out")}
+            x, w = node.inputs
+            if w not in last:
+                last[w] = window_weights(w, r)
+            made = r.emit(OPS["conv_windows_last"], (image(x, rank, r), last[w]), attrs)
         elif isinstance(node.op.lower, Reduction):
             axes = tuple(k - 1 for k in node.attrs["axes"])
             x = image(node.inputs[0], rank, r)
@@ -257,6 +290,18 @@ def weights(w: Node, r: Rewriter) -> Node:
         constant = r.emit(OPS["const"], (), {"value": literal(array, value.type.dtype)})
         return r.emit(w.op, (constant,), w.attrs)
     return r.emit(OPS["transpose"], (w,), {"perm": perm})
+
+
+def window_weights(w: Node, r: Rewriter) -> Node:
+    """Weights [c, 1, *window] of single channels as [*window, c]."""
+    assert isinstance(w.type, Type)
+    dims = w.type.dims
+    if w.op.traits.constant:
+        value = w.attrs["value"]
+        array = np.ascontiguousarray(np.moveaxis(value.array[:, 0], 0, -1))
+        return r.emit(OPS["const"], (), {"value": literal(array, value.type.dtype)})
+    flat = reshaped(w, (dims[0], *dims[2:]), r)
+    return r.emit(OPS["transpose"], (flat,), {"perm": (*range(1, len(dims) - 1), 0)})
 
 
 def same(node: Node, operands: tuple[Node, ...], r: Rewriter) -> Node:

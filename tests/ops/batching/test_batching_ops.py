@@ -38,6 +38,7 @@ LOOPED = {
     "sparse_sampled",
     "conv_last",
     "conv_windows",
+    "conv_windows_last",
     "tile_choose",
     "tile_pool",
     "winograd_input",
