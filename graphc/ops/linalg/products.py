@@ -255,18 +255,19 @@ def _correlation(a: Value, v: Value, mode: str) -> Any:
     if not endless or not low + high:
         return made
     whole, f = shape_of(a)[0], functions
-    left = _causal(slice_axis(a, 0, 0, n - 1), flip(v)[: n - 1])
-    right = flip(_causal(flip(slice_axis(a, 0, whole - (n - 1), whole)), v[: n - 1]))
+    left = _causal(slice_axis(a, 0, 0, n - 1), flip(v)[: n - 1], n - 1)
+    last = flip(slice_axis(a, 0, whole - (n - 1), whole))
+    right = flip(_causal(last, v[: n - 1], n - 1))
     return f.concatenate([left[n - 1 - low :], made, right[:high]])
 
 
-def _causal(a: Value, v: Value) -> Any:
-    """sum over i <= p of a[i] * v[p - i], for vectors of one length.
+def _causal(a: Value, v: Value, size: int) -> Any:
+    """sum over i <= p of a[i] * v[p - i], for vectors of that size.
 
     In blocks, of which each is such a sum of its own.  What the first half of two, four, eight ...
     blocks adds to the second half is a convolution that ends nowhere, the same for all of them.
     """
-    f, size = functions, shape_of(a)[0]
+    f = functions
     levels = max(0, (size - 1) // CAUSAL_BLOCK).bit_length()
     step = -(-size // (1 << levels))
     a, v = (f.pad(x, ((0, (step << levels) - size),)) for x in (a, v))
