@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from graphc.ops.linalg.few_bits import integers_of
+from graphc.ops.linalg.few_bits import numbers_of
 
 Run = Callable[[], Any]
 WIDE = 128  # weights of 8 bits that share a scale in MatMulNBits, which has none for a column
@@ -33,7 +33,7 @@ def integers(q: Any) -> tuple[Any, Any]:
     """The integers [columns, depth] and scales [columns, groups] of a quantized weight."""
     numbers, scales = (
         np.asarray(part).swapaxes(1, 2).reshape(-1, part.shape[1])[: q.rows]
-        for part in (integers_of(q.words, q.bits), q.scales)
+        for part in (numbers_of(q.words, q.bits), q.scales)
     )
     return numbers.astype(np.int8), scales
 

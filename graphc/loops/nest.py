@@ -304,6 +304,7 @@ class Scalars:
         self.counts = {"var": 0, "reg": 0}
         self.passed: set[Expr] = set()  # what would have failed before, here or around
         self.sizes: dict[Size, int] = {}  # by number
+        self.loaded: dict[int, Buffer] = {}  # what is read, by number
 
     def make(self, op: str, dtype: DType, args: tuple[Expr, ...] = (), data: Any = None) -> Expr:
         """The expression with this key, made on first use. Loads and registers are made anew."""
@@ -357,6 +358,7 @@ class Scalars:
         # A store may lie between two loads: the key of what is written holds the position.
         position = None if buffer.mode == "in" else self.counts["reg"] + len(self.body)
         key = (buffer.index, position)
+        self.loaded[buffer.index] = buffer
         return self.make("load", buffer.dtype, (self.integer(index),), key)
 
     # -- arithmetic
@@ -464,6 +466,13 @@ class Scalars:
 
     def prefetch(self, buffer: Buffer, index: Expr, count: int) -> None:
         self.body.append(Prefetch(buffer, index, count))
+
+    def prefetch_behind(self, found: Expr, distance: int, count: int) -> None:
+        """Ask for `count` elements so far behind the one that is loaded, if it is: it may be
+        computed from several."""
+        if found.op == "load":
+            buffer = self.loaded[found.data[0]]
+            self.prefetch(buffer, found.args[0] + distance, count)
 
     def routine(self, name: str, places: Iterable[tuple[Buffer, Expr]]) -> None:
         self.body.append(Routine(name, tuple(places)))

@@ -33,6 +33,7 @@ from graphc.loops.nest import (
     Fail,
     For,
     If,
+    Prefetch,
     Statement,
     Store,
     Update,
@@ -231,6 +232,8 @@ class VectorLoop(ScatteredWriter):
             value = self.fixed(statement.condition)
             with self.ahead():
                 self.kernel.fail(value, statement.code)
+        elif isinstance(statement, Prefetch):
+            self.kernel.prefetch(statement.buffer, self.first(statement.index), statement.count)
         elif run := self.facts.woven.get(id(statement)):
             rows = [[self.value(store.value) for store in run] for _ in self.turns()]
             for row, _ in zip(rows, self.turns(), strict=True):

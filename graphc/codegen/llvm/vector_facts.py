@@ -25,6 +25,7 @@ from graphc.loops.nest import (
     For,
     If,
     Kernel,
+    Prefetch,
     Statement,
     Store,
     Update,
@@ -231,6 +232,8 @@ class VectorFacts:
                 return side and self._value(value)
             case Fail(condition=condition):
                 return self._value(condition)
+            case Prefetch(index=index):
+                return self.stride(index) == 0
         return False
 
     def _combines(self, update: Update) -> bool:

@@ -50,6 +50,7 @@ MOST_DIGITS = 3
 SIGNS = -(1 << 31) | 0x808080  # the sign bits of four bytes, as an i32
 FEWEST, GREATEST = 2.0**-149, 2.0**127  # what numbers are multiplied by to be integers
 LONGEST = 1 << 15  # rows that a sum of products of bytes has room for
+AHEAD = 64  # words of each column: a page
 CHUNK = 32  # rows of the matrix that are written out
 
 
@@ -254,10 +255,16 @@ class DigitsProduct(Tiles):
     def chunk(
         self, lane: Expr, block: Expr, word: Expr, count: int, row: Expr, sums: list[list[Register]]
     ) -> None:
-        """A few words of each column, times the digits of the rows."""
-        b = self.b
+        """A few words of each column, times the digits of the rows.
+
+        Where that takes longer than memory, the words to come are asked for: processors fetch along
+        a page by themselves, and wait at each new one.
+        """
+        b, is_long = self.b, len(sums) > 2 or self.fields > 1
         for k in range(count):
             line = b.affine([(block, self.count)], word + k)
+            if is_long:
+                b.prefetch_behind(self.read(1, line * LANES), AHEAD * LANES, LANES)
             numbers = self.read(1, line * LANES + lane) ^ self.half()
             for field in range(self.fields):
                 four = (numbers >> self.bits * field) & self.mask() if self.bits < 8 else numbers
