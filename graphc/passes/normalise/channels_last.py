@@ -8,8 +8,8 @@
 There a window is runs of neighbours in memory, two of which are multiplied at once, so tiles read
 it where it lies; as planes of channels each window would be copied in pairs first.  What is
 computed element by element between such convolutions follows them, and so do depthwise ones, pads,
-pools, parts and joins.  Images that something else makes or reads are turned, which has to cost less than is
-saved.
+pools, parts and joins.  Images that something else makes or reads are turned, which has to cost
+less than is saved.
 """
 
 from __future__ import annotations
