@@ -205,6 +205,8 @@ class CodegenTuning(Tuning):
     row_products = number(64, 1, 1 << 30, "rows", "thin",
         "a row in each lane against the core: products of few elements")
     short_product = number(64, 0, 4096, "multiply-adds", "thin", "the same: work of a row")
+    short_dot = number(16, 0, 4096, "multiply-adds", "thin",
+        "the same where a row is one sum: code to compile, and a call of the core")
     small_rows = number(32, 0, 1 << 20, "rows", "thin",
         "stacks of small products in loops of their own against the contraction core")
     small_steps = number(16, 0, 64, "elements", "thin",

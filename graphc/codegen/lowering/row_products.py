@@ -39,6 +39,8 @@ def inner_axes(region: Graph) -> tuple[int, ...] | None:
     if not dims:  # a sum of all products has no rows
         return None
     axes, work = len(dims), steps
+    if work > tuned.short_dot and sum(extent != 1 for extent in dims) == 1:
+        return None  # by a vector: one sum of a long text for each row
     while axes > 1 and isinstance(dims[axes - 1], int):
         work *= dims[axes - 1]
         if work > tuned.short_product:

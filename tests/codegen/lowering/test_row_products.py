@@ -55,6 +55,17 @@ def test_products_and_what_follows(left: tuple, right: tuple, dtype: Any) -> Non
         assert all(kernels_of(fn, x, y))
 
 
+def test_long_sums_by_a_vector_are_the_cores() -> None:
+    """A row of one result would be as long a text as its sum; matrices by few columns stay."""
+
+    product = gc.compile(lambda x, y: x @ y)
+    for (rows, steps), is_written in {(192, 48): False, (96, 17): False, (96, 16): True}.items():
+        x, y = arrays((rows, steps), (steps,))
+        assert kernels_of(product, x, y) == [is_written]
+        np.testing.assert_allclose(product(x, y), x @ y, rtol=1e-4, atol=1e-5)
+    assert kernels_of(product, *arrays((1000, 17), (17, 2))) == [True]
+
+
 def test_operands_as_they_lie() -> None:
     x, y = arrays((6, 200), (4, 12))
     cases = [
