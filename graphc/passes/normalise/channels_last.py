@@ -1,15 +1,15 @@
-"""channels_last: between products of 16 bits, images hold the channels of a pixel side by side.
+"""channels_last: between products of few bits, images hold the channels of a pixel side by side.
 
     conv(x, w)                %3 = transpose(x) {perm=[0, 2, 3, 1]}
     relu              ->      %4 = conv_last(%3, w as [kh, kw, c, o])
     conv                      %5 = relu(%4)
                               %6 = conv_last(%5, ...)         and only then a transpose back
 
-There a window is runs of neighbours in memory, two of which are multiplied at once, so tiles read
-it where it lies; as planes of channels each window would be copied in pairs first.  What is
-computed element by element between such convolutions follows them, and so do depthwise ones, pads,
-pools, parts and joins.  Images that something else makes or reads are turned, which has to cost
-less than is saved.
+There a window is runs of neighbours in memory, of which two, or four bytes, are multiplied at once,
+so tiles read it where it lies; as planes of channels each window would be copied in pairs first.
+What is computed element by element between such convolutions follows them, and so do depthwise
+ones, pads, pools, parts and joins.  Images that something else makes or reads are turned, which has
+to cost less than is saved.
 """
 
 from __future__ import annotations
@@ -25,21 +25,26 @@ from graphc.ir.graph import Graph, Node, Rewriter, rebuild, swept
 from graphc.ir.literal import literal
 from graphc.ir.op import OPS, Contraction, Loops, Reduction, Scalar
 from graphc.ir.sizes import hint_of
-from graphc.ir.types import DTYPES, Type
+from graphc.ir.types import DTYPES, I8, U8, Type
 from graphc.passes.fusion.widening import behind_views, narrow_type
 from graphc.passes.normalise.rules import on_gpus_alone
 from graphc.passes.reasons import explain, summarise
 from graphc.passes.tuning import tuned
 
 BF16 = DTYPES["bf16"]
+Bundles = dict[tuple[object, ...], int]  # types of an image and weights -> how many are multiplied
 MANY = 8  # an operand of fewer elements than results, by so much, is turned for next to nothing
 
 
 def channels_last(graph: Graph, config: Config) -> Graph:
     """The graph with chains of convolutions on images with channels last, where that pays."""
-    if on_gpus_alone(config) or config.parity or not hardware_for(config).brain:
+    if on_gpus_alone(config) or config.parity:
         return graph
-    found = frozenset(n for n in graph.nodes if may_be_last(n))
+    hardware = hardware_for(config)
+    bundles: Bundles = {(BF16, BF16): 2} if hardware.brain else {}
+    if hardware.fast_bytes:
+        bundles[U8, I8] = 4
+    found = frozenset(n for n in graph.nodes if may_be_last(n, bundles))
     if not found:
         return graph
     chosen: set[Node] = set()
@@ -52,18 +57,19 @@ def channels_last(graph: Graph, config: Config) -> Graph:
     return turned(graph, {n.id for n in chosen}) if chosen else graph
 
 
-def may_be_last(node: Node) -> bool:
-    """Is a node a convolution of one group, whose operands are of 16 bits and windows of pairs?"""
+def may_be_last(node: Node, bundles: Bundles) -> bool:
+    """Is a node a convolution of one group, whose windows are bundles of numbers of such types?"""
     if not node.op.traits.convolution or node.op is not OPS["conv"] or node.after:
         return False
     if node.attrs["groups"] != 1:
         return False
     image = node.inputs[0]
     assert isinstance(image.type, Type)
+    together = bundles.get(tuple(narrow_type(behind_views(n)) for n in node.inputs))
     channels = image.type.shape[1]
-    if not isinstance(channels, int) or channels % 2 or is_row(image):
+    if together is None or not isinstance(channels, int) or channels % together:
         return False
-    return {narrow_type(behind_views(n)) for n in node.inputs} == {BF16}
+    return not is_row(image)
 
 
 # ------------------------------------------------------------------------------------ which ones

@@ -1,4 +1,4 @@
-"""Convolutions of 16 bits on images with channels last: what follows them, and where that ends.
+"""Convolutions of 16 bits and bytes on images with channels last: what follows them, where it ends.
 
 Stages are made for a CPU that multiplies pairs of bf16, whatever the tests run on.
 """
@@ -181,6 +181,71 @@ def test_most_random_networks_have_images_with_channels_last() -> None:
     with chosen(FREE):
         made = [graphs(network, network.x) for network in map(Network, range(8))]
     assert sum(count(stages["channels_last"], "conv_last") > 0 for stages in made) >= 5
+
+
+class OfBytes(Network):
+    """The same of quantised numbers, which are whole until they are scaled."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
+        channels = 4 * int(self.pick(1, 2, 3))
+        self.x = self.array(self.x.shape[0], channels, *self.x.shape[2:])
+
+    def conv(self, x: Any) -> Any:
+        window = [int(self.rng.integers(1, 4)) for _ in range(self.axes)]
+        return self.products(x, 4 * int(self.pick(1, 2, 5, 8)), window, int(self.pick(1, 1, 2)))
+
+    def conv_of_one(self, x: Any) -> Any:
+        return self.products(x, x.shape[1], [1] * self.axes)
+
+    def products(self, x: Any, outputs: int, window: list[int], stride: int = 1) -> Any:
+        """A convolution by whole weights of bytes with a zero, of which zeros are around them."""
+        zero = np.float32(self.pick(0, 3, 128))
+        whole = np.clip(np.rint(x * np.float32(16)) + zero, np.float32(0), np.float32(255))
+        w = self.rng.integers(-127, 128, (outputs, x.shape[1], *window), np.int32)
+        numbers = whole.astype(np.uint8).astype(np.int32) - zero.astype(np.int32)
+        pad = [(k - 1, int(self.pick(0, 1, 2)) if k > 1 else 0) for k in window]
+        sums = gc.conv(numbers, w, stride=stride, padding=pad)
+        size = self.array(outputs, *(1,) * self.axes) / np.float32(200 * np.sqrt(w[0].size))
+        return sums.astype(np.float32) * size + self.array(outputs, *(1,) * self.axes)
+
+    def act(self, x: Any) -> Any:
+        return self.pick(lambda x: np.maximum(x, 0), lambda x: x * np.float32(0.5))(x)
+
+    def add(self, x: Any) -> Any:
+        return x + self.conv_of_one(x)
+
+    def pool(self, x: Any) -> Any:
+        return gc.max_pool(x, 2, stride=2) if min(x.shape[2:]) > 3 else x
+
+
+@pytest.mark.parametrize("seed", range(rounds(10)))
+def test_random_networks_of_bytes_are_what_they_were(seed: int) -> None:
+    network = OfBytes(seed)
+    with chosen(FREE):
+        made = graphs(network, network.x, precision="f32")
+        wanted = interpret(made["choose_integers"], [network.x])[0]
+        assert count(made["channels_last"], "conv_last") > 0
+        assert result_error(wanted, interpret(made["channels_last"], [network.x])[0]) < 1e-6
+        for threads in (1, 2):
+            ran = gc.compile(network, threads=threads)(network.x)
+            assert result_error(wanted, ran) < 1e-5
+
+
+def test_bytes_without_bundles_keep_their_planes() -> None:
+    def network(x: Any, w: Any) -> Any:
+        return gc.conv(x.astype(np.int32), w.astype(np.int32))
+
+    image, signed = RNG.integers(0, 256, (1, 8, 12, 12), np.uint8), np.int8
+    filters = RNG.integers(-128, 128, (32, 8, 3, 3), signed)
+    with chosen(FREE):
+        for x, w, lasts in (
+            (image, filters, 1),
+            (image[:, :6], filters[:, :6], 0),  # three bundles in two pixels
+            (image.astype(signed), filters, 0),  # what is too much would be summed up apart
+        ):
+            made = graphs(network, x, w, precision="f32")
+            assert count(made["channels_last"], "conv_last") == lasts
 
 
 @pytest.mark.slow
