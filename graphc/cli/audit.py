@@ -21,7 +21,15 @@ _MOST_CONSTANTS = 40
 @binding_option
 @json_option
 def audit_command(model: Path, bindings: tuple[str, ...], as_json: bool) -> None:
-    """Count the parameters per variable and constant, bytes and flops of MODEL."""
+    """Count the parameters per variable and constant, bytes and flops of MODEL; of a file of
+    weights (.npz, .safetensors, .weights.h5, .index, a SavedModel's folder) its arrays.
+    """
+    from graphc.formats.convert import arrays_of
+
+    arrays = arrays_of(model)
+    if arrays is not None:
+        _print_weights(arrays, as_json)
+        return
     loaded = load_graph(model, weights=False)
     record = audit(loaded.bound(parse_bindings(bindings)) if bindings else loaded.graph)
     if as_json:
@@ -53,6 +61,24 @@ def audit_command(model: Path, bindings: tuple[str, ...], as_json: bool) -> None
             f"{total['open']:,} operations on open sizes are left out of flops and bytes: "
             "--bind NAME=SIZE counts them"
         )
+
+
+def _print_weights(arrays: dict[str, Any], as_json: bool) -> None:
+    rows = [
+        {"name": name, "dtype": str(a.dtype), "shape": list(a.shape), "bytes": a.nbytes}
+        for name, a in arrays.items()
+    ]
+    total = {"arrays": len(rows), "parameters": sum(a.size for a in arrays.values())}
+    total["bytes"] = sum(a.nbytes for a in arrays.values())
+    if as_json:
+        print_json({"weights": rows, "total": total})
+        return
+    shown = sorted(rows, key=lambda row: -int(row["bytes"]))[:_MOST_CONSTANTS]
+    print_table("weights", ["name", "dtype", "shape", "bytes"], [tuple(r.values()) for r in shown])
+    click.echo()
+    click.echo(
+        f"{total['parameters']:,} parameters in {total['arrays']} arrays ({total['bytes']:,} bytes)"
+    )
 
 
 def audit(value: Any) -> dict[str, Any]:

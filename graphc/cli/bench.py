@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -102,7 +102,7 @@ def _compiled(
     return record
 
 
-def drawn_types(loaded: Any, binding: dict[str, int], feeds: Sequence[str]) -> tuple[Any, ...]:
+def drawn_types(loaded: Any, binding: dict[str, int], feeds: Collection[str]) -> tuple[Any, ...]:
     """The types that missing arguments are drawn with: feeds say what sizes are, or the binding.
 
     Raises GraphError for both, and for neither where there are sizes to say.

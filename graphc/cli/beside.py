@@ -51,7 +51,7 @@ def _row(
     own: Call = lambda: loaded.run(arrays)  # noqa: E731
     results = own()
     ready = perf_counter()
-    others, theirs = _ready(beside, model, loaded, arrays, config)
+    others, theirs = _ready(beside, model, loaded, arrays, config, binding)
     first = perf_counter()
     errors = [distance(np.asarray(a), np.asarray(b)) for a, b in zip(results, others)]
     pairs = _pairs(own, theirs, seconds)
@@ -89,7 +89,7 @@ def _median(values: list[float]) -> float:
 
 
 def _ready(
-    beside: str, model: Path, loaded: Any, arrays: list[Any], config: Any
+    beside: str, model: Path, loaded: Any, arrays: list[Any], config: Any, binding: dict[str, int]
 ) -> tuple[list[Any], Call]:
     """The results of another runtime, and a call of it; a graph of ours is written as ONNX first.
 
@@ -97,7 +97,7 @@ def _ready(
     """
     if find_spec(beside) is None:
         raise GraphError(f"--beside {beside} needs that package", hint=f"pip install {beside}")
-    source = _source(model, loaded)
+    source = _source(model, loaded, binding)
     feeds = dict(zip(loaded.params, arrays))
     try:
         call = RUNTIMES[beside](source, feeds, config)
@@ -145,21 +145,24 @@ RUNTIMES: dict[str, Callable[[Any, dict[str, Any], Any], Call]] = {
 }
 
 
-def _source(model: Path, loaded: Any) -> Any:
+def _source(model: Path, loaded: Any, binding: dict[str, int]) -> Any:
     if model.suffix == ".onnx":
         return str(model)
     from graphc.formats.onnx.export.model import model_of
 
-    return model_of(loaded.graph).SerializeToString()
+    graph = loaded.bound(binding) if binding else loaded.graph
+    return model_of(graph).SerializeToString()
 
 
 def print_comparison(beside: str, rows: list[dict[str, Any]]) -> None:
     for row in rows:
         threads = f"{row['threads']} thread{'s' * (row['threads'] != 1)}"
+        times = row["times_faster"]
+        told = f"{times:.2f} times faster" if times >= 1 else f"{1 / times:.2f} times slower"
         click.echo(
             f"{threads}: graphc {row['graphc_us']:.1f} us, "
             f"{beside} {row['beside_us']:.1f} us (medians of {row['pairs']} pairs), "
-            f"{row['times_faster']:.2f} times faster; results differ by {row['difference']:.1e}"
+            f"{told}; results differ by {row['difference']:.1e}"
         )
         click.echo(
             f"  load and first call {row['graphc_first_ms']:.0f} ms, "

@@ -30,7 +30,7 @@ def convert_command(
 ) -> None:
     """Write the model SOURCE (.gir, .onnx, .pt2, .keras) as OUTPUT (.onnx, .gir; .mlir for
     StableHLO, .dot for Graphviz), or its constants and variables (.npz, .safetensors); or weights
-    (.npz, .safetensors, .index) as such a file.
+    (.npz, .safetensors, .weights.h5, .index, a SavedModel's folder) as such a file.
 
     An ONNX model or StableHLO module is checked before its file appears.  With --check alone,
     layers of gc.nn, PyTorch and Keras are built with the same weights and run on the same inputs.

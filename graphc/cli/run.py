@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from graphc.base.record import replace
+from graphc.cli.bench import drawn_types
 from graphc.cli.common import (
     MODEL,
     complete_feeds,
@@ -22,6 +23,7 @@ from graphc.cli.common import (
     read_feeds,
     write_results,
 )
+from graphc.cli.compile import binding_option, parse_bindings
 from graphc.cli.trace import BLAMED, COLUMNS, LINKS, Tracer, as_dicts
 from graphc.errors import GraphError
 from graphc.limits import limit
@@ -37,6 +39,7 @@ _SHOWN_ELEMENTS = 6
 @click.option(
     "--seed", type=click.IntRange(0), help="Draw the parameters that have no feed from this seed."
 )
+@binding_option
 @click.option("--check", is_flag=True, help="Compare compiled and reference results; exit 3.")
 @click.option("--rebuild", is_flag=True, help="Compile the graph inside a .gcx file again.")
 @click.option(
@@ -66,6 +69,7 @@ def run_command(
     output: Path | None,
     engine: str,
     seed: int | None,
+    bindings: tuple[str, ...],
     check: bool,
     rebuild: bool,
     trace_file: Path | None,
@@ -85,7 +89,8 @@ def run_command(
     compiled = model.suffix == ".gcx" and not rebuild
     if compiled and engine == "compiled" and not check:
         tracer = Tracer(trace_file)
-        names, results = _run_compiled(model, given, seed, tracer, options, require_signature)
+        told = {**options, "bind": bindings}
+        names, results = _run_compiled(model, given, seed, tracer, told, require_signature)
         lost = None
     else:
         from graphc.runtime.files.gcx_reader import read_key
@@ -97,7 +102,10 @@ def run_command(
         key = read_key(require_signature) if require_signature is not None else None
         loaded = load_graph(model, config, key=key)
         with _recorded(summaries):
-            names, results, lost = _run_graph(loaded, given, seed, (engine, check), tracer)
+            binding = parse_bindings(bindings)
+            types = drawn_types(loaded, binding, given) if seed is not None else loaded.types
+            drawn = complete_feeds(given, loaded.params, types, seed)
+            names, results, lost = _run_graph(loaded, drawn, (engine, check), tracer)
     if output is not None:
         write_results(output, names, results)
     _report(names, results, output, tracer, lost, as_json)
@@ -156,7 +164,7 @@ def _run_compiled(
 
 
 def _run_graph(
-    loaded: Any, feeds: dict[str, Any], seed: int | None, engines: tuple[str, bool], tracer: Tracer
+    loaded: Any, feeds: dict[str, Any], engines: tuple[str, bool], tracer: Tracer
 ) -> tuple[tuple[str, ...], list[Any], list[tuple[Any, ...]] | None]:
     """Names, results and, with a check, what lost precision changes about them."""
     from graphc.cli.check import reference
@@ -167,7 +175,6 @@ def _run_graph(
             "--check compares with an interpreter, which multiplies in full",
             hint="gc.precision_report says what --precision tf32 changes",
         )
-    feeds = complete_feeds(feeds, loaded.params, loaded.types, seed)
     values = loaded.arrange((), feeds)
     other, config = reference(loaded), loaded.config
     loses = config.shortens or config.precision != "f32"

@@ -24,6 +24,7 @@ from graphc.base.record import record
 from graphc.base.refusing import refusing
 from graphc.errors import GraphError
 from graphc.formats.exporting import unsaid
+from graphc.formats.keras_weights import read_weights
 from graphc.formats.tensorflow.checkpoint import is_checkpoint, read_checkpoint
 from graphc.frontend.files.gir_files import graph_of, save
 from graphc.frontend.files.loaded_graph import LoadedGraph
@@ -68,8 +69,8 @@ def convert(
     """Write a model in the format that the name of `target` ends with.
 
     source  the path of a model (.gir, .onnx, .pt2, .keras), what gc.load returned, a graph or its
-            text; or that of weights (.npz, .safetensors, a checkpoint's .index, the folder of a
-            SavedModel)
+            text; or that of weights (.npz, .safetensors, .weights.h5, a checkpoint's .index, the
+            folder of a SavedModel)
     sizes   values of symbolic dimensions; those of graphs stay symbolic without
     feeds   arrays by name to try an ONNX model or a StableHLO module on; drawn at random without
 
@@ -83,7 +84,7 @@ def convert(
             f"{path.name} is of no format that can be written",
             hint=f"names end with {', '.join(_WRITERS)}",
         )
-    held = _arrays(source)
+    held = arrays_of(source)
     if held is not None:
         return _of_weights(held, path)
     return _WRITERS[path.suffix](_graph(source, _checked(sizes)), path, feeds)
@@ -98,8 +99,8 @@ def _checked(sizes: Any) -> dict[str, int]:
     return dict(items)
 
 
-def _arrays(source: Any) -> dict[str, Array] | None:
-    """The arrays of a file of weights; None for what is no such file."""
+def arrays_of(source: Any) -> dict[str, Array] | None:
+    """The arrays of a file of weights, by name; None for what is no such file."""
     if not isinstance(source, PathLike) and not _is_path(source):
         return None
     path = Path(source)
@@ -107,6 +108,8 @@ def _arrays(source: Any) -> dict[str, Array] | None:
         return read_tensors(path)
     if path.suffix == ".npz":
         return read_npz(path)
+    if path.suffix == ".h5":
+        return read_weights(path)
     return read_checkpoint(path) if is_checkpoint(path) else None
 
 

@@ -54,3 +54,16 @@ def test_sizes_are_said_once(command, model, monkeypatch, capsys):
     said_twice = ("--feed", "x=x.npy", "--bind", "n=4", *COMMANDS[command])
     assert status(command, str(model), *said_twice) == 1
     assert "leave one out" in capsys.readouterr().err
+
+
+def test_a_run_draws_open_sizes(model, run, tmp_path):
+    bound = ("--bind", "n=4", "--bind", "k=3")
+    status, out, _ = run("run", model, "--seed", "1", *bound)
+    assert status == 0 and "[4]" in out
+    status, _, err = run("run", model, "--seed", "1")
+    assert status == 1 and "--bind k=1 --bind n=1" in err
+    status, _, err = run("run", model, "--seed", "1", "--feed", f"x={tmp_path / 'x.npy'}", *bound)
+    assert status == 1 and "leave one out" in err
+    assert run("compile", model, "-o", tmp_path / "m.gcx", *bound)[0] == 0
+    status, _, err = run("run", tmp_path / "m.gcx", "--seed", "1", *bound)
+    assert status == 1 and "--bind has no effect" in err

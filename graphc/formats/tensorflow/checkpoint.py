@@ -201,9 +201,13 @@ def is_of_first_format(path: Path) -> bool:
 
 def is_checkpoint(path: Path) -> bool:
     """Whether a path is that of a checkpoint, of either format, or of the folder of a model."""
-    beside = path.with_name(f"{path.name}.index")
-    named = path.suffix == ".index" or path.is_dir()
-    return named or (not path.exists() and beside.is_file()) or is_of_first_format(path)
+    if path.suffix == ".index":
+        return True
+    if path.is_dir():
+        return (path / "variables" / "variables.index").is_file()
+    if path.exists():
+        return is_of_first_format(path)
+    return path.with_name(f"{path.name}.index").is_file()
 
 
 def read_checkpoint(path: Path) -> dict[str, Array]:

@@ -173,9 +173,17 @@ def read_text(path: Path) -> str:
     except OSError as error:
         raise GraphError(f"cannot read {path}: {error.strerror}") from None
     except UnicodeDecodeError:
+        if path.suffix in _OF_WEIGHTS:
+            raise GraphError(
+                f"{path} holds weights, and no model",
+                hint="graphc audit lists them, graphc convert writes them in another format",
+            ) from None
         raise GraphError(
             f"{path} is not graph text", hint="a .gir file is text; a .gcx file is compiled"
         ) from None
+
+
+_OF_WEIGHTS = (".npz", ".safetensors", ".h5", ".index")
 
 
 def head_comments(text: str) -> list[str]:

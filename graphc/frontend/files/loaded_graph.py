@@ -263,11 +263,12 @@ class LoadedGraph(Loaded):
         return self._open.made[0][0]
 
     def _require_bound(self) -> NoReturn:
-        names = ", ".join(sorted(symbols_of(self.types)))
+        names = sorted(symbols_of(self.types))
         raise GraphError(
-            f"{self.name} has symbolic dimensions ({names}), and needs their values",
+            f"{self.name} has symbolic dimensions ({', '.join(names)}), and needs their values",
             details=(self._open.closed,) if self._open.closed else (),
-            hint="bind them: --bind N=32 on the command line, or call it with arrays",
+            hint=f"bind them: {' '.join(f'--bind {name}=32' for name in names)} on the command "
+            "line, or call it with arrays",
         )
 
     def _serving(self, binding: dict[str, int], shapes: Sequence[tuple[int, ...]]) -> Built | None:

@@ -11,7 +11,6 @@ imported, and layers that are not in the table are refused by name, all of them 
 
 from __future__ import annotations
 
-import importlib.util
 import io
 import json
 import zipfile
@@ -24,6 +23,7 @@ from typing import Any
 from graphc.base.record import record
 from graphc.config import Config
 from graphc.errors import GraphError
+from graphc.formats.keras_weights import MALFORMED, opened_weights, require_h5py
 from graphc.formats.kinds import Kind
 from graphc.formats.model import ImportedModel
 from graphc.learn.keras import (  # noqa: F401  they fill the table
@@ -39,7 +39,6 @@ from graphc.learn.keras import (  # noqa: F401  they fill the table
 )
 from graphc.learn.keras.network import SHOWN, Network, Refused, network
 from graphc.learn.keras.table import Masked, Settings, Weights, is_own
-from graphc.learn.nn.keras import MALFORMED, opened_weights
 from graphc.limits import check_within
 from graphc.runtime.files.stable_file import OpenFile
 
@@ -97,8 +96,7 @@ def load(path: str | PathLike[str], **options: Any) -> KerasModel:
 
 def read(path: Path) -> KerasFile:
     """The layers and weights of a .keras file. Raises GraphError."""
-    if importlib.util.find_spec("h5py") is None:
-        raise GraphError("reading models of Keras needs h5py", hint="pip install 'graphc[keras]'")
+    require_h5py("reading models of Keras")
     source = OpenFile(path)
     check_within("model_bytes", source.size, f"{path.name} has {source.size} bytes")
     try:

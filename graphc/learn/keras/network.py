@@ -19,10 +19,11 @@ import numpy as np
 
 from graphc.base.record import record
 from graphc.errors import GraphError
+from graphc.formats.keras_weights import MALFORMED
 from graphc.learn.keras.table import Layer, Masked, Settings, Unsupported, Weights
 from graphc.learn.keras.wrappers import MODELS, wrapped
-from graphc.learn.nn.keras import MALFORMED
 from graphc.limits import check_within
+from graphc.ops.record.value import current
 from graphc.ops.record.value import functions as f
 
 SHOWN = 9
@@ -84,6 +85,11 @@ class Call:
         parts = found if isinstance(found, tuple | list) else (found,)
         kept = keywords.get("mask", known.get(names[0])) if self.layer.keeps_mask else None
         return tuple(part if isinstance(part, Masked) else Masked(part, kept) for part in parts)
+
+
+def _place(call: Call) -> tuple[str, int]:
+    """What nodes of a call have for the line of a program: the layer, and which call of it."""
+    return call.name, call.node + 1
 
 
 def _is_tensor(argument: Any) -> bool:
@@ -153,7 +159,10 @@ class Network:
 
     def run(self, given: Mapping[str, Masked]) -> tuple[Masked, ...]:
         made: dict[Node, tuple[Masked, ...]] = {(name, 0): (x,) for name, x in given.items()}
+        trace = current()
         for call in self.calls:
+            if trace is not None and trace.locate is not None:
+                trace.locate = partial(_place, call)
             made[call.name, call.node] = call.of(made)
         try:
             return tuple(made[read.name, read.node][read.part] for read in self.outputs)

@@ -21,7 +21,7 @@ import ml_dtypes
 import numpy as np
 
 from graphc.base.record import record
-from graphc.learn.nn.keras import stored_array
+from graphc.formats.keras_weights import stored_array
 from graphc.limits import check_within
 from graphc.ops.record.value import functions as f
 

@@ -9,23 +9,20 @@ Layers are met in the order in which the model applies them.
 
 from __future__ import annotations
 
-import importlib.util
 import io
 import re
 import zipfile
-import zlib
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
 from graphc.base.record import record
 from graphc.base.refusing import refusing
 from graphc.errors import CheckpointError, GraphError
+from graphc.formats.keras_weights import MALFORMED, opened_weights, require_h5py, stored_array
 from graphc.formats.tensorflow.object_graph import read_by_path
 from graphc.learn.nn import layouts
 from graphc.learn.nn.attention import MultiHeadAttention
@@ -39,11 +36,6 @@ from graphc.ops.record.value import functions as f
 from graphc.runtime.files.stable_file import OpenFile
 
 Array = np.ndarray[Any, Any]
-# Errors of h5py and zipfile on files that make no sense.
-MALFORMED = (
-    *(OSError, KeyError, ValueError, TypeError, AttributeError, RuntimeError, ArithmeticError),
-    *(NotImplementedError, EOFError, IndexError, zipfile.BadZipFile, zlib.error),
-)
 _VARIABLE = "/.ATTRIBUTES/VARIABLE_VALUE"
 _LISTED = re.compile(r"variables/(\d+)$")
 _PLACE = re.compile(r"(?:^|/)(?:_operations|_layers|layer_with_weights-|layers)[/-]?(\d+)/(.*)")
@@ -279,8 +271,7 @@ def _of_checkpoint(
 
 def _of_h5(path: Path, leaves: Sequence[tuple[Layer, Part]]) -> list[list[Array]]:
     """Groups are called by kinds of layers, and numbered among those of one kind."""
-    if importlib.util.find_spec("h5py") is None:
-        raise GraphError("reading weights of Keras needs h5py", hint="pip install 'graphc[keras]'")
+    require_h5py("reading weights of Keras")
     source = OpenFile(path)
     check_within("model_bytes", source.size, f"{path.name} has {source.size} bytes")
     data = source.read(0, source.size).tobytes()
@@ -293,30 +284,6 @@ def _of_h5(path: Path, leaves: Sequence[tuple[Layer, Part]]) -> list[list[Array]
         raise GraphError(
             f"{path.name} holds no weights of Keras 3", details=(str(error)[:200],)
         ) from None
-
-
-@contextmanager
-def opened_weights(data: bytes, name: str) -> Iterator[Any]:
-    """A file of weights that is in memory: it holds all its arrays itself, and they are no more
-    than the limits admit.  Raises ValueError and LimitError."""
-    import h5py
-
-    with h5py.File(io.BytesIO(data), "r") as file:
-        nbytes, pending, seen = 0, [file], set()
-        while pending:
-            group = pending.pop()
-            for key in group:
-                if not isinstance(group.get(key, getlink=True), h5py.HardLink):
-                    raise ValueError(f"{key} is a link")
-                held = group[key]
-                place = h5py.h5o.get_info(held.id).addr  # what is linked twice is one thing
-                if isinstance(held, h5py.Group) and place not in seen:
-                    pending.append(held)
-                elif isinstance(held, h5py.Dataset) and place not in seen:
-                    nbytes += held.nbytes
-                seen.add(place)
-        check_within("model_bytes", nbytes, f"the arrays of {name} have {nbytes} bytes")
-        yield file
 
 
 def _member(data: bytes, name: str) -> bytes:
@@ -337,17 +304,6 @@ def _numbered(layers: Any, leaves: Sequence[tuple[Layer, Part]]) -> list[list[Ar
         made.append(_arrays(layers[name]) if name in layers else [])
     left = [name for name in layers if name not in used and _arrays(layers[name])]
     return [*made, *([] for _ in left)]
-
-
-def stored_array(data: Any) -> Array:
-    """The array of a dataset. Raises ValueError for what is none, or lies in another file."""
-    import h5py
-
-    if not isinstance(data, h5py.Dataset) or data.external or data.is_virtual:
-        raise ValueError(f"{data.name} lies in another file")
-    array = np.asarray(data[...])
-    told = data.attrs.get("dtype") == "bfloat16"  # HDF5 has no such type: two bytes without one
-    return array.view(ml_dtypes.bfloat16) if told and array.dtype.itemsize == 2 else array
 
 
 def _arrays(group: Any) -> list[Array]:

@@ -1,0 +1,63 @@
+"""Files of weights on the command line: listed, converted, and told from models."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from tensor_bundle import write_checkpoint
+
+import graphc as gc
+
+
+@pytest.fixture
+def held(tmp_path):
+    """The same arrays in every format."""
+    arrays = {"a": np.arange(6, dtype=np.float32).reshape(2, 3), "b": np.ones(4, np.int64)}
+    np.savez(tmp_path / "w.npz", **arrays)
+    gc.convert(tmp_path / "w.npz", tmp_path / "w.safetensors")
+    write_checkpoint(tmp_path / "ck", arrays)
+    (tmp_path / "saved" / "variables").mkdir(parents=True)
+    write_checkpoint(tmp_path / "saved" / "variables" / "variables", arrays)
+    return arrays
+
+
+@pytest.mark.parametrize("name", ["w.npz", "w.safetensors", "ck.index", "ck", "saved"])
+def test_weights_are_listed(name, held, run, tmp_path):
+    status, out, _ = run("audit", tmp_path / name, "--json")
+    found = json.loads(out)
+    assert status == 0
+    assert found["total"] == {"arrays": 2, "parameters": 10, "bytes": 56}
+    rows = {row["name"]: (row["dtype"], row["shape"], row["bytes"]) for row in found["weights"]}
+    assert rows == {"a": ("float32", [2, 3], 24), "b": ("int64", [4], 32)}
+    assert "10 parameters in 2 arrays (56 bytes)" in run("audit", tmp_path / name)[1]
+
+
+@pytest.mark.parametrize("command", ["show", "bench", "run"])
+def test_weights_are_no_model(command, held, run, tmp_path):
+    for name in ("w.npz", "w.safetensors", "ck.index"):
+        status, _, err = run(command, tmp_path / name)
+        assert status == 1 and "holds weights, and no model" in err
+        assert "graphc audit lists them" in err
+
+
+def test_weights_of_keras_are_converted(run, tmp_path):
+    """Every array of a .weights.h5 file under its place, and none from another file."""
+    h5py = pytest.importorskip("h5py", reason="h5py reads weights of Keras")
+    array = np.arange(6, dtype=np.float32).reshape(2, 3)
+    with h5py.File(tmp_path / "m.weights.h5", "w") as file:
+        file["layers/dense/vars/0"] = array
+        file["layers/dense_1/vars/0"] = array.astype("bfloat16").view("V2")
+        file["layers/dense_1/vars/0"].attrs["dtype"] = "bfloat16"
+        file["words"] = ["no", "numbers"]
+    assert run("convert", tmp_path / "m.weights.h5", "-o", tmp_path / "m.npz")[0] == 0
+    found = json.loads(run("audit", tmp_path / "m.npz", "--json")[1])["weights"]
+    assert {row["name"]: row["dtype"] for row in found} == {
+        "layers/dense/vars/0": "float32",
+        "layers/dense_1/vars/0": "bfloat16",
+    }
+    with h5py.File(tmp_path / "m.weights.h5", "a") as file:
+        file["elsewhere"] = h5py.ExternalLink("other.h5", "/a")
+    status, _, err = run("audit", tmp_path / "m.weights.h5")
+    assert status == 1 and "m.weights.h5 is damaged" in err and "is a link" in err
