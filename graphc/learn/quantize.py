@@ -215,7 +215,9 @@ def fake_quantize(
     no matrix of f32 without limits, and for limits that are no range.
     """
     if limits is not None:
-        return _in_limits(x, bits or 8, limits)
+        if format is not None or group is not None:
+            raise GraphError("numbers are rounded to bytes over limits: no format, no group")
+        return _in_limits(x, 8 if bits is None else bits, limits)
     layout = _layout(axis, bits, group, format)
     if rank_of(x) != 2 or common_element(x)[0] is not F32:
         raise GraphError(
@@ -259,7 +261,7 @@ def _layout(axis: int, bits: int | None, group: int | None, format: str | None) 
         raise GraphError(f"format must be one of {', '.join(FORMATS)}, got {format!r}")
     form = FORMS[FORMATS[format]] if format is not None else None
     width = form.bits if form is not None else bits if bits is not None else 8
-    if width not in (4, 8) or bits not in (None, width):
+    if width not in (4, 8) or bits not in (None, width) or type(width) is not int:
         held = f"{width} in {format}" if form is not None else "8 or 4"
         raise GraphError(f"bits must be {held}, got {bits!r}")
     powers = format is not None and format.startswith("mx")
@@ -327,13 +329,24 @@ def _integers(parts: Any, bits: int) -> tuple[Any, Any]:
     return f.clip(units, np.float32(1 - most if bits == 8 else -most), np.float32(most - 1)), scales
 
 
+def _apart(q: Quantized) -> tuple[Sequence[Any], Any]:
+    """Floats are named by their format: files of integers, or of others, are not read as them."""
+    held = (q.words, q.scales)
+    kept = (q.bits, q.rows, q.width, q.turned, q.exponent)
+    return (held if not q.exponent else ({_format(kept): q.words, "scales": q.scales},)), kept
+
+
 def _again(kept: Any, children: Sequence[Any]) -> Quantized:
+    if kept[-1]:
+        (named,) = children
+        children = named[_format(kept)], named["scales"]
     words, scales = children
     return Quantized(words, scales, *kept)
 
 
-register_pytree(
-    Quantized,
-    lambda q: ((q.words, q.scales), (q.bits, q.rows, q.width, q.turned, q.exponent)),
-    _again,
-)
+def _format(kept: Any) -> str:
+    bits, *_, exponent = kept
+    return next(name for name, form in FORMS.items() if form[:2] == (bits, exponent))
+
+
+register_pytree(Quantized, _apart, _again)

@@ -151,6 +151,28 @@ def test_scales_of_microscaling_are_powers_of_two(format: str, power: int, tmp_p
     assert close(loaded(x), x @ dense.T)
 
 
+def test_files_of_one_format_are_not_read_as_another(tmp_path: Path) -> None:
+    w, x = normal(32, 48), normal(2, 32)
+    held = [gc.quantize(w, least=0), *(gc.quantize(w, least=0, format=f) for f in ("e4m3", "e5m2"))]
+    for k, q in enumerate(held):
+        gc.save_checkpoint(tmp_path / "c.safetensors", {"q": q})
+        for other in held:
+            if other is q:
+                tree, _ = gc.load_checkpoint(tmp_path / "c.safetensors", {"q": q})
+                assert np.array_equal(x @ tree["q"], x @ q), k
+            else:
+                with pytest.raises(gc.CheckpointError):
+                    gc.load_checkpoint(tmp_path / "c.safetensors", {"q": other})
+
+
+@pytest.mark.parametrize("format", ["e4m3", "e5m2", "mxfp8", "mxfp4"])
+def test_sums_are_as_large_as_those_of_the_matrix(format: str) -> None:
+    q = gc.quantize(normal(32, 48), least=0, format=format)
+    x = np.full((1, 32), 1e37, "f4")
+    assert np.isfinite(x @ np.asarray(q.dense())).all()
+    assert np.allclose(gc.compile(lambda x, q: x @ q)(x, q), x @ np.asarray(q.dense()), rtol=1e-4)
+
+
 @pytest.mark.parametrize("format", ["e4m3", "e5m2", "mxfp8", "mxfp4"])
 def test_odd_matrices_as_floats(format: str) -> None:
     for fill in (0, 3e38, 1e-45, -1e-38, 2.0**-120):
@@ -168,6 +190,8 @@ def test_odd_matrices_as_floats(format: str) -> None:
         gc.quantize(normal(128, 128), format=format, bits=2)
     with pytest.raises(GraphError, match="a multiple of"):
         gc.quantize(normal(128, 128), format=format, group=2)
+    with pytest.raises(GraphError, match="to bytes"):
+        gc.fake_quantize(normal(8, 8), format=format, limits=(0, 1))
     with pytest.raises(GraphError, match="to bytes"):
         gc.quantize(lambda x: x, samples=[normal(2)], format=format)
     with pytest.raises(GraphError, match="format must be one of e4m3"):

@@ -22,7 +22,7 @@ from graphc.ir.traits import Traits
 from graphc.ir.types import F32, I32, U8, AnyType, Type, definitely_different, tensor
 from graphc.loops.nest import Buffer, Expr, Scalars
 from graphc.loops.scalars import minimum
-from graphc.ops.linalg.small_floats import FORMS, FRACTION, decoded, values
+from graphc.ops.linalg.small_floats import FORMS, FRACTION, decoded, unit_of, values
 from graphc.ops.record.arguments import Applied, Array, ReadAt, Write
 from graphc.ops.record.batching import Lanes
 from graphc.ops.record.dims import tensor_type
@@ -69,6 +69,7 @@ def _infer(
     name = "packed_matmul"
     depth = check(name, words, scales, bits, columns)
     given, steps = tensor_type(name, x), tensor_type(name, scales).dtype
+    require_dtype(name, given, DTYPES)
     require(steps in (given.dtype, U8), f"{name}: {x} and {scales}")
     known = exponent == 0 or (bits, exponent) in {form[:2] for form in FORMS.values()}
     require(known, f"{name}: no floats of {bits} bits have {exponent} bits of exponent")
@@ -221,10 +222,11 @@ class FewBitsProduct(Tiles):
         scale: Expr = self.read(2, place)
         if scale.dtype is U8:
             scale = (scale.cast(I32) << FRACTION).bitcast(F32)
-        return scale.cast(self.zero.dtype)
+        unit = unit_of(self.bits, self.exponent)
+        return scale.cast(self.zero.dtype) * unit if unit != 1 else scale.cast(self.zero.dtype)
 
     def number(self, word: Expr, place: int) -> Expr:
-        """One number of a word, as f32."""
+        """One number of a word, as f32; of floats by their unit."""
         if self.exponent:
             ahead = WORD - self.bits * (place + 1)
             return decoded(word, ahead, self.bits, self.exponent).cast(self.zero.dtype)
@@ -344,6 +346,8 @@ def _samples() -> list[Sample]:
         ((x[0], words, scales), named),
         ((x.astype("f8"), words, scales), named),
         ((x, words.astype("i8"), scales), named),
+        ((x.astype("i4"), words, scales.astype("u1")), named),
+        ((x.astype("f2"), words, scales.astype("u1")), named),
     ]
     return made + [Sample(operands, attrs, False) for operands, attrs in wrong]
 

@@ -11,6 +11,7 @@ are the numbers that follow on the largest here.  Rounding makes none of them.
 
 from __future__ import annotations
 
+import math
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -72,8 +73,15 @@ def rounded(x: Any, form: Form) -> Any:
     return f.clip(f.rint(x / step) * step, np.float32(-form.most), np.float32(form.most))
 
 
+def unit_of(bits: int, exponent: int) -> float:
+    """What `decoded` counts in: a power of two that makes numbers less than 2, so that sums of
+    products are no larger than those of the matrix itself."""
+    most = {form[:2]: form.most for form in FORMS.values()}
+    return 2.0 ** math.floor(math.log2(most[bits, exponent])) if exponent else 1.0
+
+
 def decoded(word: Expr, ahead: int, bits: int, exponent: int) -> Expr:
-    """The f32 of the code that has `ahead` bits before it in a word, an i32.
+    """The f32 of the code that has `ahead` bits before it in a word, an i32, by its unit.
 
     Its bits are put where those of an f32 are; a power of two makes up for the bias, and for the
     hidden bit, which subnormal numbers of either format lack.  CPUs that are slow with subnormal
@@ -83,11 +91,12 @@ def decoded(word: Expr, ahead: int, bits: int, exponent: int) -> Expr:
     """
     form = Form(bits, exponent, np.inf)
     place = FRACTION - form.mantissa
+    bias = BIAS - form.bias - int(math.log2(unit_of(bits, exponent)))
     size, sign = (1 << bits - 1) - 1 << place, -(1 << 31)
     code = word << ahead >> 8 - exponent
     if exponent >= MANY_EXPONENTS:
-        return (code & (sign | size)).bitcast(F32) * 2.0 ** (BIAS - form.bias)
-    normal = ((code & size) + (BIAS - form.bias << FRACTION)).bitcast(F32)
-    other = fma(normal, 2.0, -(2.0 ** (1 - form.bias)))
+        return (code & (sign | size)).bitcast(F32) * 2.0**bias
+    normal = ((code & size) + (bias << FRACTION)).bitcast(F32)
+    other = fma(normal, 2.0, -(2.0 ** (1 - BIAS + bias)))
     number = where(other < normal, other, normal)
     return (number.bitcast(I32) | (code & sign)).bitcast(F32)
