@@ -134,12 +134,14 @@ def read_npz(path: Path) -> dict[str, Array]:
 def _of_weights(arrays: dict[str, Array], path: Path) -> Conversion:
     if path.suffix not in (".npz", ".safetensors"):
         raise GraphError(f"{path.name} would hold a model, and these are weights alone")
-    if path.suffix == ".npz":
-        write_npz(path, arrays)
-        return Conversion(str(path))
-    texts = tuple(name for name, array in arrays.items() if array.dtype.kind in "SU")
-    write_safetensors(path, {n: a for n, a in arrays.items() if n not in texts})
-    return Conversion(str(path), without=tuple(f"{name!r} holds strings" for name in texts))
+    write, kinds, what = (
+        (write_npz, "O", "strings that end in zero bytes")
+        if path.suffix == ".npz"
+        else (write_safetensors, "SUO", "strings")
+    )
+    texts = tuple(name for name, array in arrays.items() if array.dtype.kind in kinds)
+    write(path, {name: array for name, array in arrays.items() if name not in texts})
+    return Conversion(str(path), without=tuple(f"{name!r} holds {what}" for name in texts))
 
 
 def _graph(source: Any, sizes: dict[str, int]) -> Graph:

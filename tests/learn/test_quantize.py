@@ -170,7 +170,9 @@ def test_sums_are_as_large_as_those_of_the_matrix(format: str) -> None:
     q = gc.quantize(normal(32, 48), least=0, format=format)
     x = np.full((1, 32), 1e37, "f4")
     assert np.isfinite(x @ np.asarray(q.dense())).all()
-    assert np.allclose(gc.compile(lambda x, q: x @ q)(x, q), x @ np.asarray(q.dense()), rtol=1e-4)
+    assert np.allclose(
+        gc.compile(lambda x, q: x @ q)(x, q), x @ np.asarray(q.dense()), rtol=1e-4, atol=1e33
+    )
 
 
 @pytest.mark.parametrize("format", ["e4m3", "e5m2", "mxfp8", "mxfp4"])

@@ -80,8 +80,8 @@ class Checkpoint:
         }
 
     def strings(self) -> dict[str, Array]:
-        """The variables of strings, as bytes of the length of the longest; the graph of the objects
-        is none."""
+        """The variables of strings, as bytes of the length of the longest, or as objects where one
+        ends in a zero byte, which NumPy's do not; the graph of the objects is none."""
         made = dict[str, Array]()
         for name, (_, fields) in self._tensors().items():
             if fields.get(1) == STRING and name != GRAPH:
@@ -89,7 +89,8 @@ class Checkpoint:
                 longest = max(map(len, parts), default=0)
                 size = longest * len(parts)
                 check_within("text_bytes", size, f"{name[:80]!r} takes {size} bytes")
-                made[name] = np.array(parts, f"S{longest}").reshape(_shape(_message(fields, 2)))
+                kind = "O" if any(part.endswith(b"\0") for part in parts) else f"S{longest}"
+                made[name] = np.array(parts, kind).reshape(_shape(_message(fields, 2)))
         return made
 
     def _tensors(self) -> dict[str, tuple[bytes, dict[int, Any]]]:

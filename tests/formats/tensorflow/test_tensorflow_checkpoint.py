@@ -275,6 +275,25 @@ def test_strings_are_read_and_said_to_be_left_out(
         assert list(arrays) == ["a"]
 
 
+def test_strings_that_end_in_zero_bytes_keep_them(tmp_path: Path) -> None:
+    words = np.array([b"ab\0", b"\0", b"c"], object)
+    write_checkpoint(tmp_path / "ckpt", {"a": np.zeros(2)}, texts={"words": words})
+    assert read_checkpoint(tmp_path / "ckpt")["words"].tolist() == words.tolist()
+    made = gc.convert(tmp_path / "ckpt", tmp_path / "a.npz")
+    assert made.without == ("'words' holds strings that end in zero bytes",)
+
+
+def test_a_folder_may_be_the_working_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "variables").mkdir()
+    write_checkpoint(tmp_path / "variables" / "variables", {"a": np.arange(3.0)})
+    monkeypatch.chdir(tmp_path)
+    gc.convert(Path(), tmp_path / "a.npz")
+    with np.load(tmp_path / "a.npz") as arrays:
+        assert list(arrays) == ["a"]
+    with pytest.raises(gc.GraphError):
+        gc.convert(Path("/"), tmp_path / "b.npz")
+
+
 def test_strings_of_other_lengths_than_their_data_are_refused(tmp_path: Path) -> None:
     for size in (0, 3, 8, 10**6):
         entry = number(1, 7) + message(2, message(2, number(1, 2))) + number(5, size)
