@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 
 from graphc.base.record import record
-from graphc.ir.op import EXTENT, POSITIVE, Attr, Loops
+from graphc.ir.op import EXTENT, POSITIVE, Attr, Loops, Range
 from graphc.ir.traits import Traits
-from graphc.ir.types import AnyType, Type, tensor
+from graphc.ir.types import F32, I8, U8, AnyType, Type, tensor
 from graphc.loops.nest import Buffer, Expr, Scalars
 from graphc.loops.scalars import minimum
 from graphc.ops.linalg.matmul import contraction_types
@@ -99,7 +99,11 @@ class Strip:
         return max(1, min(TOGETHER, self.out[1], MOST_UNROLLED // area))
 
 
-def _infer(x: AnyType, w: AnyType, *, stride: Ints, dilation: Ints, low: Ints, out: Ints) -> Type:
+def _infer(
+    x: AnyType, w: AnyType, *, stride: Ints, dilation: Ints, low: Ints, out: Ints, zero: int
+) -> Type:
+    if isinstance(x, Type) and x.dtype in (I8, U8):
+        x = tensor(F32, x.shape)
     x, w = contraction_types("conv_windows_last", x, w)
     require(
         (x.rank, w.rank) == (4, 3) and x.dims[3] == w.dims[2],
@@ -113,10 +117,12 @@ def _infer(x: AnyType, w: AnyType, *, stride: Ints, dilation: Ints, low: Ints, o
     return tensor(x.dtype, (x.dims[0], *out, x.dims[3]))
 
 
-def _reference(x: Array, w: Array, stride: Ints, dilation: Ints, low: Ints, out: Ints) -> Any:
-    attrs = {"stride": stride, "dilation": dilation, "low": low, "out": out}
+def _reference(
+    x: Array, w: Array, stride: Ints, dilation: Ints, low: Ints, out: Ints, zero: int
+) -> Any:
+    attrs = {"stride": stride, "dilation": dilation, "low": low, "out": out, "zero": zero}
     images, weights = np.moveaxis(x, 3, 1), np.moveaxis(w, 2, 0)[:, None]
-    made = conv_windows_op.reference(images, weights, groups=x.shape[3], zero=0, **attrs)
+    made = conv_windows_op.reference(images, weights, groups=x.shape[3], **attrs)
     return np.moveaxis(made, 1, 3)
 
 
@@ -147,7 +153,7 @@ class _Strips:
 
     def copy_in(self, image: Expr, source: Expr, line: Expr) -> None:
         """A row of x between zeros, or a row of zeros."""
-        b, shape = self.b, self.shape
+        b, shape, zero = self.b, self.shape, self.node.attrs["zero"]
         columns = shape.line // shape.channels
         first = min(self.node.attrs["low"][1], columns)
         used = max(0, min(shape.x[2], columns - first))
@@ -158,8 +164,10 @@ class _Strips:
             run = used if shape.blocks == 1 else 1  # pixels that lie side by side
             with b.loop(used // max(1, run)) as column, b.loop(self.width * run, "vector") as c:
                 value = self.read(0, (start + column) * shape.x[3] + self.first + c)
+                value = value.cast(self.copy.dtype)
+                value = value - b.const(float(zero), self.copy.dtype) if zero else value
                 to = b.affine([(line, columns), (column, 1)], first) * shape.channels + c
-                b.store(self.copy, to, value.cast(self.copy.dtype))
+                b.store(self.copy, to, value)
             self.clear(line, first + used, columns)
         with b.when((source < 0) | (source >= shape.x[1])):
             self.clear(line, 0, columns)
@@ -228,6 +236,7 @@ conv_windows_last_op = define(
         Attr("dilation", "ints", within=POSITIVE),
         Attr("low", "ints", within=EXTENT),
         Attr("out", "dims", within=EXTENT),
+        Attr("zero", "int", 0, within=Range(-128, 255)),
     ),
     dtypes=FLOATS,
     differentiable=False,
@@ -246,5 +255,5 @@ conv_windows_last_op = define(
     ),
     traits=Traits(windows=True, channels_last=True),
     doc="A depthwise convolution of x[N, H, W, C] with w[h, w, C], with `low` zeros before x (and "
-    "as many after as `out` results need) in one op.",
+    "as many after as `out` results need) in one op. An x of i8 or u8 is widened, less `zero`.",
 )

@@ -205,11 +205,11 @@ def images_if_last(node: Node) -> frozenset[Node] | None:
 
 
 def is_depthwise(node: Node) -> bool:
-    """Has each channel of windows a result of its own, of the type of their numbers?"""
+    """Has each channel of windows a result of its own, of the type of their numbers or bytes?"""
     x, w = node.inputs
     assert isinstance(x.type, Type)
     assert isinstance(w.type, Type)
-    alike = x.type.dtype is w.type.dtype and not node.attrs["zero"]
+    alike = x.type.dtype in (w.type.dtype, I8, U8)
     return alike and x.type.dims[1] == w.type.dims[0] == node.attrs["groups"]
 
 
@@ -268,7 +268,7 @@ def turned(graph: Graph, chosen: set[int]) -> Graph:
             made = r.emit(OPS["conv_last"], (x, w), attrs)
             explain(made.id, "on channels last")
         elif node.op.traits.windows:
-            attrs = {k: node.attrs[k] for k in ("stride", "dilation", "low", "out")}
+            attrs = {k: node.attrs[k] for k in ("stride", "dilation", "low", "out", "zero")}
             x, w = node.inputs
             if w not in last:
                 last[w] = window_weights(w, r)

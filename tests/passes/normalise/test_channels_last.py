@@ -198,14 +198,21 @@ class OfBytes(Network):
     def conv_of_one(self, x: Any) -> Any:
         return self.products(x, x.shape[1], [1] * self.axes)
 
-    def products(self, x: Any, outputs: int, window: list[int], stride: int = 1) -> Any:
+    def depthwise(self, x: Any) -> Any:
+        window = [int(self.rng.integers(1, 6)) for _ in range(self.axes)]
+        channels, stride = x.shape[1], int(self.pick(1, 1, 2))
+        return self.products(x, channels, window, stride, groups=channels)
+
+    def products(
+        self, x: Any, outputs: int, window: list[int], stride: int = 1, groups: int = 1
+    ) -> Any:
         """A convolution by whole weights of bytes with a zero, of which zeros are around them."""
         zero = np.float32(self.pick(0, 3, 128))
         whole = np.clip(np.rint(x * np.float32(16)) + zero, np.float32(0), np.float32(255))
-        w = self.rng.integers(-127, 128, (outputs, x.shape[1], *window), np.int32)
+        w = self.rng.integers(-127, 128, (outputs, x.shape[1] // groups, *window), np.int32)
         numbers = whole.astype(np.uint8).astype(np.int32) - zero.astype(np.int32)
         pad = [(k - 1, int(self.pick(0, 1, 2)) if k > 1 else 0) for k in window]
-        sums = gc.conv(numbers, w, stride=stride, padding=pad)
+        sums = gc.conv(numbers, w, stride=stride, padding=pad, groups=groups)
         size = self.array(outputs, *(1,) * self.axes) / np.float32(200 * np.sqrt(w[0].size))
         return sums.astype(np.float32) * size + self.array(outputs, *(1,) * self.axes)
 
@@ -230,6 +237,33 @@ def test_random_networks_of_bytes_are_what_they_were(seed: int) -> None:
         for threads in (1, 2):
             ran = gc.compile(network, threads=threads)(network.x)
             assert result_error(wanted, ran) < 1e-5
+
+
+def test_depthwise_convolutions_of_bytes_follow() -> None:
+    filters = [RNG.integers(-127, 128, (64, 64, 1, 1), np.int32) for _ in range(3)]
+    windows = [RNG.integers(-127, 128, (64, 1, k, k), np.int32) for k in (5, 3)]
+
+    def bytes_of(x: Any) -> Any:
+        whole = np.rint(x.astype(np.float32) * np.float32(0.002))
+        return np.clip(whole, np.float32(0), np.float32(255)).astype(np.uint8).astype(np.int32)
+
+    def network(x: Any) -> Any:
+        x = bytes_of(gc.conv(x.astype(np.int32) - 7, filters[0]))
+        for k in (0, 1):
+            ways = {"padding": 2 - k, "stride": 1 + k, "groups": 64}
+            x = bytes_of(gc.conv(x - 3, windows[k], **ways))
+            x = bytes_of(gc.conv(x, filters[1 + k]))
+        return x
+
+    x = RNG.integers(0, 256, (2, 64, 15, 14), np.uint8)
+    with chosen(FREE):
+        made = graphs(network, x, precision="f32")
+        assert count(made["channels_last"], "conv_last") == 3
+        assert count(made["channels_last"], "conv_windows_last") == 2
+        (wanted,) = interpret(made["trace"], [x])
+        np.testing.assert_array_equal(interpret(made["channels_last"], [x])[0], wanted)
+        for threads in (1, 2):
+            np.testing.assert_array_equal(gc.compile(network, threads=threads)(x), wanted)
 
 
 def test_bytes_without_bundles_keep_their_planes() -> None:
