@@ -17,12 +17,12 @@ from graphc.codegen.lowering.operands import can_fold_view, read_of
 from graphc.config import Config
 from graphc.ir.graph import Graph, Node
 from graphc.ir.liveness import last_reads, live_bytes
-from graphc.ir.op import OPS, Alias, Attrs, Compute, Contraction, Library, Loops
+from graphc.ir.op import OPS, Alias, Attrs, Compute, Contraction, Library, Loops, Scalar
 from graphc.ir.regions import talks
 from graphc.ir.sizes import hint_of
 from graphc.ir.types import leaves, tuple_type
 from graphc.passes.fusion.can_fuse import PROLOGUE, Group, Groups, groups_of, regrouped
-from graphc.passes.fusion.widening import behind_views
+from graphc.passes.fusion.widening import behind_views, narrow_type
 from graphc.passes.reasons import collecting, explain
 from graphc.passes.tuning import tuned
 
@@ -167,7 +167,7 @@ class _Fuser:
             if (
                 not grouped
                 or (isinstance(lower, Library | Loops) and not self.strides(node, source))
-                or (isinstance(lower, Contraction) and not self.folds(node, position))
+                or (isinstance(lower, Contraction) and not self.reads(node, position))
                 or (position and self.is_part_of_updated(node, source))
                 or self.is_outlived(source, issued)
             ):
@@ -191,6 +191,15 @@ class _Fuser:
                     source = source.inputs[0]
                 found.setdefault(source, self.groups.order(node))
         return found
+
+    def reads(self, node: Node, position: int) -> bool:
+        """The same, if need be by storing what lies behind the cast that it makes itself: a join of
+        narrow numbers is none of the views that it reads through.
+        """
+        cast = behind_views(node.inputs[position])
+        if not self.folds(node, position) and narrow_type(cast) is not None:
+            self.force(behind_views(cast.inputs[0]))
+        return self.folds(node, position)
 
     def folds(self, node: Node, position: int) -> bool:
         """Can a contraction read an operand through its views, or compute what they show?"""
@@ -279,7 +288,7 @@ class _Fuser:
         for unit in units:
             if isinstance(unit, Group):
                 self.emit_group(unit.kind, unit.nodes, outside)
-            elif self.groups.is_view(unit) and isinstance(unit.op.lower, Compute):
+            elif self.groups.is_view(unit) and isinstance(unit.op.lower, Compute | Scalar):
                 self.emit_group("loop", [unit], {unit.id})
             else:
                 self.emit_single(unit)

@@ -25,7 +25,7 @@ from graphc.ir.graph import Graph, Node, Rewriter, rebuild, swept
 from graphc.ir.literal import literal
 from graphc.ir.op import OPS, Contraction, Loops, Reduction, Scalar
 from graphc.ir.sizes import hint_of
-from graphc.ir.types import DTYPES, I8, U8, Type
+from graphc.ir.types import DTYPES, F32, I8, U8, Type
 from graphc.passes.fusion.widening import behind_views, narrow_type
 from graphc.passes.normalise.rules import on_gpus_alone
 from graphc.passes.reasons import explain, summarise
@@ -251,7 +251,12 @@ def turned(graph: Graph, chosen: set[int]) -> Graph:
             assert isinstance(node.type, Type)
             dims = (1,) * (rank - node.type.rank) + node.type.shape
             whole = node if len(dims) == node.type.rank else reshaped(node, dims, r)
-            last[node] = permuted(whole, last_axes(rank), r)
+            if node.type.dtype is BF16:  # stored as it is turned: products widen no views
+                wide = r.emit(OPS["cast"], (whole,), {"dtype": F32})
+                wide = permuted(wide, last_axes(rank), r)
+                last[node] = r.emit(OPS["cast"], (wide,), {"dtype": BF16})
+            else:
+                last[node] = permuted(whole, last_axes(rank), r)
         return last[node]
 
     def rewrite(node: Node, r: Rewriter) -> Node | None:

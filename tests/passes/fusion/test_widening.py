@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Callable
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -35,4 +36,20 @@ def test_operands_are_viewed_before_and_after_they_are_widened(
         return rows @ rows.transpose(0, 1, 3, 2), rows.transpose(0, 1, 3, 2) @ rows
 
     for made, expected in zip(gc.compile(squares)(x), squares(x), strict=True):
+        np.testing.assert_array_equal(made, expected)
+
+
+@pytest.mark.parametrize("dtype", ["f2", "i1", "bf16"])
+@pytest.mark.parametrize("parts", [2, 3])
+def test_narrow_arrays_that_are_joined_are_widened_as_they_are_read(parts: int, dtype: str) -> None:
+    kind = ml_dtypes.bfloat16 if dtype == "bf16" else dtype
+    wide = np.int32 if dtype == "i1" else np.float32
+    arrays = [RNG.integers(-4, 4, (40, 8 * k + 8)).astype(kind) for k in range(parts)]
+    w = RNG.integers(-4, 4, (sum(a.shape[1] for a in arrays), 48)).astype(kind)
+
+    def product(w: Any, *arrays: Any) -> Any:
+        rows = np.concatenate(arrays, axis=1)
+        return rows.astype(wide) @ w.astype(wide), rows[:, ::-1].astype(wide) @ w.astype(wide)
+
+    for made, expected in zip(gc.compile(product)(w, *arrays), product(w, *arrays), strict=True):
         np.testing.assert_array_equal(made, expected)

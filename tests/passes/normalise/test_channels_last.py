@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 from effort import rounds
@@ -295,6 +296,23 @@ def test_gradients_of_random_networks(seed: int) -> None:
         made = graphs(step, network.x)
         wanted = interpret(made["narrow_products"], [network.x])[0]
         assert result_error(wanted, interpret(made["channels_last"], [network.x])[0]) < 1e-4
+
+
+def test_images_of_16_bits_are_turned_and_joined_as_such() -> None:
+    w = weights(64, 96, 3, 3).astype(ml_dtypes.bfloat16)
+    x, y = (normal(2, c, 14, 14).astype(ml_dtypes.bfloat16) for c in (32, 64))
+
+    def network(x: Any, y: Any) -> Any:
+        joined = np.concatenate([x, np.maximum(y, 0)], axis=1).astype("f4")
+        return gc.conv(joined, w.astype("f4"), padding=1)
+
+    with chosen(FREE):
+        made = graphs(network, x, y)
+        assert count(made["channels_last"], "conv_last") == 1
+        assert "bf16[2,14,14,96]" in {str(node.type) for node in made["channels_last"].nodes}
+        wanted = interpret(made["cse"], [x, y])[0]
+        assert result_error(wanted, interpret(made["channels_last"], [x, y])[0]) < 1e-5
+        assert result_error(wanted, gc.compile(network, precision="bf16")(x, y)) < 1e-5
 
 
 def test_depthwise_convolutions_follow() -> None:
