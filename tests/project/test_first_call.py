@@ -59,3 +59,24 @@ def test_a_first_call_imports_what_it_needs() -> None:
 def test_a_product_or_a_sort_imports_little_more(formula: str) -> None:
     names = imported(formula, "x, y", "x, x")
     assert len(names) <= 345, len(names)
+
+
+def test_no_model_imports_masked_arrays() -> None:
+    """They take 8 ms; tables of constants are looked at, too."""
+    script = """
+import sys
+import numpy as np
+import graphc as gc
+
+f = gc.compile(lambda x: gc.conv(x, np.ones((2, 2, 3, 3), np.float32)) + np.float32(2))
+f(np.ones((1, 2, 9, 9), np.float32))
+print("numpy.ma" in sys.modules)
+try:
+    f(np.ma.masked_array(np.ones((1, 2, 9, 9), np.float32)))
+except gc.GraphError as error:
+    print("masked array" in str(error))
+"""
+    told = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    assert told.stdout.split() == ["False", "True"]

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from graphc.base.late_table import LateTable, LateTableOfNumpy
+from graphc.base.odd_arrays import odd_kind
 from graphc.errors import GraphError, LimitError, TraceError, TypeRuleError, also
 from graphc.forks import fork_safe_lock
 from graphc.ir.graph import Builder, Location, Node
@@ -472,8 +473,7 @@ def as_value(operand: object) -> Any:
 
 def array_of(operand: object) -> np.ndarray[Any, Any]:
     """An operand as NumPy has it. Raises GraphError for what is neither an array nor a number."""
-    if isinstance(operand, np.ma.MaskedArray | np.matrix):
-        kind = "matrix" if isinstance(operand, np.matrix) else "masked array"
+    if kind := odd_kind(operand):
         raise TraceError(
             f"a {kind} is no operand here: a plain array is expected",
             hint="np.asarray(a) is its numbers, np.ma.getmaskarray(a) the mask",

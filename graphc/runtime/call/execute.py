@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from graphc.base.odd_arrays import odd_kind
 from graphc.errors import FeedError, LimitError
 from graphc.forks import fork_safe_lock
 from graphc.runtime.call import entry
@@ -465,8 +466,7 @@ def fit(array: object, slot: Slot, dtype: np.dtype) -> np.ndarray:
     if not isinstance(array, (np.ndarray, np.generic)):
         kind = type(array).__name__
         raise FeedError(f"argument {slot.name!r} is a {kind}; an array {slot} is expected")
-    if isinstance(array, np.ma.MaskedArray | np.matrix):
-        kind = "matrix" if isinstance(array, np.matrix) else "masked array"
+    if kind := odd_kind(array):
         raise FeedError(f"argument {slot.name!r} is a {kind}; a plain array is expected")
     plain = np.asarray(array)
     if plain.shape != slot.shape or plain.dtype.newbyteorder("=") != dtype:
