@@ -21,6 +21,7 @@ f, f + 8 / bits, f + 16 / bits and f + 24 / bits of the word w.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -242,9 +243,18 @@ class DigitsProduct(Tiles):
                 self.chunk(lane, block, rest, words % most, row, sums)
             scale = self.read(2, b.affine([(block, self.groups)], group) * LANES + lane)
             for r, digits in enumerate(sums):
-                made = number(*(b.read(register).cast(F32) for register in digits))
+                made = self.number(*map(b.read, digits))
                 total = b.load(self.totals, lane + r * LANES)
                 b.store(self.totals, lane + r * LANES, total + scale * made)
+
+    def number(self, *digits: Expr) -> Expr:
+        """What sums of digits, the lowest first, stand for; of few rows that is an i32, too."""
+        most = largest_of(self.digits) * 2 ** (self.bits - 1)
+        if most * self.count * self.per // self.groups < 2**31:
+            return functools.reduce(lambda made, digit: (made << 8) + digit, digits[::-1]).cast(F32)
+        return functools.reduce(
+            lambda made, digit: made * 256.0 + digit, (d.cast(F32) for d in digits[::-1])
+        )
 
     def known(self, row: Expr, group: Expr, digit: int) -> Expr:
         """What a sum begins with."""
@@ -282,14 +292,6 @@ class DigitsProduct(Tiles):
 
     def mask(self) -> int:
         return sum((2**self.bits - 1) << 8 * k for k in range(BYTES))
-
-
-def number(*digits: Expr) -> Expr:
-    """What sums of digits, the lowest first, stand for."""
-    made = digits[-1]
-    for digit in digits[-2::-1]:
-        made = made * 256.0 + digit
-    return made
 
 
 def _signed(word: int) -> int:

@@ -88,10 +88,10 @@ def test_rows_of_what_is_not_finite_tiny_or_zero(bits: int) -> None:
 
 
 @needs_quads
-def test_the_largest_sums_have_room() -> None:
-    bits, depth = 8, LONGEST
-    integers = np.full((16, depth), -128)
-    integers[1::2] = 127
+@pytest.mark.parametrize(("bits", "depth"), [(8, LONGEST), (4, 32), (4, 40), (2, 112), (2, 144)])
+def test_the_largest_sums_have_room(bits: int, depth: int) -> None:
+    integers = np.full((16, depth), -(2 ** (bits - 1)))
+    integers[1::2] = 2 ** (bits - 1) - 1
     words, scales = packed(integers, bits), np.ones((1, 1, LANES), F4)
     x = np.ones((2, depth), F4)
     x[1] = -1
