@@ -141,3 +141,16 @@ def test_a_feature_that_is_not_there_is_refused() -> None:
     given = drawn(Random(5), ("BRANCH_LEQ",), (0,))
     with pytest.raises(GraphError):
         gc.compile(lambda x: trees.tree_regressor(x, **given))(np.zeros((2, 1), np.float32))
+
+
+def test_links_that_need_64_bits() -> None:
+    """Many nodes and far columns: edges of 32 bits are held in 64 then, and are the same."""
+    random = Random(7)
+    given = drawn(random, KINDS[0], (0, 1))
+    while len(given["nodes_treeids"]) < 200:
+        given = drawn(random, KINDS[0], (0, 1))
+    given["nodes_featureids"] = [k << 20 for k in given["nodes_featureids"]]
+    x = np.zeros((3, (FEATURES - 1 << 20) + 1), np.float32)
+    x[:, :: 1 << 20] = np.array(random.choices([*EDGES, np.nan], k=3 * FEATURES)).reshape(3, -1)
+    made = gc.compile(lambda x: trees.tree_regressor(x, **given))(x)
+    np.testing.assert_allclose(made, walked(given, x), rtol=1e-5, atol=1e-5)

@@ -1,16 +1,17 @@
 """ai.onnx.ml: trees of scikit-learn, XGBoost and LightGBM.
 
 Trees are walked all at once: every row stands at one node of each tree and goes one level down at
-a time.  Trees that ask for thresholds alone are written into two tables first, level by level, so
-that a step is three reads and what one level reads lies together:
+a time.  Trees that ask for thresholds alone are written into one table first, level by level, so
+that what one level reads lies together, and a node and its edge in one line of a cache:
 
-    edge[n]   link[n] = first << bits | feature      the children of a node lie side by side
+    nodes[n] = first << bits | feature, the bits of edge      children of a node lie side by side
 
-    next = first          if x[row, feature] <= edge[n]
+    next = first          if x[row, feature] <= edge
            first + 1      else, and where either is NaN: the edge of a leaf, whose `first + 1` is
                           the leaf itself
 
-A NaN that has to go to the first child is read as -inf, in a column of its own if others are not.
+A NaN that has to go to the first child is read as -inf, or goes there by a bit of the link if
+others do not.  The deepest trees stand first: where shallow ones have ended, fewer take a step.
 """
 
 from __future__ import annotations
@@ -116,7 +117,7 @@ class _Trees:
         else:
             last = int(found.feature.max(initial=0))
             refuse(0 <= int(found.feature.min(initial=0)) <= last < x.shape[1], "no such feature")
-            leaves = found.leaves(x, self.depth)
+            leaves = found.leaves(x)
             given = f.take(self.weights[found.order], leaves, axis=0, mode="clip")
         reduce = {"SUM": f.sum, "AVERAGE": f.mean, "MIN": f.min, "MAX": f.max}
         refuse(aggregate in reduce, f"no aggregate {aggregate!r}")
@@ -125,10 +126,11 @@ class _Trees:
 
 @record(frozen=True)
 class _Thresholds:
-    """Trees that ask for thresholds alone, as the two tables above.
+    """Trees that ask for thresholds alone, as the table above.
 
     order   the old number of each node
     lowers  whether the node reads x with -inf in the place of NaN
+    depths  of the trees, the deepest first
     """
 
     edge: Array
@@ -136,37 +138,51 @@ class _Thresholds:
     feature: Array
     lowers: Array
     order: Array
-    roots: int
+    depths: Array
 
-    def leaves(self, x: Any, depth: int) -> Any:
+    def leaves(self, x: Any) -> Any:
         """The place in `order` of the leaf that each row ends in, per tree: [rows, trees]."""
-        x, feature = self._columns(x)
-        bits = int(feature.max()).bit_length()
+        inner = ~np.isnan(self.edge)
+        lowers, mixed = self.lowers, len(np.unique(self.lowers[inner])) > 1
+        if lowers.any() and not mixed:
+            x = f.where(f.isnan(x), np.asarray(-np.inf, self.edge.dtype), x)
+        below = int(self.feature.max()).bit_length()
+        bits = below + mixed
         wide = len(self.edge).bit_length() + bits > 31
-        link = (self.first << bits | feature).astype(np.int64 if wide else np.int32)
-        at = np.broadcast_to(np.arange(self.roots, dtype=link.dtype), (1, self.roots))
-        if not depth:
-            return f.broadcast_to(at, (x.shape[0], self.roots))
-        value = f.take(x, feature[: self.roots], axis=1, mode="clip")  # all begin at the roots
-        for level in range(depth):
-            here = f.take(link, at, axis=0, mode="clip")
+        held = self.first << bits | self.feature | (lowers.astype(np.int64) << below) * mixed
+        narrow = not wide and self.edge.dtype == np.float32
+        whole, real = (np.int32, np.float32) if narrow else (np.int64, np.float64)
+        nodes = np.stack([held.astype(whole), self.edge.astype(real).view(whole)], 1)
+        trees = len(self.depths)
+        at = np.broadcast_to(np.arange(trees, dtype=whole), (1, trees))
+        if not self.depths[0]:
+            return f.broadcast_to(at, (x.shape[0], trees))
+        value = f.take(x, self.feature[:trees], axis=1, mode="clip")  # all begin at the roots
+        ended = []
+        for level in range(self.depths[0]):
+            if level and (going := self._going(level)) < at.shape[1]:
+                ended.append(at[:, going:])
+                at = at[:, :going]
+            node = f.take(nodes, at, axis=0, mode="clip")
+            here = f.getitem(node, (..., 0))
+            edge = f.view(f.getitem(node, (..., 1)), real)
             if level:
-                own = f.bitwise_and(here, np.asarray((1 << bits) - 1, link.dtype))
+                own = f.bitwise_and(here, whole((1 << below) - 1))
                 value = f.take_along_axis(x, own, 1, mode="clip")
-            second = f.logical_not(f.less_equal(value, f.take(self.edge, at, axis=0, mode="clip")))
-            first = f.right_shift(here, np.asarray(bits, link.dtype))
-            at = f.add(first, f.astype(second, link.dtype))
-        return at
+            stays = f.less_equal(value, edge)
+            if mixed:
+                lowered = f.not_equal(f.bitwise_and(here, whole(1 << below)), 0)
+                stays = f.logical_or(stays, f.logical_and(f.isnan(value), lowered))
+            first = f.right_shift(here, whole(bits))
+            at = f.add(first, f.astype(f.logical_not(stays), whole))
+        return f.concatenate([at, *reversed(ended)], 1) if ended else at
 
-    def _columns(self, x: Any) -> tuple[Any, Array]:
-        """(x with the columns that nodes read, which of them each node reads)."""
-        count, inner = x.shape[1], ~np.isnan(self.edge)
-        if not self.lowers[inner].any():
-            return x, self.feature
-        low = f.where(f.isnan(x), np.asarray(-np.inf, self.edge.dtype), x)
-        if self.lowers[inner].all():
-            return low, self.feature
-        return f.concatenate([x, low], 1), self.feature + count * self.lowers
+    def _going(self, level: int) -> int:
+        """How many trees take the step from a level: those that are deeper, in quarters of all,
+        as every other number of them is another kernel."""
+        trees, deeper = len(self.depths), int(np.count_nonzero(self.depths > level))
+        quarter = -(-trees // 4)
+        return min(-(-deeper // quarter) * quarter, trees)
 
 
 def _thresholds(trees: _Trees) -> _Thresholds | None:
@@ -178,19 +194,21 @@ def _thresholds(trees: _Trees) -> _Thresholds | None:
         return None
     above = (trees.test == _TESTS.index("BRANCH_GTE")) | (trees.test == _TESTS.index("BRANCH_GT"))
     exact = (trees.test == _TESTS.index("BRANCH_LEQ")) | (trees.test == _TESTS.index("BRANCH_GT"))
-    levels = [trees.roots]
+    depths = _depths(trees, leaf)
+    if depths is None:
+        return None  # a node with several parents
+    deepest = np.argsort(-depths, kind="stable")
+    levels = [trees.roots[deepest]]
     while len(inner := levels[-1][~leaf[levels[-1]]]):
         turned = above[inner]
         children = np.where(
             turned, (trees.no[inner], trees.yes[inner]), (trees.yes[inner], trees.no[inner])
         )
         levels.append(children.T.reshape(-1))
-        if sum(map(len, levels)) > len(own):
-            return None  # a node with several parents
     order = np.concatenate(levels)
     ends = leaf[order]
     first = np.arange(len(order)) - 1
-    first[~ends] = len(trees.roots) + 2 * np.arange(np.count_nonzero(~ends))
+    first[~ends] = len(depths) + 2 * np.arange(np.count_nonzero(~ends))
     with np.errstate(over="ignore", under="ignore"):
         below = np.where(exact, edge, np.nextafter(edge, np.asarray(-np.inf, edge.dtype)))
     return _Thresholds(
@@ -199,8 +217,22 @@ def _thresholds(trees: _Trees) -> _Thresholds | None:
         np.where(ends, 0, trees.feature[order]),
         (trees.missing ^ above)[order] & ~ends,
         order,
-        len(trees.roots),
+        depths[deepest],
     )
+
+
+def _depths(trees: _Trees, leaf: Array) -> Array | None:
+    """How deep each tree is; None where a node is met twice."""
+    depths = np.zeros(len(trees.roots), np.int64)
+    level, owner, met = trees.roots, np.arange(len(trees.roots)), len(trees.roots)
+    while (inner := ~leaf[level]).any():
+        depths[owner[inner]] += 1
+        owner = np.concatenate([owner[inner]] * 2)
+        level = np.concatenate([trees.yes[level[inner]], trees.no[level[inner]]])
+        met += len(level)
+        if met > len(leaf):
+            return None
+    return depths
 
 
 def _trees(attributes: dict[str, Any], prefix: str, count: int, kind: Any) -> _Trees:
