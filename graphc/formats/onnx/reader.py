@@ -61,7 +61,7 @@ def read(path: Path) -> File:
     source = OpenFile(path)
     check_within("model_bytes", source.size, f"{path.name} has {source.size} bytes")
     _require_fields(source, path)
-    data = source.read(0, source.size).tobytes()
+    data = source.whole()
     try:
         model = messages.ModelProto.FromString(data)
     except Exception as error:  # noqa: BLE001  (protobuf has one error class per implementation)

@@ -86,7 +86,7 @@ def read_key(path: str | PathLike[str]) -> bytes:
         raise GraphError(
             f"{file.name} has {file.size} bytes; a key has at least {_SHORTEST_KEY}", hint=make
         )
-    return file.read(0, file.size).tobytes()
+    return file.whole()
 
 
 class Source(Protocol):

@@ -9,14 +9,17 @@ from __future__ import annotations
 import os
 import stat
 import weakref
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
-from graphc.errors import GraphError
+from graphc.errors import GraphError, LimitError
 from graphc.runtime.call.memory import aligned_bytes
 
+T = TypeVar("T")
 _PIECE = 1 << 30  # bytes; the system reads no more than about twice as many at a time
 
 
@@ -51,12 +54,31 @@ class OpenFile:
         done = 0
         while done < nbytes:
             piece = made[done : done + _PIECE].data
-            try:
-                count = os.preadv(self._descriptor, [piece], start + done)
-            except OSError as error:
-                raise GraphError(f"cannot read {self.name}: {error.strerror}") from None
-            if not count:
-                raise GraphError(f"{self.name} has become shorter while it was read")
-            done += count
+            done += self._some(partial(os.preadv, self._descriptor, [piece], start + done))
         made.flags.writeable = False
         return made
+
+    def whole(self) -> bytes:
+        """All of the file, for who takes bytes alone, of which `read` would make a copy.
+
+        Raises as `read` does.
+        """
+        pieces: list[bytes] = []
+        done = 0
+        while done < self.size:
+            count = min(_PIECE, self.size - done)
+            pieces.append(self._some(partial(os.pread, self._descriptor, count, done)))
+            done += len(pieces[-1])
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    def _some(self, read: Callable[[], T]) -> T:
+        """What reading gives: some bytes at least, or how many there were."""
+        try:
+            found = read()
+        except OSError as error:
+            raise GraphError(f"cannot read {self.name}: {error.strerror}") from None
+        except MemoryError:
+            raise LimitError(f"no memory for {self.size} bytes") from None
+        if not found:
+            raise GraphError(f"{self.name} has become shorter while it was read")
+        return found
