@@ -19,20 +19,37 @@ from graphc.frontend.transforms.control import while_loop
 from graphc.ops.record.value import functions as f
 
 Array = np.ndarray[Any, Any]
+_WIDEST = 32  # features whose distances are written out one by one
 
 
 def _kernel(x: Any, vectors: Array, kind: str, parameters: Any) -> Any:
     """The kernel of each row with each support vector."""
     gamma, offset, degree = (*map(float, parameters), 0.0, 0.0, 3.0)[:3]
     if kind == "RBF":
-        apart = f.subtract(f.expand_dims(x, 1), vectors)  # x.x - 2 x.v + v.v would cancel
-        return f.exp(f.multiply(f.sum(f.multiply(apart, apart), axis=2), np.float32(-gamma)))
+        return f.exp(f.multiply(_squares(x, vectors), np.float32(-gamma)))
     dot = f.matmul(x, np.ascontiguousarray(vectors.T))
     if kind == "LINEAR":
         return dot
     line = f.add(f.multiply(dot, np.float32(gamma)), np.float32(offset))
     refuse(kind in ("POLY", "SIGMOID"), f"no kernel {kind!r}")
     return f.power(line, np.float32(degree)) if kind == "POLY" else f.tanh(line)
+
+
+def _squares(x: Any, vectors: Array) -> Any:
+    """The squares of how far each row is from each support vector, [rows, vectors].
+
+    Vectors lie side by side, which many of them take in one step; x.x - 2 x.v + v.v would cancel.
+    """
+    turned = np.ascontiguousarray(vectors.T)
+    if not 0 < len(turned) <= _WIDEST:
+        apart = f.subtract(f.expand_dims(x, 2), turned)
+        return f.sum(f.multiply(apart, apart), axis=1)
+    made: Any = None
+    for k, row in enumerate(turned):
+        apart = f.subtract(f.getitem(x, (slice(None), slice(k, k + 1))), row)
+        square = f.multiply(apart, apart)
+        made = square if made is None else f.add(made, square)
+    return made
 
 
 @operator("SVMRegressor", domain=ML)
