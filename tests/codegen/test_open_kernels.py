@@ -255,3 +255,16 @@ def test_a_transformer_is_compiled_once_for_all_batches_and_lengths(threads: int
         mask = (rng.random((b, t)) < 0.7).astype("f4")
         want = block_of_a_transformer(ids, *(a.astype("f8") for a in (mask, *weights)))
         np.testing.assert_allclose(made.run([ids, mask, *weights]), want, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("target", ["cpu", "cpu:haswell"])
+def test_parts_of_a_joined_row_begin_where_sizes_say(target: str) -> None:
+    joined = lambda a, b: np.concatenate([a, b, a], axis=1)
+    made = gc.compile(lambda a, b: (np.exp(joined(a, b)), joined(a, b).sum(axis=1)), target=target)
+    rng = np.random.default_rng(0)
+    for m, k in ((5, 3), (6, 4), (1, 1), (17, 31), (0, 3), (3, 0), (40, 2)):
+        a, b = (rng.standard_normal((4, n)).astype("f4") for n in (m, k))
+        whole = joined(a, b)
+        for one, want in zip(made(a, b), (np.exp(whole), whole.sum(axis=1)), strict=True):
+            np.testing.assert_allclose(one, want, rtol=1e-5, atol=1e-5)
+    assert len(made.compiles) == 2

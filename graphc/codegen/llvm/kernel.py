@@ -358,10 +358,12 @@ class KernelWriter(Statements[str], LoopWriter):
     ) -> tuple[str, ...]:
         """Bits of the vectors that the iterations of a short row from `at` take, made once, at
         entry: each takes up to `reach` elements, and is `step` from the one before."""
-        stop = self.value(loop.stop)
-        key = stop, loop.start.data, at, lanes, step, reach
+        start, stop = self.value(loop.start), self.value(loop.stop)
+        key = start, stop, at, lanes, step, reach
         if key not in self.row_bits:
-            left = self.at_entry(f"sub nsw i64 {stop}, {loop.start.data + at}")
+            left = self.at_entry(f"sub nsw i64 {stop}, {start}")
+            if at:
+                left = self.at_entry(f"sub nsw i64 {left}, {at}")
             if step > 1:
                 left = self.at_entry(f"mul nsw i64 {left}, {step}")
             if reach != step:
