@@ -44,19 +44,23 @@ def read_weights(path: Path) -> dict[str, Array]:
     check_within("model_bytes", source.size, f"{path.name} has {source.size} bytes")
     try:
         with opened_weights(source.read(0, source.size).tobytes(), path.name) as file:
-            return dict(_arrays(file, ""))
+            return dict(_arrays(file, "", set()))
     except (*MALFORMED, RecursionError) as error:
         raise GraphError(f"{path.name} is damaged", details=(str(error)[:200],)) from None
 
 
-def _arrays(group: Any, place: str) -> Iterator[tuple[str, Array]]:
+def _arrays(group: Any, place: str, seen: set[int]) -> Iterator[tuple[str, Array]]:
     import h5py
 
     for name in group:
         held = group[name]
+        address = h5py.h5o.get_info(held.id).addr
+        if address in seen:
+            raise ValueError(f"{name} is linked twice")  # paths to it would be without number
+        seen.add(address)
         if isinstance(held, h5py.Group):
-            yield from _arrays(held, f"{place}{name}/")
-        elif held.dtype.kind in "biufcV":
+            yield from _arrays(held, f"{place}{name}/", seen)
+        elif held.shape is not None and held.dtype.kind in "biufcV":
             yield f"{place}{name}", stored_array(held)
 
 

@@ -61,3 +61,18 @@ def test_weights_of_keras_are_converted(run, tmp_path):
         file["elsewhere"] = h5py.ExternalLink("other.h5", "/a")
     status, _, err = run("audit", tmp_path / "m.weights.h5")
     assert status == 1 and "m.weights.h5 is damaged" in err and "is a link" in err
+
+
+def test_weights_of_keras_that_are_linked_twice_are_refused(tmp_path):
+    """Twenty groups with two links each are a million paths."""
+    h5py = pytest.importorskip("h5py", reason="h5py reads weights of Keras")
+    with h5py.File(tmp_path / "m.weights.h5", "w") as file:
+        group = file
+        for _ in range(22):
+            held = group.create_group("a")
+            group["b"] = held
+            group = held
+        file["none"] = h5py.Empty("f4")
+    with pytest.raises(gc.GraphError, match="damaged") as caught:
+        gc.convert(tmp_path / "m.weights.h5", tmp_path / "m.npz")
+    assert "linked twice" in str(caught.value)

@@ -231,34 +231,47 @@ def _difference(x: Value, axis: int, step: ArrayLike) -> Any:
     behind = functions.take(x, f.maximum(places - 1, 0), axis=axis)
     width = f.where((places == 0) | (places == extent - 1), 1.0, 2.0)
     width = f.reshape(width, [-1 if k == axis else 1 for k in range(rank_of(x))])
-    return (ahead - behind) / (functions.astype(width, common_element(x)[0]) * step)
+    kind = common_element(x)[0]
+    return functions.astype((ahead - behind) / (functions.astype(width, kind) * step), kind)
 
 
 def _slopes(x: Value, axis: int, step: ArrayLike, edge_order: int) -> Any:
-    """Those of a parabola through each element and its neighbours, weighted by how near these are;
-    at the ends that of the chord, or of the parabola that ends there."""
+    """Those of a parabola through each element and its neighbours, in the terms that NumPy adds; at
+    the ends that of the chord, or of the parabola that ends there."""
     f, rank, extent = functions, rank_of(x), _axis_extent(x, axis, "gradient")
     require(extent > edge_order, f"gradient: {extent} element(s) for edge_order {edge_order}")
-    places = rank_of(step) == 1
-    require(not places or shape_of(step)[0] == extent, "gradient: as many places as elements")
-    gaps = f.diff(step) if places else step
-    gaps = f.reshape(gaps, [-1 if k == axis else 1 for k in range(rank)]) if places else gaps
+    spread = rank_of(step) == 1
+    require(not spread or shape_of(step)[0] == extent, "gradient: as many places as elements")
+    if common_element(step)[0].is_integer:
+        step = f.astype(step, np.float64)  # whose differences and sums have room
+    gaps = f.diff(step) if spread else f.full((extent - 1,), step)
+    gaps = f.reshape(gaps, [-1 if k == axis else 1 for k in range(rank)])
 
     def part(values: Any, start: int | None, stop: int | None) -> Any:
-        of_axis = rank_of(values) > 0
-        return (
-            f.getitem(values, (slice(None),) * axis + (slice(start, stop),)) if of_axis else values
-        )
+        return f.getitem(values, (slice(None),) * axis + (slice(start, stop),))
 
-    chords = f.divide(f.diff(x, axis=axis), gaps)
-    before, behind = part(chords, None, -1), part(chords, 1, None)
+    def weighted(three: Any, a: Any, b: Any, c: Any) -> Any:
+        return three[0] * a + three[1] * b + three[2] * c
+
+    three = part(x, None, -2), part(x, 1, -1), part(x, 2, None)
     near, far = part(gaps, None, -1), part(gaps, 1, None)
-    middle = f.divide(f.add(before * far, behind * near), near + far)
-    first, last = part(chords, None, 1), part(chords, -1, None)
-    if edge_order == 2:
-        bend = f.divide(f.subtract(behind, before), near + far)
-        first = first - part(bend, None, 1) * part(near, None, 1)
-        last = last + part(bend, -1, None) * part(far, -1, None)
+    both = near + far
+    middle = f.divide(three[2] - three[0], part(gaps, None, 1) * 2.0)
+    if spread:
+        a, c = -far / (near * both), near / (far * both)
+        bent = weighted(three, a, (far - near) / (near * far), c)
+        middle = f.where(f.all(f.equal(near, far)), middle, bent)
+    if edge_order == 1:
+        chords = f.divide(f.diff(x, axis=axis), gaps)
+        first, last = part(chords, None, 1), part(chords, -1, None)
+    else:
+        one, other = ([part(v, *at) for v in (*three, near, far)] for at in ((None, 1), (-1, None)))
+        *ends, h, k = one
+        first = weighted(
+            ends, -(h * 2.0 + k) / (h * (h + k)), (h + k) / (h * k), -h / (k * (h + k))
+        )
+        *ends, h, k = other
+        last = weighted(ends, k / (h * (h + k)), -(h + k) / (h * k), (k * 2.0 + h) / (k * (h + k)))
     return f.astype(f.concatenate([first, middle, last], axis), common_element(x)[0])
 
 

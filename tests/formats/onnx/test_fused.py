@@ -10,6 +10,8 @@ import pytest
 pytest.importorskip("onnx", reason="the onnx package reads ONNX files")
 from onnx_operators import ML, floats, model_of, rng, run, softmax
 
+from graphc.errors import GraphError
+
 
 def normal(x: Any, epsilon: float) -> Any:
     return (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + epsilon)
@@ -120,3 +122,10 @@ def test_classical_models(op: str, results: int, attributes: dict[str, Any]) -> 
     expected = ReferenceEvaluator(model_of(op, ML, [x], results, **attributes)).run(None, {"i0": x})
     for made, wanted in zip(run(op, [x], results, ML, **attributes), expected, strict=True):
         np.testing.assert_allclose(made, wanted, rtol=1e-5, atol=1e-6)
+
+
+def test_support_vectors_take_rows_of_their_length() -> None:
+    name, results, attributes = next(case for case in CASES if case[0] == "SVMRegressor")
+    for features in (2, 5):
+        with pytest.raises(GraphError, match=f"{features} features"):
+            run(name, [floats(4, features)], results, ML, **attributes)

@@ -41,6 +41,7 @@ def _squares(x: Any, vectors: Array) -> Any:
     Vectors lie side by side, which many of them take in one step; x.x - 2 x.v + v.v would cancel.
     """
     turned = np.ascontiguousarray(vectors.T)
+    refuse(x.shape[1] == len(turned), f"{x.shape[1]} features, where vectors have {len(turned)}")
     if not 0 < len(turned) <= _WIDEST:
         apart = f.subtract(f.expand_dims(x, 2), turned)
         return f.sum(f.multiply(apart, apart), axis=1)
