@@ -103,7 +103,8 @@ def run_command(
         loaded = load_graph(model, config, key=key)
         with _recorded(summaries):
             binding = parse_bindings(bindings)
-            types = drawn_types(loaded, binding, given) if seed is not None else loaded.types
+            asked = seed is not None or binding
+            types = drawn_types(loaded, binding, given) if asked else loaded.types
             drawn = complete_feeds(given, loaded.params, types, seed)
             names, results, lost = _run_graph(loaded, drawn, (engine, check), tracer)
     if output is not None:

@@ -67,3 +67,11 @@ def test_a_run_draws_open_sizes(model, run, tmp_path):
     assert run("compile", model, "-o", tmp_path / "m.gcx", *bound)[0] == 0
     status, _, err = run("run", tmp_path / "m.gcx", "--seed", "1", *bound)
     assert status == 1 and "--bind has no effect" in err
+
+
+def test_a_run_of_given_arrays_takes_no_sizes(model, run, tmp_path):
+    np.save(tmp_path / "w.npy", np.ones((8, 3), np.float32))
+    given = ("--feed", f"x={tmp_path / 'x.npy'}", "--feed", f"w={tmp_path / 'w.npy'}")
+    assert run("run", model, *given)[0] == 0
+    status, _, err = run("run", model, *given, "--bind", "n=99")
+    assert status == 1 and "leave one out" in err
