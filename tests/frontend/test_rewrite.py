@@ -67,6 +67,18 @@ def test_its_own_lines_say_what_the_whole_file_says(name: str) -> None:
     assert alone_is_found >= 0.9 * count > 0, (alone_is_found, count)
 
 
+def test_imports_may_share_their_line_with_definitions(tmp_path: Path) -> None:
+    path = tmp_path / "crowded.py"
+    path.write_text(
+        "import numpy as np; twice = lambda x: x * 2\n\n\n"
+        "def function(x):\n    return np.asarray(twice(x)) + 1\n"
+    )
+    made: dict[str, Any] = {}
+    exec(compile(path.read_text(), str(path), "exec"), made)
+    x = np.arange(3.0)
+    np.testing.assert_array_equal(gc.compile(made["function"])(x), x * 2 + 1)
+
+
 class Model:
     """Functions in a class and in one another, with a private name."""
 

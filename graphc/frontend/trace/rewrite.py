@@ -136,7 +136,7 @@ def _found_alone(code: CodeType, module_globals: dict[str, Any]) -> _Found | Non
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             (node,) = ast.parse(before + "".join(block)).body
-            imports = ast.parse("".join(_import_lines(lines))).body
+            imports = [*_imports(ast.parse("".join(_import_lines(lines))))]
     except (SyntaxError, ValueError):
         return None
     if isinstance(node, ast.If):
