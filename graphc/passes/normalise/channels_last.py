@@ -32,6 +32,7 @@ from graphc.passes.reasons import explain, summarise
 from graphc.passes.tuning import tuned
 
 BF16 = DTYPES["bf16"]
+Layout = Callable[[Node, Rewriter], Node]  # what emits weights as a convolution reads them
 Bundles = dict[tuple[object, ...], int]  # types of an image and weights -> how many are multiplied
 MANY = 8  # an operand of fewer elements than results, by so much, is turned for next to nothing
 
@@ -238,26 +239,35 @@ def is_row(node: Node) -> bool:
 
 def turned(graph: Graph, chosen: set[int]) -> Graph:
     """The graph in which the nodes of these ids are computed on images with channels last."""
-    last: dict[Node, Node] = {}  # with channels last: each image, and each operand that is turned
+    last: dict[tuple[Node, int], Node] = {}  # images and operands, each of the rank that is read
+    weights: dict[tuple[Node, Layout], Node] = {}  # an image may be weights, too
 
     def image(node: Node, rank: int, r: Rewriter) -> Node:
         """An operand with channels last; what is rounded and padded is turned as it is made."""
         if rank_of(node) == 0:
             return node
-        if node not in last and (node.op.traits.casts or node.op.traits.pads):
+        if (node, rank) in last:
+            return last[node, rank]
+        if node.op.traits.casts or (node.op.traits.pads and rank_of(node) == rank):
             inner = tuple(image(n, rank, r) for n in node.inputs)
-            last[node] = move_of(node)(node, inner, r)
-        elif node not in last:
+            made = move_of(node)(node, inner, r)
+        else:
             assert isinstance(node.type, Type)
             dims = (1,) * (rank - node.type.rank) + node.type.shape
             whole = node if len(dims) == node.type.rank else reshaped(node, dims, r)
             if node.type.dtype is BF16:  # stored as it is turned: products widen no views
                 wide = r.emit(OPS["cast"], (whole,), {"dtype": F32})
                 wide = permuted(wide, last_axes(rank), r)
-                last[node] = r.emit(OPS["cast"], (wide,), {"dtype": BF16})
+                made = r.emit(OPS["cast"], (wide,), {"dtype": BF16})
             else:
-                last[node] = permuted(whole, last_axes(rank), r)
-        return last[node]
+                made = permuted(whole, last_axes(rank), r)
+        last[node, rank] = made
+        return made
+
+    def weight(node: Node, layout: Layout, r: Rewriter) -> Node:
+        if (node, layout) not in weights:
+            weights[node, layout] = layout(node, r)
+        return weights[node, layout]
 
     def rewrite(node: Node, r: Rewriter) -> Node | None:
         if node.id not in chosen:
@@ -267,17 +277,14 @@ def turned(graph: Graph, chosen: set[int]) -> Graph:
         if node.op.traits.convolution:
             attrs = {k: node.attrs[k] for k in ("stride", "dilation")}
             x, w = node.inputs
-            if w not in last:
-                last[w] = weights(w, r)
-            x, w = image(x, rank, r), last[w]
-            made = r.emit(OPS["conv_last"], (x, w), attrs)
+            operands = image(x, rank, r), weight(w, of_channels, r)
+            made = r.emit(OPS["conv_last"], operands, attrs)
             explain(made.id, "on channels last")
         elif node.op.traits.windows:
             attrs = {k: node.attrs[k] for k in ("stride", "dilation", "low", "out", "zero")}
             x, w = node.inputs
-            if w not in last:
-                last[w] = window_weights(w, r)
-            made = r.emit(OPS["conv_windows_last"], (image(x, rank, r), last[w]), attrs)
+            operands = image(x, rank, r), weight(w, of_windows, r)
+            made = r.emit(OPS["conv_windows_last"], operands, attrs)
         elif isinstance(node.op.lower, Reduction):
             axes = tuple(k - 1 for k in node.attrs["axes"])
             x = image(node.inputs[0], rank, r)
@@ -285,13 +292,13 @@ def turned(graph: Graph, chosen: set[int]) -> Graph:
         else:
             made = move_of(node)(node, tuple(image(n, rank, r) for n in node.inputs), r)
         shown = permuted(made, first_axes(rank), r)
-        last[shown] = made
+        last[shown, rank] = made
         return shown
 
     return swept(rebuild(graph, rewrite, each=False))
 
 
-def weights(w: Node, r: Rewriter) -> Node:
+def of_channels(w: Node, r: Rewriter) -> Node:
     """Weights [o, c, *window] as [*window, c, o], through the cast that widens them."""
     assert isinstance(w.type, Type)
     perm = (*range(2, w.type.rank), 1, 0)
@@ -303,7 +310,7 @@ def weights(w: Node, r: Rewriter) -> Node:
     return r.emit(OPS["transpose"], (w,), {"perm": perm})
 
 
-def window_weights(w: Node, r: Rewriter) -> Node:
+def of_windows(w: Node, r: Rewriter) -> Node:
     """Weights [c, 1, *window] of single channels as [*window, c]."""
     assert isinstance(w.type, Type)
     dims = w.type.dims

@@ -115,7 +115,7 @@ class Network:
     def layer(self) -> str:
         """What it does; its numbers are drawn by `__call__`, which knows the shape."""
         kinds = "conv", "conv", "conv", "act", "add", "pool", "concat", "slice", "depthwise"
-        return str(self.pick(*kinds))
+        return str(self.pick(*kinds, "lower", "filtered"))
 
     def __call__(self, x: Any) -> Any:
         self.rng = np.random.default_rng(self.seed + 1)
@@ -165,6 +165,41 @@ class Network:
     def slice(self, x: Any) -> Any:
         return x[:, :, 1:] if x.shape[2] > 3 else x
 
+    def lower(self, x: Any) -> Any:
+        return x + self.operand(x.shape[-int(self.rng.integers(1, x.ndim)) :], number_of(x))
+
+    def operand(self, dims: tuple[int, ...], number: Any) -> Any:
+        """What has these extents or 1, as it is computed, or with zeros around it, or a part."""
+        dims = tuple(d if self.pick(True, True, False) else 1 for d in dims)
+        way = self.pick("whole", "padded", "part")
+        if way == "padded":
+            low = [int(d > 1 and self.pick(True, False)) for d in dims]
+            high = [int(d > 2 and self.pick(True, False)) for d in dims]
+            inner = self.array(*(d - a - b for d, a, b in zip(dims, low, high))) * number
+            return np.pad(inner, [*zip(low, high)])
+        if way == "part":
+            return (self.array(*(d + 1 for d in dims)) * number)[(slice(1, None),) * len(dims)]
+        return self.array(*dims) * number
+
+    def filtered(self, x: Any) -> Any:
+        """Convolutions by corners of images, of all channels and of each."""
+        corner = (slice(None), slice(None), *[slice(3)] * self.axes)
+        if self.pick(True, False):
+            return self.conv_by(x, x[corner])
+        images, channels = x.shape[:2]
+        many = gc.conv(x, self.array(images, channels, *(1,) * self.axes) / channels)
+        one = gc.conv(x, self.array(1, channels, *(1,) * self.axes) / channels)
+        return self.conv_by(many, one[corner], groups=images)
+
+    def conv_by(self, x: Any, w: Any, groups: int = 1) -> Any:
+        w = np.tanh(w) / np.float32(np.sqrt(w[0].size))
+        return gc.conv(x, w, padding=[(k - 1, 0) for k in w.shape[2:]], groups=groups)
+
+
+def number_of(x: Any) -> Any:
+    """A number that is not known before an array is."""
+    return x[(0,) * x.ndim]
+
 
 @pytest.mark.parametrize("seed", range(rounds(10)))
 def test_random_networks_are_what_they_were(seed: int) -> None:
@@ -208,10 +243,22 @@ class OfBytes(Network):
         self, x: Any, outputs: int, window: list[int], stride: int = 1, groups: int = 1
     ) -> Any:
         """A convolution by whole weights of bytes with a zero, of which zeros are around them."""
+        numbers = self.bytes_of(x)
+        w = self.rng.integers(-127, 128, (outputs, x.shape[1] // groups, *window), np.int32)
+        return self.scaled(numbers, w, stride, groups)
+
+    def conv_by(self, x: Any, w: Any, groups: int = 1) -> Any:
+        whole = np.clip(np.rint(w * np.float32(16)), np.float32(-127), np.float32(127))
+        return self.scaled(self.bytes_of(x), whole.astype(np.int8).astype(np.int32), 1, groups)
+
+    def bytes_of(self, x: Any) -> Any:
+        """Whole numbers less a zero."""
         zero = np.float32(self.pick(0, 3, 128))
         whole = np.clip(np.rint(x * np.float32(16)) + zero, np.float32(0), np.float32(255))
-        w = self.rng.integers(-127, 128, (outputs, x.shape[1] // groups, *window), np.int32)
-        numbers = whole.astype(np.uint8).astype(np.int32) - zero.astype(np.int32)
+        return whole.astype(np.uint8).astype(np.int32) - zero.astype(np.int32)
+
+    def scaled(self, numbers: Any, w: Any, stride: int, groups: int) -> Any:
+        outputs, _, *window = w.shape
         pad = [(k - 1, int(self.pick(0, 1, 2)) if k > 1 else 0) for k in window]
         sums = gc.conv(numbers, w, stride=stride, padding=pad, groups=groups)
         size = self.array(outputs, *(1,) * self.axes) / np.float32(200 * np.sqrt(w[0].size))
@@ -238,6 +285,61 @@ def test_random_networks_of_bytes_are_what_they_were(seed: int) -> None:
         for threads in (1, 2):
             ran = gc.compile(network, threads=threads)(network.x)
             assert result_error(wanted, ran) < 1e-5
+
+
+@pytest.mark.parametrize("groups", [1, 8])
+@pytest.mark.parametrize("kind", [Network, OfBytes])
+def test_images_are_filters_of_others(kind: type[Network], groups: int) -> None:
+    made_by = kind(0)
+    made_by.axes = 2
+
+    def network(x: Any) -> Any:
+        made_by.rng = np.random.default_rng(1)
+        x = y = made_by.act(made_by.conv_of_one(x))
+        if groups == 8:
+            y = made_by.act(made_by.conv_of_one(x))[:, :1]
+        return made_by.conv_of_one(made_by.conv_by(x, y, groups=groups))
+
+    x, precision = made_by.array(8, 8, 5, 6), "f32" if kind is OfBytes else "bf16"
+    with chosen(FREE):
+        made = graphs(network, x, precision=precision)
+        ran = gc.compile(network, precision=precision)(x)
+    before = "choose_integers" if kind is OfBytes else "narrow_products"
+    (wanted,) = interpret(made[before], [x])
+    assert count(made["channels_last"], "conv_last") == 3
+    assert count(made["channels_last"], "conv_windows_last") == (groups == 8)
+    assert result_error(wanted, interpret(made["channels_last"], [x])[0]) < 1e-5
+    assert result_error(wanted, ran) < (1e-5 if kind is OfBytes else 0.03)
+
+
+@pytest.mark.parametrize("kind", [Network, OfBytes])
+@pytest.mark.parametrize("seed", range(rounds(2)))
+def test_networks_of_two_ranks_share_operands(kind: type[Network], seed: int) -> None:
+    flat, deep = kind(seed), kind(seed)
+    flat.axes, deep.axes = 2, 3
+    channels, *sides = dims = (8, *(int(flat.rng.integers(2, 7)) for _ in range(2)))
+
+    def network(x: Any, z: Any) -> Any:
+        flat.rng = deep.rng = np.random.default_rng(seed)
+        ranks = (int(flat.pick(1, 2, 3, 3)) for _ in range(3))
+        shared = [flat.operand(dims[-rank:], number_of(x)) for rank in ranks]
+        for operand in shared:
+            x = flat.act(flat.conv_of_one(x) + operand)
+        for operand in (x, *shared, x):  # an image of one, too
+            z = deep.act(deep.conv_of_one(z) + operand)
+        return x, deep.conv_of_one(z)
+
+    given = [flat.array(1, 8, *sides), deep.array(2, 8, channels, *sides)]
+    integers = kind is OfBytes
+    before = "choose_integers" if integers else "narrow_products"
+    with chosen(FREE):
+        made = graphs(network, *given, precision="f32" if integers else "bf16")
+        assert count(made["channels_last"], "conv_last") == 9
+        ran = gc.compile(network, precision="f32" if integers else "bf16")(*given)
+    wanted = interpret(made[before], given)
+    for want, turned, own in zip(wanted, interpret(made["channels_last"], given), ran):
+        assert result_error(want, turned) < 1e-5
+        assert result_error(want, own) < (1e-5 if integers else 0.03)
 
 
 def test_depthwise_convolutions_of_bytes_follow() -> None:
