@@ -226,7 +226,7 @@ class FakeCuda:
     # ------------------------------------------------------------------------------ memory
 
     def cuMemGetInfo(self) -> Answer:
-        used = sum(block.nbytes for block in self.device_memory.values())
+        used = sum(block.nbytes for block in list(self.device_memory.values()))
         return OK, self.capacity - used, self.capacity
 
     def cuMemAlloc(self, nbytes: int) -> Answer:
