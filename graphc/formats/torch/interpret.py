@@ -225,7 +225,9 @@ class Importer:
         if len(values) < len(names):
             raise Refusal(node, f"has {len(values)} results, the file names {len(names)}")
         for name, value in zip(names, values):
-            if isinstance(name, str):
+            if isinstance(name, tuple):
+                self._keep(name, value, scope, trace, node)
+            elif isinstance(name, str):
                 value = lift(value, trace) if isinstance(value, np.ndarray) else value
                 scope.maps[0][name] = value
                 own = isinstance(value, Value) and value.owner is trace and self.depth == 1
@@ -246,9 +248,10 @@ _IGNORED = {"device", "layout", "pin_memory", "memory_format", "non_blocking", "
 
 def _own(rule: Rule, made: Any, first: Any) -> Any:
     """A result that shares no memory with the first argument unless it is a view."""
-    if made is first and isinstance(made, Tracer) and not rule.views:
-        return made.copy()
-    return made
+    if isinstance(made, list):
+        return [_own(rule, value, first) for value in made]
+    shared = rule.copies or (made is first and not rule.views)
+    return made.copy() if shared and isinstance(made, Tracer) else made
 
 
 def _written(target: Any, made: Any) -> Any:

@@ -16,7 +16,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from graphc.base.record import record
+from graphc.base.record import record, replace
 
 Function = Callable[..., Any]
 
@@ -27,12 +27,14 @@ class Rule:
 
     names     of the arguments of its function; None where it takes them in their order alone
     views     its result is memory of its first argument: what is written to one, both see
+    copies    its results are copies of such memory
     in_place  its result is written to its first argument, or becomes it where it is a view of it
     """
 
     function: Function
     names: frozenset[str] | None
     views: bool = False
+    copies: bool = False
     in_place: bool = False
 
     @property
@@ -88,8 +90,9 @@ def why_not(target: str) -> str:
 
 
 def find(target: str) -> Rule | None:
-    """The rule of an operator: "aten.add_.Tensor" is that of "aten.add", in place, and
-    "aten.special_sinc.default", where it has none of its own, that of "aten.sinc"."""
+    """The rule of an operator: "aten.add_.Tensor" is that of "aten.add", in place, and, where they
+    have none of their own, "aten.special_sinc.default" is that of "aten.sinc", and
+    "aten.split_copy.Tensor" that of "aten.split", as copies."""
     rule = RULES.get(target)
     if rule is not None:
         return rule
@@ -99,5 +102,8 @@ def find(target: str) -> Rule | None:
         return find(target.replace("special_", "", 1))
     if rule is None and base.endswith("_") and not base.endswith("__"):
         pure = find(target.replace(base, base[:-1], 1))
-        return None if pure is None else Rule(pure.function, pure.names, pure.views, in_place=True)
+        return None if pure is None else replace(pure, in_place=True)
+    if rule is None and base.startswith("aten.") and base.endswith("_copy"):
+        view = find(target.replace(base, base.removesuffix("_copy"), 1))
+        return None if view is None else replace(view, views=False, copies=True)
     return rule

@@ -20,6 +20,7 @@ from graphc.formats.torch.promotion import (
 )
 from graphc.formats.torch.records import Element
 from graphc.formats.torch.table import aten
+from graphc.frontend.trace import views
 from graphc.frontend.trace.tracer import Tracer
 from graphc.ops.record.value import functions as f
 
@@ -349,7 +350,7 @@ def convert_element_type(a: Any, dtype: Element) -> Any:
     return cast(a, element_of(dtype, None))
 
 
-@aten("clone", "contiguous", "lift_fresh_copy", "alias_copy", "detach_copy")
+@aten("clone", "contiguous")
 def clone(x: Any) -> Any:
     return x.copy() if isinstance(x, Tracer) else x
 
@@ -425,14 +426,22 @@ def angle(x: Any) -> Any:
     return f.where(f.isnan(x), x, f.where(f.less(x, none), half, none))
 
 
-@aten("view_as_real", "view_as_real_copy")
-def view_as_real(x: Any) -> Any:
+def _parts(x: Any) -> Any:
     return f.stack([f.real(x), f.imag(x)], -1)
 
 
-@aten("view_as_complex", "view_as_complex_copy")
-def view_as_complex(x: Any) -> Any:
+def _of_parts(x: Any) -> Any:
     return f.complex(f.getitem(x, (..., 0)), f.getitem(x, (..., 1)))
+
+
+@aten("view_as_real", views=True)
+def view_as_real(x: Any) -> Any:
+    return views.followed(x, _parts, lambda _, written: _of_parts(written))
+
+
+@aten("view_as_complex", views=True)
+def view_as_complex(x: Any) -> Any:
+    return views.followed(x, _of_parts, lambda _, written: _parts(written))
 
 
 @aten("polar")

@@ -57,16 +57,16 @@ def extents_of(size: Any) -> tuple[int, ...]:
 # ------------------------------------------------------------------------------------ views
 
 
-@aten("view", "reshape", "_unsafe_view", "_reshape_alias", "view_copy", views=True)
+@aten("view", "reshape", "_unsafe_view", "_reshape_alias", views=True)
 def reshape(x: Any, size: Any = None, shape: Any = None, stride: Any = None) -> Any:
     wanted = extents_of(size if size is not None else shape)
     refuse(all(n >= -1 for n in wanted) and wanted.count(-1) <= 1, f"shape {list(wanted)}")
     return linked("reshape", x, wanted)
 
 
-@aten("view.dtype")
+@aten("view.dtype", views=True)
 def view_dtype(x: Any, dtype: Element) -> Any:
-    return f.view(x, element_of(dtype, None))
+    return linked("view", x, element_of(dtype, None))
 
 
 @aten("view_as", "reshape_as", views=True)
@@ -89,24 +89,24 @@ def unflatten(x: Any, dim: int, sizes: Any) -> Any:
     return linked("reshape", x, (*x.shape[:axis], *extents_of(sizes), *x.shape[axis + 1 :]))
 
 
-@aten("squeeze", "squeeze_copy", views=True)
+@aten("squeeze", views=True)
 def squeeze(x: Any, dim: Any = None) -> Any:
     axes = range(x.ndim) if dim is None else (axis_of(d, x.ndim) for d in list_of(dim))
     gone = {axis for axis in axes if axis < x.ndim and x.shape[axis] == 1}
     return linked("reshape", x, tuple(n for k, n in enumerate(x.shape) if k not in gone))
 
 
-@aten("unsqueeze", "unsqueeze_copy", views=True)
+@aten("unsqueeze", views=True)
 def unsqueeze(x: Any, dim: int) -> Any:
     return linked("expand_dims", x, axis_of(dim, x.ndim + 1))
 
 
-@aten("permute", "permute_copy", views=True)
+@aten("permute", views=True)
 def permute(x: Any, dims: Any) -> Any:
     return linked("transpose", x, axes_of(dims, x.ndim))
 
 
-@aten("transpose", "swapdims", "transpose_copy", views=True)
+@aten("transpose", "swapdims", views=True)
 def transpose(x: Any, dim0: int, dim1: int) -> Any:
     if not x.ndim:
         return x
@@ -118,7 +118,7 @@ def swapaxes(x: Any, axis0: int, axis1: int) -> Any:
     return transpose(x, axis0, axis1)
 
 
-@aten("t", "numpy_T", "mT", "t_copy", views=True)
+@aten("t", "numpy_T", "mT", views=True)
 def turned(x: Any) -> Any:
     return x if x.ndim < 2 else linked("swapaxes", x, -1, -2)
 
@@ -136,7 +136,7 @@ def movedim(x: Any, source: Any, destination: Any) -> Any:
     return linked("moveaxis", x, tuple(list_of(source)), tuple(list_of(destination)))
 
 
-@aten("expand", "expand_copy", "broadcast_to", views=True)
+@aten("expand", "broadcast_to", views=True)
 def expand(x: Any, size: Any, implicit: bool = False) -> Any:
     wanted = list(extents_of(size))
     more = len(wanted) - x.ndim
@@ -166,7 +166,7 @@ def at(axis: int, part: Any) -> tuple[Any, ...]:
     return (*(slice(None),) * axis, part)
 
 
-@aten("slice", "slice_copy", views=True)
+@aten("slice", views=True)
 def slice_(x: Any, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Any:
     axis = axis_of(dim, x.ndim)
     refuse(step > 0 and x.ndim > 0, f"step {step}")
@@ -174,7 +174,7 @@ def slice_(x: Any, dim: int = 0, start: Any = None, end: Any = None, step: int =
     return views.getitem(x, at(axis, slice(first, last, step)))
 
 
-@aten("narrow", "narrow_copy", views=True)
+@aten("narrow", views=True)
 def narrow(x: Any, dim: int, start: Any, length: int) -> Any:
     from graphc.formats.torch.interpret import number_of
 
@@ -183,7 +183,7 @@ def narrow(x: Any, dim: int, start: Any, length: int) -> Any:
     return slice_(x, dim, first, first + length)
 
 
-@aten("select", "select_copy", views=True)
+@aten("select", views=True)
 def select(x: Any, dim: int, index: Any) -> Any:
     axis = axis_of(dim, x.ndim)
     extent = x.shape[axis]
@@ -193,12 +193,12 @@ def select(x: Any, dim: int, index: Any) -> Any:
     return linked("reshape", row, (*x.shape[:axis], *x.shape[axis + 1 :]))
 
 
-@aten("unbind", "unbind_copy")
+@aten("unbind")
 def unbind(x: Any, dim: int = 0) -> Any:
     return [select(x, dim, k) for k in range(x.shape[axis_of(dim, x.ndim)])]
 
 
-@aten("split_with_sizes", "split_with_sizes_copy", "unsafe_split_with_sizes", "split.sizes")
+@aten("split_with_sizes", "unsafe_split_with_sizes", "split.sizes")
 def split_with_sizes(x: Any, split_sizes: Any = None, dim: int = 0, split_size: Any = None) -> Any:
     sizes = extents_of(split_sizes if split_sizes is not None else split_size)
     axis = axis_of(dim, x.ndim)
@@ -208,7 +208,7 @@ def split_with_sizes(x: Any, split_sizes: Any = None, dim: int = 0, split_size: 
     return [slice_(x, axis, end - size, end) for end, size in zip(ends, sizes)]
 
 
-@aten("split", "split_copy", "unsafe_split")
+@aten("split", "unsafe_split")
 def split(x: Any, split_size: Any, dim: int = 0) -> Any:
     if isinstance(split_size, list):
         return split_with_sizes(x, split_size, dim)
@@ -254,13 +254,13 @@ aten("linalg_diagonal", views=True)(
 )
 
 
-@aten("diagonal", "diagonal_copy", views=True)
+@aten("diagonal", views=True)
 def diagonal(x: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
     axes = offset, axis_of(dim1, x.ndim), axis_of(dim2, x.ndim)
     return _view(x, lambda v, of: of.diagonal(v, *axes))
 
 
-@aten("unfold", "unfold_copy", views=True)
+@aten("unfold", views=True)
 def unfold(x: Any, dimension: int, size: int, step: int) -> Any:
     axis = axis_of(dimension, x.ndim)
     refuse(step > 0 and 0 < size <= x.shape[axis], f"windows of {size}, steps of {step}")
@@ -270,7 +270,7 @@ def unfold(x: Any, dimension: int, size: int, step: int) -> Any:
     return _view(x, lambda v, of: of.moveaxis(of.take(v, places, axis=axis), axis + 1, -1))
 
 
-@aten("as_strided", "as_strided_copy", views=True)
+@aten("as_strided", views=True)
 def as_strided(x: Any, size: Any, stride: Any, storage_offset: Any = None, laid: Any = None) -> Any:
     """Elements by their distances in memory; `laid` are the strides of x and where it starts."""
     shape, steps = extents_of(size), extents_of(stride)

@@ -1,0 +1,75 @@
+"""Operators that PyTorch makes of others: what shares memory, types of sums, points on edges."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import graphc as gc
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+
+from torch_programs import Functions, agrees  # noqa: E402
+
+COPIES: dict[str, Callable[[Any], Any]] = {
+    "alias": torch.alias_copy,
+    "as_strided": lambda x: torch.as_strided_copy(x, (2, 2), (1, 2), 1),
+    "detach": torch.detach_copy,
+    "diagonal": torch.diagonal_copy,
+    "expand": lambda x: torch.expand_copy(x, (2, 1, 3, 4)),
+    "narrow": lambda x: torch.narrow_copy(x, 1, 0, 3),
+    "permute": lambda x: torch.permute_copy(x, (1, 2, 0)),
+    "select": lambda x: torch.select_copy(x, 2, 1),
+    "slice": lambda x: torch.slice_copy(x, 1, 0, 2),
+    "split": lambda x: torch.split_copy(x, 2, 1)[0],
+    "split_with_sizes": lambda x: torch.split_with_sizes_copy(x, [1, 2], 1)[1],
+    "squeeze": torch.squeeze_copy,
+    "squeeze_axis": lambda x: torch.squeeze_copy(x, 0),
+    "t": lambda x: torch.t_copy(x[0]),
+    "transpose": lambda x: torch.transpose_copy(x, 0, 1),
+    "unbind": lambda x: torch.unbind_copy(x, 1)[2],
+    "unfold": lambda x: torch.unfold_copy(x, 2, 2, 2),
+    "unsqueeze": lambda x: torch.unsqueeze_copy(x, 0),
+    "view": lambda x: torch.view_copy(x, (-1,)),
+    "view_as_complex": lambda x: torch.view_as_complex_copy(x.view(3, 2, 2)).real,
+    "view_as_dtype": lambda x: torch.view_copy(x, dtype=torch.int32),
+}
+
+
+@pytest.mark.parametrize("name", COPIES)
+def test_a_copy_shares_no_memory(name: str) -> None:
+    def write(a: Any) -> Any:
+        x = a.clone()
+        made = COPIES[name](x)
+        made.add_(1)
+        return x, made
+
+    agrees(write, torch.arange(12, dtype=torch.float32).reshape(1, 3, 4))
+
+
+def test_views_of_other_types_share_memory() -> None:
+    def write(a: Any) -> Any:
+        x, y, z = a.clone(), torch.complex(a, -a), a.clone()
+        torch.view_as_complex(x.view(3, 2, 2)).mul_(1j)
+        torch.view_as_real(y)[..., 1].add_(3)
+        z.view(torch.int32).add_(1)
+        return x, y, z
+
+    agrees(write, torch.arange(12, dtype=torch.float32).reshape(3, 4))
+
+
+@pytest.mark.slow
+def test_lists_among_the_results_of_a_saved_node(tmp_path: Path) -> None:
+    def counted(p: Any) -> list[Any]:
+        counts, edges = torch.histogramdd(p, [3, 4])
+        return [counts, *edges]
+
+    points = torch.randn(20, 2, generator=torch.Generator().manual_seed(0))
+    torch.export.save(torch.export.export(Functions(counted), (points,)), tmp_path / "net.pt2")
+    made = gc.load(tmp_path / "net.pt2")(points.numpy())
+    for one, other in zip(made.values(), counted(points), strict=True):
+        np.testing.assert_allclose(one, other.numpy(), rtol=1e-6)
