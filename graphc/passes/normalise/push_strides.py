@@ -44,6 +44,11 @@ def is_stepping(node: Node) -> bool:
     return is_convolution(node) and reads_pixels(node) and prod(node.attrs["stride"]) > 1
 
 
+def is_pointwise(node: Node) -> bool:
+    """Is a node computed element by element, and waits for nothing?"""
+    return isinstance(node.op.lower, Scalar) and not node.after
+
+
 def reads_pixels(conv: Node) -> bool:
     weights = conv.inputs[1].type
     assert isinstance(weights, Type)
@@ -70,7 +75,7 @@ def wanted(graph: Graph) -> dict[Node, Steps]:
                 own: Steps = node.attrs["stride"]
                 own = tuple(a * b for a, b in zip(own, steps)) if steps else own
                 want(source, own if prod(own) > 1 else None)
-            elif isinstance(node.op.lower, Scalar) and dims_of(source) == dims_of(node):
+            elif is_pointwise(node) and dims_of(source) == dims_of(node):
                 want(source, steps)
             else:
                 want(source, None)
@@ -81,10 +86,10 @@ def reduced(graph: Graph, wanted: dict[Node, Steps]) -> dict[Node, Steps]:
     """Of those the convolutions, and what is computed element by element of such."""
     found: dict[Node, Steps] = {}
     for node in graph.nodes:
-        if node not in wanted or node.after or not dims_of(node):
+        if node not in wanted or not dims_of(node):
             continue
         of_such = any(n in found and dims_of(n) == dims_of(node) for n in node.inputs)
-        if is_convolution(node) or (isinstance(node.op.lower, Scalar) and of_such):
+        if is_convolution(node) or (is_pointwise(node) and of_such):
             found[node] = wanted[node]
     return found
 

@@ -9,8 +9,11 @@ import pytest
 from effort import rounds
 
 import graphc as gc
+from graphc.config import Config
+from graphc.ir.graph import Node, Rewriter, rebuild
 from graphc.ops.reference.interpreter import interpret
 from graphc.passes.measured_error import result_error
+from graphc.passes.normalise.push_strides import push_strides
 
 RNG = np.random.default_rng(5)
 
@@ -43,6 +46,23 @@ def test_a_residual_block_computes_what_the_next_one_reads() -> None:
     assert sorted(steps for steps, _ in found) == [(1, 1), (1, 1), (1, 1), (2, 2)]
     for made, wanted in zip(gc.compile(network)(x), interpret(gc.compile(network).graph(x), [x])):
         assert result_error(wanted, made) < 1e-5
+
+
+def test_what_waits_for_others_stays_whole() -> None:
+    w, v = normal(8, 8, 1, 1), normal(8, 8, 1, 1)
+
+    def network(x: Any) -> Any:
+        return gc.conv(np.maximum(gc.conv(x, w), 0), v, stride=2)
+
+    def waiting(node: Node, r: Rewriter) -> Node | None:
+        if node.op.name != "maximum":
+            return None
+        (image, *_) = node.inputs[0].inputs
+        return r.emit(node.op, node.inputs, node.attrs, after=(image,))
+
+    graph = rebuild(gc.compile(network).graph(normal(1, 8, 6, 6)), waiting)
+    made = push_strides(graph, Config())
+    assert [str(n.type) for n in made.nodes] == [str(n.type) for n in graph.nodes]
 
 
 @pytest.mark.parametrize("reader", ["result", "other", "steps", "window"])
