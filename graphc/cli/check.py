@@ -15,9 +15,9 @@ import numpy as np
 
 from graphc.base.record import record
 from graphc.cli.commands import Mismatch
-from graphc.ir.types import dtype
 from graphc.ops.control.transfer_casts import widen16
 from graphc.passes.compare import TOLERANCE, distance
+from graphc.passes.rounding import roundings
 from graphc.runtime.devices.multi_device import TeamFrame
 
 if TYPE_CHECKING:
@@ -65,15 +65,15 @@ class Reference:
         return made
 
     def compare(self, built: Built, values: list[Any], results: Results, other: Results) -> None:
-        """Exit 3, naming the results, unless both agree within the tolerance of the dtype.
+        """Exit 3, naming the results, unless both agree but for rounding (see `passes.rounding`).
 
         Rounding may move a value over the edge between two of 16 bits.  So results of narrow
         products may be as far apart as values of 16 bits, and where those of short transfers are,
         each message has to be what cutting a value within the tolerance gives, and the
         results what the reference makes of these messages.
         """
-        narrow = None if _narrow_graph(built) is None else TOLERANCE["bf16"]
-        rows = _far(self.loaded.result_names, results, other, narrow)
+        narrow = 0.0 if _narrow_graph(built) is None else TOLERANCE["bf16"]
+        rows = self._far(results, other, narrow)
         short = _short_program(built)
         if short is not None and rows:
             rows = self._replayed(short, built, self.loaded.check(values), results)
@@ -106,7 +106,7 @@ class Reference:
             for channel in _short_channels(short)
             if (kept := bits.get(channel)) and channel in self.sent
         }
-        rows = _far(self.loaded.result_names, results, self._interpret(short, arrays, given=given))
+        rows = self._far(results, self._interpret(short, arrays, given=given))
         ends: list[dict[str, list[Any]]] = [{}, {}]
         for factor, found in zip((1 - TOLERANCE["f32"], 1 + TOLERANCE["f32"]), ends, strict=True):
             moved = short.map(partial(_nudged, factor=factor))
@@ -118,6 +118,12 @@ class Reference:
             for message, *around in zip(messages, *(found[channel] for found in ends)):
                 rows += _outside(channel, message, *around)
         return rows
+
+    def _far(self, results: Results, others: Results, least: float = 0.0) -> list[str]:
+        """The results that are farther from the others than they, or a number, allow."""
+        moved, _ = roundings(self.loaded.graph)
+        allowed = [max(least, moved[node]) for node in self.loaded.graph.results]
+        return _far(self.loaded.result_names, results, others, allowed)
 
     def _interpret(self, graph: Graph | Program, arrays: list[Any], **mail: Any) -> Results:
         from graphc.frontend.compile.memory_check import check_memory
@@ -134,6 +140,7 @@ def _outside(channel: str, message: Any, low: Any, high: Any) -> list[str]:
         (f"message {channel}",),
         [mine],
         [np.clip(mine, np.minimum(low, high), np.maximum(low, high))],
+        [0.0],
     )
 
 
@@ -223,14 +230,12 @@ def _nudged(graph: Graph, factor: float) -> Graph:
 
 
 def _far(
-    names: Sequence[str], results: Results, others: Results, narrow: float | None = None
+    names: Sequence[str], results: Results, others: Results, tolerances: Sequence[float]
 ) -> list[str]:
-    """The results that are farther from the others than their dtype, or a narrower one, allows."""
+    """The arrays that are farther from the others than their dtype, or a tolerance, allows."""
     rows = []
-    for name, mine, other in zip(names, results, others):
-        error, allowed = distance(mine, other)
-        if narrow is not None and allowed:
-            allowed *= max(1.0, narrow / TOLERANCE[dtype(mine.dtype).name])
+    for name, mine, other, tolerance in zip(names, results, others, tolerances):
+        error, allowed = distance(mine, other, tolerance)
         if not error <= allowed:
             rows.append(f"{name}: largest difference {error:.3g}, allowed {allowed:.3g}")
     return rows

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -12,6 +14,7 @@ from graphc.ir.types import C128, dtype
 
 Array = np.ndarray[Any, Any]
 TOLERANCE = {"f16": 1e-2, "bf16": 5e-2, "f32": 1e-4, "c64": 1e-4, "f64": 1e-9, "c128": 1e-9}
+NONE: Mapping[str, float] = MappingProxyType({})
 
 
 @record(frozen=True)
@@ -96,11 +99,12 @@ def difference(name: str, mine: Any, other: Any, tolerance: float = 0.0) -> Diff
 
 
 def first_difference(
-    made: dict[str, Any], wanted: dict[str, Any], tolerance: float = 0.0
+    made: dict[str, Any], wanted: dict[str, Any], tolerances: Mapping[str, float] = NONE
 ) -> Difference | None:
-    """The first of several arrays that is not what it should be."""
-    pairs = ((name, made[name], wanted[name]) for name in wanted if name in made)
-    return next(filter(None, (difference(*pair, tolerance) for pair in pairs)), None)
+    """The first of several arrays that is not what it should be; `tolerances` by name."""
+    names = [name for name in wanted if name in made]
+    found = (difference(n, made[n], wanted[n], tolerances.get(n, 0.0)) for n in names)
+    return next(filter(None, found), None)
 
 
 def message_of(error: BaseException) -> str:

@@ -23,6 +23,7 @@ from graphc.ops.record.effects import Key
 from graphc.ops.reference.interpreter import Interpreter, interpret
 from graphc.ops.reference.interpreter_channels import Mail
 from graphc.passes.compare import Difference, first_difference
+from graphc.passes.rounding import roundings
 
 State = dict[Key, Any]
 Stages = Graph | Program
@@ -40,12 +41,18 @@ class Trial:
     config: Config
     stage: str | None = None
     wide: bool = False  # every float in f64
-    tolerance: float = 0.0  # of results that were rounded to a narrower type than their own
 
     def interpret(self, value: Stages) -> dict[str, Any]:
         """What a stage of it computes, in the order of its nodes: results and variables by name."""
         state = dict(self.state)
         return self.named(interpret(value, self.arrays, state=state, wide=self.wide), state)
+
+    @property
+    def tolerances(self) -> dict[str, float]:
+        """What rounding may move each result and variable by, by name."""
+        values, kept = roundings(self.value)
+        state = {key: kept.get(key, 0.0) for key in self.state}
+        return self.named([values[node] for node in self.value.results], state)
 
     def named(self, results: Sequence[Any], state: State) -> dict[str, Any]:
         """Results and the variables that are there now by what messages call them."""
@@ -73,9 +80,10 @@ def disagreement(
 
     Raises whatever interpreting it does.
     """
+    tolerances = trial.tolerances
     for ordered in (value, *other_orders(value, orders - 1)):
         made = trial.interpret(ordered)
-        if (found := first_difference(made, wanted, trial.tolerance)) is not None:
+        if (found := first_difference(made, wanted, tolerances)) is not None:
             return found
     return None
 

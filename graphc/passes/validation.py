@@ -13,7 +13,6 @@ A stage that keeps bits is run in the types of the graph, too, beside the one be
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -24,9 +23,9 @@ from graphc.errors import GraphError, VerifyError
 from graphc.ir.graph import Graph, Node, Program
 from graphc.ir.op import Effect
 from graphc.ir.size_answers import in_numbers
-from graphc.ir.types import Type, leaves
+from graphc.ir.types import Type
 from graphc.ir.verify import broken, graphs_of
-from graphc.passes.compare import TOLERANCE, first_difference, same_bits
+from graphc.passes.compare import first_difference, same_bits
 from graphc.passes.trial import Trial, disagreement
 from graphc.passes.value_numbers import ValueNumbers
 
@@ -114,16 +113,14 @@ class Sample:
             if node.op.effect in (Effect.READ, Effect.WRITE) and isinstance(node.type, Type)
         }
         arrays = [drawn(rng, p.type) for p in value.params if isinstance(p.type, Type)]
-        trial = Trial(
-            value, arrays, state, config, wide=True, tolerance=rounding([*value.params, *nodes])
-        )
+        trial = Trial(value, arrays, state, config, wide=True)
         try:
             self.wanted = trial.interpret(value)
             rounded = replace(trial, wide=False).interpret(value)
         except GraphError:  # indices that are drawn may be out of range
             return
         wide = {name: _widened(rounded[name], made) for name, made in self.wanted.items()}
-        if first_difference(wide, self.wanted, trial.tolerance) is not None:
+        if first_difference(wide, self.wanted, trial.tolerances) is not None:
             return  # here rounding decides what comes out
         self.trial = trial
         self.orders = 3 if disagreement(trial, value, self.wanted) is None else 1
@@ -156,16 +153,6 @@ def _widened(made: Any, as_is: Any) -> Any:
     if isinstance(made, tuple):
         return tuple(map(_widened, made, as_is))
     return made.astype(as_is.dtype) if isinstance(made, np.ndarray) else made
-
-
-def rounding(nodes: Iterable[Node]) -> float:
-    """What results may differ by, as their numbers are of these types in between."""
-    found = 0.0
-    for node in nodes:
-        names = (kind.dtype.name for kind in leaves(node.type) if isinstance(kind, Type))
-        within = (rounding([*region.params, *region.nodes]) for region in node.regions)
-        found = max((found, *within, *(TOLERANCE.get(name, 0.0) for name in names)))
-    return found
 
 
 def can_run(nodes: list[Node]) -> bool:

@@ -35,6 +35,7 @@ from graphc.ir.verify import graphs_of, with_blocks
 from graphc.passes import pipeline
 from graphc.passes.compare import Difference, difference, first_difference, kind_of, message_of
 from graphc.passes.pipeline import Stage, stage_named
+from graphc.passes.rounding import roundings
 from graphc.passes.trial import ORDERS, Stages, Trial, disagreement
 from graphc.runtime.files.gcx_function import Loaded
 
@@ -298,9 +299,11 @@ class _Search:
             wanted, made = self.trial.values(before), self.trial.values(after)
         except Exception:  # noqa: BLE001  what cannot be interpreted has no values
             return None, None
+        moved, _ = roundings(after)
         for graph in graphs_of(after):
             for node in graph.nodes:
-                found = difference(f"%{node.id}", made.get(node.id), wanted.get(node.id))
+                pair = made.get(node.id), wanted.get(node.id)
+                found = difference(f"%{node.id}", *pair, moved[node])
                 if found is not None:
                     new = (n for n in node.inputs if n.id in made and n.id not in wanted)
                     return next(new, node), found
@@ -312,7 +315,7 @@ class _Search:
         """The kernel that is at fault, if what is compiled does not compute what its graph says."""
         self.runs += 1
         try:
-            differs = first_difference(run_compiled(self.trial), self.wanted)
+            differs = first_difference(run_compiled(self.trial), self.wanted, self.trial.tolerances)
             if differs is None:
                 return None
             result = Culprit(RUNTIME, "differs", difference=differs)
@@ -391,7 +394,7 @@ def same(trial: Trial, known: Culprit) -> bool:
         with collector_paused():
             search.stages(judge)
             if late:
-                found = first_difference(run_compiled(trial), search.wanted)
+                found = first_difference(run_compiled(trial), search.wanted, trial.tolerances)
     except _Blamed as blamed:
         stage, found = blamed.stage.name, blamed.found
     except Exception as error:  # noqa: BLE001  that is what is looked for

@@ -48,7 +48,8 @@ test_for.__test__ = False  # type: ignore[attr-defined]  # pytest takes it for a
 
 def differs(trial: Trial) -> bool:
     """Does what is compiled compute something else than the reference interpreter?"""
-    return first_difference(run_compiled(trial), trial.interpret(trial.value)) is not None
+    wanted = trial.interpret(trial.value)
+    return first_difference(run_compiled(trial), wanted, trial.tolerances) is not None
 
 
 def crash(trial: Trial) -> str:

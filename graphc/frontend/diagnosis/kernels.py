@@ -17,6 +17,7 @@ from graphc.ir.types import TupleType, Type, leaves
 from graphc.ir.verify import graphs_of
 from graphc.passes.compare import Difference, difference
 from graphc.passes.pipeline import FIRST_OF_MEMORY, STAGES, stage_named
+from graphc.passes.rounding import roundings
 from graphc.passes.trial import Stages, Trial
 from graphc.runtime.call.variable import container
 
@@ -71,7 +72,8 @@ def _wrong(
     except Exception as error:  # noqa: BLE001  that is what is looked for
         return f"{type(error).__name__}: {error}"
     single = isinstance(node.type, Type)
-    return difference(f"%{node.id}", results[0] if single else tuple(results), known[node])
+    own = max(map(roundings(made)[0].__getitem__, made.results), default=0.0)
+    return difference(f"%{node.id}", results[0] if single else tuple(results), known[node], own)
 
 
 def alone(
