@@ -8,6 +8,7 @@ import threading
 import warnings
 from collections import deque
 from types import ModuleType, SimpleNamespace
+from typing import Any
 from unittest import mock
 
 import numpy as np
@@ -229,6 +230,142 @@ def test_a_compiled_function_inside_another():
     assert outer(X).tolist() == (X * 3 + 9).tolist()
 
 
+# ------------------------------------------------------------------------------------ objects
+
+
+class Model:
+    def __init__(self):
+        self.w, self.k = np.ones(3), 1.0
+
+    def __call__(self, x):
+        return x * self.w * self.k
+
+    @gc.compile
+    def run(self, x):
+        return x * self.w * self.k
+
+
+class Slotted:
+    __slots__ = ("k", "w")
+    __init__ = Model.__init__
+    __call__ = Model.__call__
+
+
+class SlottedByName(Slotted):
+    __slots__ = ()
+
+    def __call__(self, x):
+        return x * getattr(self, "w") * getattr(self, "k")  # noqa: B009
+
+
+class WithProperty(Model):
+    @property
+    def both(self):
+        return self.w * self.k
+
+    def __call__(self, x):
+        return x * self.both
+
+
+class CompiledCall(Model):
+    __call__ = Model.run
+
+
+class Forwarding(Model):
+    __call__ = (lambda inner: lambda *args: inner(*args))(Model.__call__)
+
+
+class Wrapper:
+    def __init__(self):
+        self.models = [Model()]
+
+    def __call__(self, x):
+        return functools.reduce(lambda x, model: model(x), self.models, x)
+
+
+# A base class in a package that is installed.
+space: dict[str, Any] = {"__name__": "numpy.a_library"}
+library = "class Base:\n    def __call__(self, *args):\n        return self.forward(*args)"
+exec(compile(library, np.__file__, "exec"), space)
+OfALibrary = type(
+    "OfALibrary", (space["Base"],), {"__init__": Model.__init__, "forward": Model.__call__}
+)
+
+
+MODELS = (
+    Model,
+    Slotted,
+    SlottedByName,
+    WithProperty,
+    CompiledCall,
+    Forwarding,
+    Wrapper,
+    OfALibrary,
+)
+WAYS = {
+    "itself": lambda model: gc.compile(model),
+    "partial": lambda model: gc.compile(functools.partial(model)),
+    "method": lambda model: gc.compile(model.__call__),
+    "in a list": lambda model: (lambda all: gc.compile(lambda x: all[0](x)))([model]),
+    "in a compiled function": lambda model: gc.compile(gc.compile(model)),
+    "checkpoint": lambda model: gc.checkpoint(model),
+    "compiled checkpoint": lambda model: gc.compile(gc.checkpoint(model)),
+    "vmap": lambda model: lambda x: gc.vmap(model)(x[None])[0],
+    "kept vmap": lambda model: (lambda mapped: lambda x: mapped(x[None])[0])(gc.vmap(model)),
+    "jacobian": lambda model: (lambda slopes: lambda x: slopes(x) @ x)(gc.jacobian(model)),
+    "value_and_grad": lambda model: (lambda made: lambda x: made(x)[1] * x)(
+        gc.value_and_grad(gc.checkpoint(lambda x: model(x).sum()))
+    ),
+    "branch": lambda model: gc.compile(lambda x: gc.cond(x.sum() > 0, model, model, x)),
+}
+
+
+def check_changes(function, model):
+    for change in (
+        lambda: None,
+        lambda: setattr(model, "w", model.w * 2),
+        lambda: model.w.__imul__(3),
+        lambda: setattr(model, "k", 5.0),
+    ):
+        change()
+        for _ in range(2):
+            np.testing.assert_array_equal(function(X), X * model.w * model.k)
+
+
+@pytest.mark.parametrize("kind", MODELS, ids=lambda kind: kind.__name__)
+def test_objects_that_are_called_do_not_go_stale(kind):
+    model = kind()
+    compiled = gc.compile(model)
+    check_changes(compiled, model.models[0] if kind is Wrapper else model)
+    assert len(compiled.compiles) == 4
+    assert compiled.graph(X) is compiled.graph(X)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_objects_do_not_go_stale_in_any_way_they_are_called(way):
+    model = Model()
+    check_changes(WAYS[way](model), model)
+
+
+@pytest.mark.parametrize("wrap", [lambda run: run, lambda run: lambda x: run(x), functools.partial])
+def test_a_method_that_is_compiled_does_not_go_stale_in_another_function(wrap):
+    model = Model()
+    check_changes(gc.compile(wrap(model.run)), model)
+
+
+def test_a_loop_body_that_is_an_object_does_not_go_stale():
+    class Body:
+        __init__ = Model.__init__
+
+        def __call__(self, carry, x):
+            return carry + self.w * self.k * x, carry
+
+    body = Body()
+    run = gc.compile(lambda x: gc.scan(body, np.zeros(3), x)[0])
+    for body.k in (1.0, 2.0):
+        np.testing.assert_array_equal(run(X), body.w * body.k * X.sum())
+
+
 # ------------------------------------------------------------------------------------ leaks
 
 kept = None
@@ -306,6 +443,20 @@ def test_tracers_that_are_kept_are_errors(function):
     )
     assert isinstance(one.w, np.ndarray) and "last" not in vars(one)
     KEPT.clear(), BY_NAME.clear()
+
+
+@pytest.mark.parametrize("way", [lambda one: one, lambda one: one.__call__, functools.partial])
+def test_tracers_that_a_called_object_keeps_are_errors(way):
+    class Kept(Keeper):
+        def __call__(self, x):
+            self.last = x * 2
+            return x
+
+    one = Kept()
+    for _ in range(2):
+        with pytest.raises(TraceError, match=r"self\.last keeps a traced array"):
+            gc.compile(way(one))(X)
+        assert "last" not in vars(one)
 
 
 def test_a_tracer_that_is_kept_by_a_cell():

@@ -24,6 +24,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from types import (
     CellType,
+    CodeType,
     FunctionType,
     MemberDescriptorType,
     MethodType,
@@ -36,6 +37,7 @@ import numpy as np
 
 from graphc.base.captures import MISSING, Path, cells_of, paths
 from graphc.errors import TraceError
+from graphc.frontend.compile.bound_function import BoundFunction
 from graphc.frontend.trace.hooks import origin_of
 from graphc.frontend.trace.known_arrays import KnownArray
 from graphc.ops.record.value import Stateful, Value
@@ -139,7 +141,7 @@ def _held(owner: Any, name: str) -> Any:
 
 def _defined(owner: Any, name: str) -> Any:
     """What an attribute of an object is before it is bound: a function, a property."""
-    return _attributes(owner).get(name, inspect.getattr_static(type(owner), name, MISSING))
+    return attributes_of(owner).get(name, inspect.getattr_static(type(owner), name, MISSING))
 
 
 def _same(now: Any, value: Any) -> bool:
@@ -209,10 +211,14 @@ class _Walk:
     # -- functions
 
     def function(self, function: Any, owner: Any = None) -> None:
-        """Watch what a function reads, if it is one of the user's."""
+        """Watch what a function reads, if it is one of the user's, or an object that is called.
+
+        Of a library's method of an object of the user's, what it reads of that object.
+        """
         while not isinstance(function, FunctionType):
             inner = _inside(function)
             if inner is None:
+                self._object(type(function).__name__, function, 0)
                 return
             if isinstance(function, functools.partial):
                 self.leaf("the arguments of a partial", function.args)
@@ -223,21 +229,20 @@ class _Walk:
             return
         if hasattr(function, "__wrapped__"):
             self.function(function.__wrapped__, owner)
-        origin = origin_of(code)
-        if origin != "user" and (origin == "graphc" or not self._is_ours(function.__module__)):
+        origin, roots = origin_of(code), _roots(code, owner)
+        is_ours = origin == "user" or (origin == "other" and self._is_ours(function.__module__))
+        if not is_ours and (origin == "graphc" or not self._is_ours(type(owner).__module__)):
             return
         found, cells = paths(code), cells_of(function)
-        roots: dict[str, Any] = {}
-        if owner is not None and code.co_argcount:
-            roots[code.co_varnames[0]] = owner
         own = {*code.co_varnames, *code.co_cellvars} - roots.keys()
         for path in dict.fromkeys((*found.outer, *found.cells, *found.local, *found.stored)):
-            if path[0] not in own:
+            if path[0] not in own and (is_ours or path[0] in roots):
                 # What the function changes itself, a counter, say, is not watched for changes.
                 self._follow_from(path, function, cells, roots, path in found.stored)
         if ("super",) in found.outer and owner is not None:
             self._inherited(code.co_names, owner)
-        self._defaults(function)
+        if is_ours:
+            self._defaults(function)
 
     def _defaults(self, function: FunctionType) -> None:
         title = f"a default of {function.__name__}"
@@ -308,7 +313,7 @@ class _Walk:
             self.leaf(title, value)
             return
         static = inspect.getattr_static(type(value), name, None)
-        own = _attributes(value)
+        own = attributes_of(value)
         if name not in own and isinstance(static, property):
             self._definition(title, value, name)
             self.function(static.fget, value)
@@ -329,7 +334,8 @@ class _Walk:
 
     def _dict(self, title: str, value: Any, own: Mapping[str, Any]) -> None:
         """Watch that an object keeps the dict of its attributes."""
-        if type(own) is not dict or not self._is_new((id(value), "dict"), value):
+        is_kept = type(own) is dict and hasattr(value, "__dict__")
+        if not is_kept or not self._is_new((id(value), "dict"), value):
             return
         self._note(functools.partial(_held, value, "__dict__"), own, title)
 
@@ -381,19 +387,23 @@ class _Walk:
             return
         if self._is_ours(kind.__module__) or kind is SimpleNamespace:
             called = inspect.getattr_static(kind, "__call__", None)
-            if isinstance(called, FunctionType):
+            if called is not None:
                 self._definition(title, value, "__call__")
                 self.function(called, value)
-                return
-            self._parts(title, value, depth)
+            if not (isinstance(called, FunctionType) or _inside(called)):
+                self._parts(title, value, depth)
         elif kind.__module__.startswith("graphc.learn"):
             self._parts(title, value, depth)
 
     def _parts(self, title: str, value: Any, depth: int) -> None:
         """All attributes of an object."""
-        own = _attributes(value)
-        if not own or depth == MOST_DEPTH or not self._is_new((id(value), "parts"), value):
+        own = attributes_of(value)
+        if depth == MOST_DEPTH or not self._is_new((id(value), "parts"), value):
             return
+        for name in _slots(type(value)):
+            get = functools.partial(_held, value, name)
+            self._note(get, get(), f"{title}.{name}")
+            self.leaf(f"{title}.{name}", get(), depth + 1)
         self._dict(title, value, own)
         for name, item in list(own.items()):
             self._note(functools.partial(own.get, name, MISSING), item, f"{title}.{name}")
@@ -423,20 +433,46 @@ class _Walk:
         return "site-packages" not in file
 
 
-def _attributes(value: Any) -> Mapping[str, Any]:
+def attributes_of(value: Any) -> Mapping[str, Any]:
     """The attributes of an object itself; an object may make up others."""
     found = getattr(value, "__dict__", None)
     return found if isinstance(found, Mapping) else {}
 
 
+def _slots(kind: type) -> list[str]:
+    """The attributes that objects of a class keep in places of their own."""
+    found = (vars(each).items() for each in kind.__mro__)
+    return [name for own in found for name, a in own if isinstance(a, MemberDescriptorType)]
+
+
+def _roots(code: CodeType, owner: Any) -> dict[str, Any]:
+    """The object that a method is called of, by the name of its first argument, or of *args."""
+    if owner is None or not (code.co_argcount or code.co_flags & inspect.CO_VARARGS):
+        return {}
+    return {code.co_varnames[0 if code.co_argcount else code.co_kwonlyargcount]: owner}
+
+
+def called_object(function: Any) -> Any:
+    """The object that a function is a method of, or that is itself called; None for others."""
+    owner = None
+    while not isinstance(function, FunctionType):
+        inner = _inside(function)
+        if inner is None:
+            return function
+        function, owner = inner[0], inner[1] if inner[1] is not None else owner
+    return owner
+
+
 def _inside(value: Any) -> tuple[Any, Any] | None:
     """The function in a bound method, a partial or a compiled function, and what it is bound to."""
+    if isinstance(value, BoundFunction):
+        return value.__wrapped__, None
     if isinstance(value, MethodType):
         return value.__func__, value.__self__
     if isinstance(value, functools.partial):
         return value.func, None
     if type(value).__module__ == "graphc.frontend.compile.decorator":
-        return value.function, getattr(value, "instance", None)
+        return value.function, None
     return None
 
 

@@ -17,7 +17,7 @@ from graphc.base.garbage_collection import collector_paused
 from graphc.config import Config
 from graphc.errors import GraphError, TraceError
 from graphc.forks import fork_safe_lock
-from graphc.frontend.compile.baked import Baked, baked
+from graphc.frontend.compile.baked import Baked, attributes_of, baked, called_object
 from graphc.frontend.compile.build import Built
 from graphc.frontend.compile.call_cache import MOST_RECENT
 from graphc.frontend.compile.open_sizes import can_be_open
@@ -180,12 +180,13 @@ class Variants:
         name = getattr(self.function, "__name__", "f")
         place = defined_at(self.function)
         owner = owner_of(signature)
-        before = dict(getattr(owner, "__dict__", {}))
+        kept = attributes_of(called_object(self.function) if owner is None else owner)
+        before = dict(kept)
         try:
             scope = Scope() if scope is None else scope
             with noticing() as answers:
                 traced = trace_function(name, parameters, call, place, scope)
-            read = self._baked(owner, before)
+            read = self._baked(owner, kept, before)
             if answers:
                 read.values.append((is_recording, answers[-1], "whether summaries are recorded"))
             return Variant(signature, traced, read, reason)
@@ -201,16 +202,16 @@ class Variants:
                 hint="a recursion must end after a number of steps that is known when tracing",
             ) from None
 
-    def _baked(self, owner: Any, before: dict[str, Any]) -> Baked:
+    def _baked(self, owner: Any, kept: Any, before: dict[str, Any]) -> Baked:
         """What the trace has read. Raises TraceError for a traced array that it left behind; the
-        attributes of the owner are what they were then.
+        attributes that were `kept` by the object it was called of are what they were `before` then.
         """
         try:
             return baked(self.function, owner, self.config.watch)
         except TraceError:
-            if hasattr(owner, "__dict__"):
-                vars(owner).clear()
-                vars(owner).update(before)
+            if type(kept) is dict:
+                kept.clear()
+                kept.update(before)
             raise
 
     def compile(self, variant: Variant) -> Built:
