@@ -373,7 +373,7 @@ def test_a_guard_names_the_line_that_asks():
     assert compiled.compiles[-1].reason.endswith(f"test_open_sizes.py:{line + 2})")
 
     needed = gc.compile(lambda x: sum(x[k] for k in range(len(x))), max_compiles=4)
-    with pytest.raises(GraphError, match=r"\(tests/frontend/test_open_sizes.py:\d+\) is needed"):
+    with pytest.raises(GraphError, match=r"; a number for x_0 \(tests/.*py:\d+\) is needed"):
         [needed(np.ones(n)) for n in range(2, 9)]
 
 

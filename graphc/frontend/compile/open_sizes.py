@@ -18,6 +18,7 @@ from graphc.frontend.trace.spec import parse_dimension
 from graphc.ir.graph import Graph
 from graphc.ir.sizes import Scope
 from graphc.ir.types import Dim, Dimension, Type, symbol, tensor
+from graphc.runtime.load.size_formulas import Guard
 
 Shape = tuple[int, ...]
 Origin = TypeVar("Origin")
@@ -145,7 +146,14 @@ class OpenBuilds(Generic[Origin]):
             return
         for guard in formulas.guards:
             if guard.relation == "zero" and formulas.is_plain(guard.polynomial):
-                self.closed = f"{guard.text} is needed"
+                self.closed = f"{_needed(guard, formulas.symbols)} is needed"
+
+
+def _needed(guard: Guard, symbols: Sequence[str]) -> str:
+    """What a guard asks for; of one size alone it is its number, whatever the example was."""
+    asked = {symbols[k] for _, unknowns in guard.polynomial for k in unknowns}
+    _, opened, place = guard.text.partition(" (")
+    return f"a number for {asked.pop()}{opened}{place}" if len(asked) == 1 else guard.text
 
 
 # ----------------------------------------------------------------------------------- which are open
