@@ -13,7 +13,7 @@ import graphc as gc
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
-from torch_programs import Functions, agrees  # noqa: E402
+from torch_programs import Functions, agrees, interpreted  # noqa: E402
 
 COPIES: dict[str, Callable[[Any], Any]] = {
     "alias": torch.alias_copy,
@@ -73,3 +73,50 @@ def test_lists_among_the_results_of_a_saved_node(tmp_path: Path) -> None:
     made = gc.load(tmp_path / "net.pt2")(points.numpy())
     for one, other in zip(made.values(), counted(points), strict=True):
         np.testing.assert_allclose(one, other.numpy(), rtol=1e-6)
+
+
+def test_more_elements_are_refused_of_what_may_be_a_part() -> None:
+    def of_view(a: Any) -> Any:
+        return a.clone()[:1].resize_(2, 4)
+
+    def of_shrunk(a: Any) -> Any:
+        return a.clone().resize_(2, 2).resize_(3, 4)
+
+    values = torch.arange(12, dtype=torch.float32).reshape(3, 4)
+    for function in (of_view, of_shrunk):
+        with pytest.raises(gc.GraphError, match="may be a part of another"):
+            interpreted(function, values)
+    agrees(lambda a: a.new_empty(0).resize_(3, 4).copy_(a), values)
+    agrees(lambda a: a.clone().resize_(5, 4)[:3], values)
+
+
+WHOLE = (torch.bool, torch.int8, torch.uint8, torch.int32, torch.int64)
+
+
+@pytest.mark.parametrize("dtype", [*WHOLE, torch.float16, torch.float32])
+def test_sums_and_powers_of_whole_numbers_have_64_bits(dtype: Any) -> None:
+    def made(x: Any) -> list[Any]:
+        sums = [x.sum_to_size(shape) for shape in ((2, 3), (1, 3), (3,), (1,), (2, 1))]
+        return [*sums, torch.vander(x[1]), torch.vander(x[1], 2, increasing=True)]
+
+    agrees(made, torch.tensor([[1, 0, 90], [1, 1, 100]]).to(dtype))
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.float16, torch.float32])
+@pytest.mark.parametrize("places", [torch.int64, torch.float16, torch.float32])
+def test_integrals_and_slopes_have_promoted_types(dtype: Any, places: Any) -> None:
+    def made(y: Any, x: Any) -> list[Any]:
+        integrals = torch.trapezoid, torch.cumulative_trapezoid
+        rows = [f(y, at) for f in integrals for at in (x, x.expand(2, 4))]
+        return [*rows, *(f(y, dx=0.5) for f in integrals), *torch.gradient(y, spacing=(x,), dim=1)]
+
+    y = torch.tensor([[1, 2, 4, 7], [3, 3, 1, 0]]).to(dtype)
+    agrees(made, y, torch.tensor([0, 1, 3, 4]).to(places), near=1e-3)
+
+
+def test_zero_points_that_are_floats_are_rounded_with_what_they_shift() -> None:
+    def made(x: Any, scale: Any, zero: Any) -> Any:
+        return torch.fake_quantize_per_channel_affine(x, scale, zero, 1, -8, 7)
+
+    x = torch.randn(20, 3, generator=torch.Generator().manual_seed(0))
+    agrees(made, x, torch.tensor([0.1, 0.25, 0.03]), torch.tensor([0.5, -1.3, 2.0]), near=1e-6)

@@ -14,7 +14,7 @@ import numpy as np
 from graphc.formats.deciding_values import refuse
 from graphc.formats.torch.operators.elementwise import element_of
 from graphc.formats.torch.operators.products import convolution
-from graphc.formats.torch.operators.reductions import axes, norm
+from graphc.formats.torch.operators.reductions import axes, cumsum, norm, sum_
 from graphc.formats.torch.operators.shapes import (
     axis_of,
     extents_of,
@@ -23,7 +23,15 @@ from graphc.formats.torch.operators.shapes import (
     slice_,
     tensor_split,
 )
-from graphc.formats.torch.promotion import DEFAULT, as_float, cast, common, dtype_of, promoted
+from graphc.formats.torch.promotion import (
+    DEFAULT,
+    as_float,
+    cast,
+    common,
+    dtype_of,
+    is_float,
+    promoted,
+)
 from graphc.formats.torch.records import Element
 from graphc.formats.torch.table import aten
 from graphc.limits import check_within
@@ -147,13 +155,17 @@ def fill_diagonal(x: Any, fill_value: Any, wrap: bool = False) -> Any:
 
 @aten("resize", views=True)
 def resize(x: Any, size: Any, laid: Any = None) -> Any:
-    """The first elements in another shape; as zeros those that PyTorch leaves as memory is."""
+    """The first elements in another shape; as zeros those that PyTorch leaves as memory is.
+
+    A view, which a tensor that was shrunk is, too, would read more of what it is a part of.
+    """
     wanted, count = extents_of(size), math.prod(x.shape)
     steps = [math.prod(x.shape[k + 1 :]) for k in range(x.ndim)]
     dense = all(s == t or n == 1 for s, t, n in zip(laid[0], steps, x.shape)) if laid else False
     refuse(dense, "a tensor that may not lie in one piece")
     flat, many = linked("reshape", x, (count,)), math.prod(wanted)
     if many > count:
+        refuse(getattr(x, "link", None) is None, "more elements of what may be a part of another")
         return f.reshape(f.pad(flat, [(0, many - count)]), wanted)
     return linked("reshape", slice_(flat, 0, 0, many), wanted)
 
@@ -161,9 +173,9 @@ def resize(x: Any, size: Any, laid: Any = None) -> Any:
 @aten("sum_to_size")
 def sum_to_size(x: Any, size: Any) -> Any:
     wanted = extents_of(size)
-    made = f.sum(x, axis=tuple(range(x.ndim - len(wanted)))) if x.ndim > len(wanted) else x.copy()
-    narrow = tuple(k for k, n in enumerate(wanted) if n == 1 and made.shape[k] != 1)
-    return cast(f.sum(made, axis=narrow, keepdims=True) if narrow else made, dtype_of(x))
+    made = sum_(x, list(range(x.ndim - len(wanted)))) if x.ndim > len(wanted) else x.copy()
+    narrow = [k for k, n in enumerate(wanted) if n == 1 and made.shape[k] != 1]
+    return sum_(made, narrow, True) if narrow else made
 
 
 # ------------------------------------------------------------------------------------ numbers
@@ -220,10 +232,10 @@ def vander(x: Any, N: int | None = None, increasing: bool = False) -> Any:
 
 @aten("linalg_vander")
 def linalg_vander(x: Any, *, N: int | None = None) -> Any:
-    """Powers from 0 on as products, as whole numbers have them, too."""
+    """Powers from 0 on as products, those of whole numbers in 64 bits."""
     count = x.shape[-1] if N is None else N
     refuse(isinstance(count, int) and 0 <= count <= 1 << 16, f"{count} powers")
-    kind = common(x, 1)
+    kind = dtype_of(x) if is_float(x) else np.dtype(np.int64)
     held = f.expand_dims(cast(x, kind), -1)
     factors = [f.ones(held.shape, kind), *[held] * (count - 1)][:count]
     if not factors:
@@ -234,29 +246,29 @@ def linalg_vander(x: Any, *, N: int | None = None) -> Any:
 # ------------------------------------------------------------------------------------ integrals
 
 
-def _steps(y: Any, x: Any, dx: Any, axis: int) -> tuple[Any, Any]:
-    """(sums of neighbours along an axis, how far they lie apart)."""
-    y, extent = as_float(y), y.shape[axis]
+def _trapezes(y: Any, x: Any, dx: Any, axis: int) -> Any:
+    """Twice the area between each two neighbours along an axis."""
+    extent = y.shape[axis]
     both = f.add(slice_(y, axis, 1, extent), slice_(y, axis, 0, max(extent - 1, 0)))
     if x is None:
-        return both, cast(dx, dtype_of(y))
-    if x.ndim == 1:
-        x = f.reshape(x, tuple(-1 if k == axis else 1 for k in range(y.ndim)))
-    return both, f.diff(x, 1, axis - y.ndim)
+        apart = float(dx)
+    elif x.ndim == 1:
+        apart = f.reshape(f.diff(x), tuple(-1 if k == axis else 1 for k in range(y.ndim)))
+    else:
+        apart = f.diff(x, 1, axis - y.ndim)
+    return f.multiply(*promoted(both, apart))
 
 
 @aten("trapezoid", "trapz")
 def trapezoid(y: Any, x: Any = None, dx: Any = 1, dim: int = -1) -> Any:
     axis = axis_of(dim, y.ndim)
-    both, apart = _steps(y, x, dx, axis)
-    return f.divide(f.sum(f.multiply(both, apart), axis=axis), 2)
+    return f.divide(as_float(sum_(_trapezes(y, x, dx, axis), [axis])), 2)
 
 
 @aten("cumulative_trapezoid")
 def cumulative_trapezoid(y: Any, x: Any = None, dx: Any = 1, dim: int = -1) -> Any:
     axis = axis_of(dim, y.ndim)
-    both, apart = _steps(y, x, dx, axis)
-    return f.divide(f.cumsum(f.multiply(both, apart), axis), 2)
+    return f.divide(as_float(cumsum(_trapezes(y, x, dx, axis), axis)), 2)
 
 
 @aten("gradient")
@@ -266,8 +278,13 @@ def gradient(x: Any, spacing: Any = None, dim: Any = None, edge_order: int = 1) 
     steps = [1 if spacing is None else spacing] * len(which)
     if isinstance(spacing, list | tuple):
         steps = list(spacing) if len(spacing) == len(which) else steps
-    x = as_float(x)
-    return [f.gradient(x, s, axis=k, edge_order=edge_order) for s, k in zip(steps, which)]
+    made = []
+    for step, axis in zip(steps, which):  # steps that are numbers leave the type as it is
+        places = None if isinstance(step, int | float) else as_float(step)
+        held = as_float(x) if places is None else cast(x, common(x, places))
+        apart = step if places is None else cast(places, dtype_of(held))
+        made.append(f.gradient(held, apart, axis=axis, edge_order=edge_order))
+    return made
 
 
 # ------------------------------------------------------------------------------------ statistics
@@ -378,8 +395,11 @@ def conv_tbc(x: Any, weight: Any, bias: Any, pad: int = 0) -> Any:
 def _quantised(x: Any, scale: Any, zero: Any, low: int, high: int) -> tuple[Any, Any]:
     """x as numbers of few bits have it, and where these reach."""
     kind = dtype_of(x)
-    steps = f.rint(f.multiply(x, f.reciprocal(cast(scale, kind))))
-    at_step = f.add(steps, cast(zero, kind))
+    steps = f.multiply(x, f.reciprocal(cast(scale, kind)))
+    if not isinstance(zero, int) and is_float(zero):  # which may lie between two numbers
+        at_step = f.rint(f.add(steps, cast(zero, kind)))
+    else:
+        at_step = f.add(f.rint(steps), cast(zero, kind))
     inside = f.logical_and(f.greater_equal(at_step, low), f.less_equal(at_step, high))
     kept = f.clip(at_step, cast(low, kind), cast(high, kind))
     return f.multiply(f.subtract(kept, cast(zero, kind)), cast(scale, kind)), inside

@@ -246,7 +246,7 @@ def _running(name: str) -> Callable[..., Any]:
     return run
 
 
-aten("cumsum")(_running("cumsum"))
+cumsum = aten("cumsum")(_running("cumsum"))
 aten("cumprod")(_running("cumprod"))
 
 
