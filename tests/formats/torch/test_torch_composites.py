@@ -120,3 +120,20 @@ def test_zero_points_that_are_floats_are_rounded_with_what_they_shift() -> None:
 
     x = torch.randn(20, 3, generator=torch.Generator().manual_seed(0))
     agrees(made, x, torch.tensor([0.1, 0.25, 0.03]), torch.tensor([0.5, -1.3, 2.0]), near=1e-6)
+
+
+@pytest.mark.parametrize("bins", [1, 7, 10, 33])
+def test_points_on_edges_are_counted_as_by_edges_of_their_type(bins: int) -> None:
+    def made(p: Any) -> list[Any]:
+        flat = p[:, 0].contiguous()
+        pairs = [
+            torch.histogramdd(p, [bins, 10], range=[-0.5, 0.5, -0.5, 0.5]),
+            torch.histogramdd(p, bins),
+        ]
+        some = [torch.histogram(flat, bins, range=(-0.5, 0.5)), torch.histogram(flat, bins)]
+        return [v for counts, edges in pairs for v in (counts, *edges)] + [
+            v for h in some for v in h
+        ]
+
+    points = (torch.randn(200, 2, generator=torch.Generator().manual_seed(0)) * 3).round() * 0.1
+    agrees(made, points)

@@ -14,7 +14,7 @@ import numpy as np
 from graphc.formats.deciding_values import refuse
 from graphc.formats.torch.operators.elementwise import element_of
 from graphc.formats.torch.operators.products import convolution
-from graphc.formats.torch.operators.reductions import axes, cumsum, norm, sum_
+from graphc.formats.torch.operators.reductions import axes, cumsum, equal_ranges, norm, sum_
 from graphc.formats.torch.operators.shapes import (
     axis_of,
     extents_of,
@@ -310,9 +310,12 @@ def histogramdd(
 ) -> Any:
     """Points [..., D] counted by the ranges of each coordinate, and the ends of these."""
     points = f.reshape(x, (-1, x.shape[-1]))
-    ends = None if range is None else list(zip(range[::2], range[1::2]))
+    ends = [None] * x.shape[-1] if range is None else list(zip(range[::2], range[1::2]))
+    each = bins if isinstance(bins, list | tuple) else [bins] * x.shape[-1]
+    columns = f.unstack(points, axis=1)
+    edges = [equal_ranges(*given) for given in zip(columns, each, ends, strict=True)]
     held = None if weight is None else f.reshape(weight, (-1,))
-    counts, edges = f.histogramdd(points, bins, ends, density, held)
+    counts, edges = f.histogramdd(points, edges, None, density, held)
     return cast(counts, dtype_of(x)), [cast(edge, dtype_of(x)) for edge in edges]
 
 

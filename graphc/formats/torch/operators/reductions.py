@@ -372,12 +372,29 @@ def bincount(x: Any, weights: Any = None, minlength: int = 0) -> Any:
     return f.bincount(x, weights, length=count)
 
 
+def equal_ranges(x: Any, bins: Any, ends: Any) -> Any:
+    """The edges of so many ranges between two ends, or of x; edges are left as they are.
+
+    Those of f32 come by steps of f32 from the nearer end, rounded once: points may lie on them.
+    """
+    if not isinstance(bins, int):
+        return bins
+    if dtype_of(x) != np.float32:
+        return f.histogram_bin_edges(x, bins, ends)
+    low, high = f.unstack(f.histogram_bin_edges(x, 1, ends))
+    step = f.divide(f.subtract(high, low), np.float32(bins))
+    low, high, step = (cast(v, np.dtype(np.float64)) for v in (low, high, step))
+    places = np.arange(bins + 1.0)
+    first, last = f.add(low, step * places), f.subtract(high, step * (bins - places))
+    return cast(f.where(places < (bins + 1) // 2, first, last), dtype_of(x))
+
+
 @aten("histogram.bin_ct")
 def histogram(
     x: Any, bins: int = 100, range: Any = None, weight: Any = None, density: bool = False
 ) -> Any:
     ends = None if range is None else tuple(range)
-    counts, edges = f.histogram(x, bins, ends, density, weight)
+    counts, edges = f.histogram(x, equal_ranges(x, bins, ends), None, density, weight)
     return cast(counts, dtype_of(x)), cast(edges, dtype_of(x))
 
 
