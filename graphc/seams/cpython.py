@@ -9,6 +9,7 @@ import ctypes
 import sys
 import sysconfig
 from collections.abc import Callable
+from dis import opname
 from functools import cache
 from types import CellType, FrameType
 from typing import Any
@@ -186,6 +187,13 @@ def pickles_by_value() -> bool:
             return True
         frame = frame.f_back
     return False
+
+
+def assigns_item(frame: FrameType | None) -> bool:
+    """Whether what a frame is doing is `x[i] = value`."""
+    if frame is None:
+        return False
+    return opname[frame.f_code.co_code[frame.f_lasti]] in ("STORE_SUBSCR", "STORE_SLICE")
 
 
 def _walked(depth: int = 0) -> FrameType | None:

@@ -18,6 +18,7 @@ import numpy as np
 from graphc.base.memory_layout import Address, Half, Layout
 from graphc.seams import cpython
 
+_NO_ELEMENT = "setting an array element with a sequence."
 _TYPE, _NEW_FROM_DESCR = 2, 94  # places in NumPy's table of C functions, which are promised
 
 
@@ -45,6 +46,13 @@ def arrays_are_known() -> bool:
 def new_array() -> int:
     """The address of PyArray_NewFromDescr."""
     return _table()[_NEW_FROM_DESCR]
+
+
+def hidden_by(error: BaseException) -> BaseException | None:
+    """Why an object is no number that can be stored in an array, where NumPy says only that it is
+    none; None for other errors."""
+    hides = type(error) is ValueError and str(error) == _NO_ELEMENT
+    return error.__cause__ if hides else None
 
 
 def _is_expected(array: np.ndarray[Any, Any]) -> bool:

@@ -389,3 +389,80 @@ def test_keywords_of_functions_of_arrays(call: Any, message: str) -> None:
     with pytest.raises(gc.GraphError, match=message) as caught:
         gc.compile(call)(np.arange(3.0))
     assert isinstance(caught.value, TypeError)
+
+
+# ---------------------------------------------------------------------------------------- messages
+
+
+def refused(function: Callable[[Any], Any]) -> gc.GraphError:
+    with pytest.raises(gc.GraphError) as caught:
+        gc.compile(function)(np.ones((3, 4)))
+    return caught.value
+
+
+def test_a_python_while_is_told_of_the_loop_for_values() -> None:
+    def halved(x: Any) -> Any:
+        while x.sum() > 1:
+            x = x / 2
+        return x
+
+    assert "gc.while_loop" in (refused(halved).hint or "")
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.int64, np.complex64, bool, np.float16])
+@pytest.mark.parametrize("index", [slice(None), 0, (0,), slice(1, 2), [1]])
+def test_a_value_for_an_array_from_outside(dtype: Any, index: Any) -> None:
+    outside, places = np.zeros(4, dtype), (0, (0,))
+
+    def written(x: Any) -> Any:
+        outside[index] = x[0, 0] if index in places else x[0, :1]
+        return x
+
+    error = refused(written)
+    assert "assignment to an array from outside" in str(error)
+    assert "made inside the function" in (error.hint or "")
+    assert error.location is not None and error.location[0].endswith("test_misuse.py")
+    assert not outside.any()
+
+
+def test_an_error_of_the_users_with_one_of_ours_behind_it_stays_theirs() -> None:
+    def mine(x: Any) -> Any:
+        try:
+            return x if x.sum() else -x
+        except gc.GraphError as error:
+            raise ValueError("mine") from error
+
+    with pytest.raises(ValueError, match=r"^mine$"):
+        gc.compile(mine)(X)
+
+
+@pytest.mark.parametrize(
+    ("function", "texts"),
+    [
+        (lambda x: x @ np.ones(3), ("f64[3, 4] has 4 columns", "f64[3] has 3 elements")),
+        (lambda x: np.ones(2) @ x, ("f64[2] has 2 elements", "f64[3, 4] has 3 rows")),
+        (lambda x: x[0] @ np.ones(5), ("f64[4] has 4 elements", "f64[5] has 5 elements")),
+        (lambda x: np.dot(x[None], np.ones(3)), ("f64[1, 3, 4] has 4", "f64[3] has 3 elements")),
+    ],
+)
+def test_products_by_vectors_speak_of_vectors(function: Any, texts: tuple[str, ...]) -> None:
+    error = refused(function)
+    assert all(text in str(error) for text in texts), error
+    assert isinstance(error, ValueError)  # as NumPy's is
+
+
+def test_operators_with_known_arrays_raise_as_numpy_does() -> None:
+    for function in (lambda x: x + np.ones(3), lambda x: np.ones(3) - x, lambda x: x @ np.eye(3)):
+        assert isinstance(refused(function), ValueError)
+
+
+@pytest.mark.parametrize(
+    ("function", "modes"),
+    [
+        (lambda x: gc.fftconvolve(x, x, mode="smae"), "full, same or valid"),
+        (lambda x: np.convolve(x[0], x[1], mode="smae"), "full, same or valid"),
+        (lambda x: gc.interpolate(x, (3,), mode="liner"), "nearest, linear or cubic"),
+    ],
+)
+def test_modes_that_do_not_exist(function: Any, modes: str) -> None:
+    assert modes in (refused(function).hint or "")

@@ -26,6 +26,7 @@ from graphc.ir.sizes import USUAL_COUNT, Scope, Size
 from graphc.ir.types import Dim, DType, Type
 from graphc.ir.user_lines import locate, location_of, user_file
 from graphc.ops.record.value import Stateful, Trace, Value, current, is_python_number, lift, tracing
+from graphc.seams.numpy import hidden_by
 
 MOST_COPIES = 1000  # of one line, before a hint says that there are loops
 
@@ -235,6 +236,9 @@ def trace_function(
     except GraphError as error:
         raise _noted(error.at(location_of(error) or location), so_far) from None
     except Exception as error:
+        told = hidden_by(error)
+        if isinstance(told, GraphError):
+            raise _noted(told, so_far) from None
         _noted(error, so_far)
         raise
     finally:

@@ -23,13 +23,17 @@ from graphc.ir.graph import Node
 from graphc.ir.types import Dim, Dimension
 from graphc.ops.record.families import NUMPY_SPELLINGS, require_options, require_storable
 from graphc.ops.record.value import METHODS, PUBLIC, Trace, Value, cast_value, lift
+from graphc.seams.cpython import assigns_item, frame_above
 
 _NO_VALUE_HINTS = {
-    "bool": "use gc.cond or np.where for a choice, or name the argument in static=[...]",
+    "bool": "use gc.cond or np.where for a choice, gc.while_loop in the place of while, or name "
+    "the argument in static=[...]",
     "number": "use NumPy's functions in place of math's and float(), or name the argument in "
     "static=[...]",
     "index": "an array index x[i] may be traced, a Python range or shape may not: "
     "name the argument in static=[...]",
+    "store": "write to an array that is made inside the function (np.zeros, or a .copy()), or take "
+    "the array as an argument and return it",
     "array": "use NumPy functions on it directly; gc.zeros(...) makes an array that can be written",
 }
 
@@ -287,8 +291,11 @@ PLAIN_TYPES.add(Tracer)
 
 
 def _no_value(tracer: Tracer, wanted: str, hint: str) -> TraceError:
+    what = f"cannot become {wanted}"
+    if assigns_item(frame_above(2)):  # buf[i] = x, where NumPy is what asks
+        what, hint = "cannot take part in an assignment to an array from outside", "store"
     return TraceError(
-        f"a traced array has no value yet: {tracer!r} cannot become {wanted}",
+        f"a traced array has no value yet: {tracer!r} {what}",
         location=tracer.owner.locate() if tracer.owner.locate else None,
         hint=_NO_VALUE_HINTS[hint],
     )
@@ -316,8 +323,9 @@ def _missing(tracer: Tracer, name: str) -> MissingAttribute:
 # ------------------------------------------------------------------------------------ in place
 
 
-def _refusing(name: str) -> Callable[[Tracer, Any], Any]:
-    forward, function = getattr(Tracer, name), getattr(operator, name, None)
+def _refusing(name: str, plain_name: str = "") -> Callable[[Tracer, Any], Any]:
+    """The method, of which NumPy's errors are; `plain_name` is what a reflected one reflects."""
+    forward, function = getattr(Tracer, name), getattr(operator, plain_name or name, None)
 
     def apply(self: Tracer, other: Any) -> Any:
         try:
@@ -325,7 +333,8 @@ def _refusing(name: str) -> Callable[[Tracer, Any], Any]:
         except GraphError as error:
             if function is None:
                 raise
-            raise as_numpy_raises(error, function, (self, other), {}) from None
+            operands = (other, self) if plain_name else (self, other)
+            raise as_numpy_raises(error, function, operands, {}) from None
 
     return apply
 
@@ -370,6 +379,7 @@ for _python, _name in (
 ):
     setattr(Tracer, f"__i{_python}__", _in_place(_name))
     setattr(Tracer, f"__{_python}__", _refusing(f"__{_python}__"))
+    setattr(Tracer, f"__r{_python}__", _refusing(f"__r{_python}__", f"__{_python}__"))
 for _name in ("lt", "le", "gt", "ge", "eq", "ne"):
     setattr(Tracer, f"__{_name}__", _refusing(f"__{_name}__"))
 for _name in ("neg", "pos", "abs", "invert"):

@@ -114,8 +114,7 @@ def _left_alone(
 def _value_and_grad(
     function: Function, wrt: Wrt, has_aux: bool, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, Any], Any]:
-    region, given, keys = loss_region(function, wrt, has_aux, args, kwargs)
-    chosen = chosen_leaves(given, keys)
+    region, given, keys, chosen = loss_region(function, wrt, has_aux, args, kwargs)
     seed = enclosing().constant(np.ones((), region.types[0].dtype.numpy))
     made = _emit_grad(region, given, [seed], chosen)
     results = len(region.types)
@@ -132,11 +131,14 @@ def loss_region(
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
     once: bool = True,
-) -> tuple[Region, Operands, list[Key]]:
-    """The region of a scalar function, its operands, and where among them each entry of wrt is."""
+    floats_only: bool = True,
+) -> tuple[Region, Operands, list[Key], list[int]]:
+    """The region of a scalar function, its operands, where among the arguments each entry of wrt
+    is, and the `chosen_leaves`: what has no gradient is refused before the function is traced."""
     names = argument_names(function)
     keys = _keys(names, wrt, args, kwargs)
     given = given_arguments(function, keys, args, kwargs)
+    chosen = chosen_leaves(given, keys, floats_only)
 
     def call(tracers: list[Any]) -> Any:
         positional, named = given.rebuilt(tracers)
@@ -145,7 +147,7 @@ def loss_region(
         return [_loss(value), aux]
 
     name = getattr(function, "__name__", "loss")
-    return trace_region(name, given.parameters, call, once=once), given, keys
+    return trace_region(name, given.parameters, call, once=once), given, keys, chosen
 
 
 def given_arguments(
@@ -184,7 +186,9 @@ def _loss(value: Any) -> Value:
         found = type(value).__name__ if made is None else str(made.type)
         raise TraceError(
             f"gradients are of a function that returns one float, it returns {found}",
-            hint="reduce with .sum() or .mean(); gc.vjp and gc.jacobian take any result",
+            hint="reduce with .sum() or .mean(); gc.vjp and gc.jacobian take any result"
+            if made is None or made.shape != ()
+            else "it is reduced, but no float: cast it, or what it is made of, to one",
         )
     return made
 

@@ -18,7 +18,7 @@ from graphc.frontend.files.gir_files import graph_of
 from graphc.frontend.session.session_graph import Growing
 from graphc.frontend.trace.region import emit_closed
 from graphc.frontend.trace.tree import leaf_names
-from graphc.frontend.transforms.grad import Wrt, chosen_leaves, loss_region
+from graphc.frontend.transforms.grad import Wrt, loss_region
 from graphc.ir.graph import Graph, Node
 from graphc.ir.op import OPS, Effect
 from graphc.ir.types import TupleType
@@ -175,9 +175,10 @@ def gradient_report(function: Callable[..., Any], wrt: Wrt = 0) -> Callable[...,
         made: dict[str, str] = {}
 
         def traced(*inner: Any, **named: Any) -> Any:
-            region, given, keys = loss_region(function, wrt, False, inner, named)
+            region, given, _, numbers = loss_region(
+                function, wrt, False, inner, named, floats_only=False
+            )
             paths = leaf_names(given.tree)
-            numbers = chosen_leaves(given, keys, floats_only=False)
             for number in numbers:
                 path = given.parameters[number].name
                 made[path] = explain_path(region.graph, number, (0,))

@@ -25,13 +25,7 @@ from graphc.frontend.trace.region import (
     trace_region,
 )
 from graphc.frontend.trace.tree import flatten, leaf_names, unflatten
-from graphc.frontend.transforms.grad import (
-    chosen_leaves,
-    given_arguments,
-    gradient_tree,
-    loss_region,
-    under,
-)
+from graphc.frontend.transforms.grad import given_arguments, gradient_tree, loss_region, under
 from graphc.ir.graph import Graph
 from graphc.ir.place import parse_device
 from graphc.ops.control.pipelined import BALANCES as BALANCES
@@ -141,8 +135,7 @@ class _Shape:
         if trains:
             noted = self.noting(function) if has_aux else function
             traced = loss_region(noted, 0, has_aux, args, kwargs, once=False)
-            self.region, given, self.keys = traced
-            self.wrt = chosen_leaves(given, self.keys)
+            self.region, given, self.keys, self.wrt = traced
         else:
             given = given_arguments(function, [0], args, kwargs)
             self.region, self.keys, self.wrt = _forward_region(function, given), [], []

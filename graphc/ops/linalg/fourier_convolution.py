@@ -7,7 +7,7 @@ from typing import Any
 from graphc.ops.linalg.fourier import fftn, ifftn, irfftn, rfftn
 from graphc.ops.record.arguments import ArrayLike, Axes
 from graphc.ops.record.dims import rank_of, shape_of
-from graphc.ops.record.families import normalise_axis, require
+from graphc.ops.record.families import normalise_axis, require, require_mode
 from graphc.ops.record.value import as_value, common_element, functions, public
 from graphc.ops.shape.slicing import slice_axis
 
@@ -37,7 +37,7 @@ def fftconvolve(x: ArrayLike, y: ArrayLike, mode: str = "full", axes: Axes = Non
     """
     x, y = as_value(x), as_value(y)
     along = _axes(x, y, axes)
-    require(mode in ("full", "same", "valid"), f"fftconvolve: there is no mode {mode!r}")
+    require_mode("fftconvolve", mode, ("full", "same", "valid"))
     sizes = [(_length(x, axis), _length(y, axis)) for axis in along]
     element = common_element(x, y)[0]
     forward, back = (fftn, ifftn) if element.is_complex else (rfftn, irfftn)

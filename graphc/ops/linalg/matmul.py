@@ -208,11 +208,29 @@ def _parts(x: ArrayLike) -> tuple[Any, Any]:
     return functions.real(x), functions.imag(x)
 
 
+def _require_meeting(a: ArrayLike, b: ArrayLike) -> None:
+    """A vector is not what its product is computed of: errors show it as it was written."""
+    columns, rows = shape_of(a)[-1], shape_of(b)[-2 if rank_of(b) > 1 else -1]
+    if definitely_different(columns, rows):
+        shown, other = (f"{common_element(x)[0]}{list(shape_of(x))}" for x in (a, b))
+        raise TypeRuleError(
+            f"matmul: {shown} has {columns} {_along(a, 'columns')} but {other} has {rows} "
+            f"{_along(b, 'rows')}",
+            hint="transpose an operand, or check which axis is contracted",
+        )
+
+
+def _along(x: ArrayLike, axis: str) -> str:
+    return axis if rank_of(x) > 1 else "elements"
+
+
 @public(np.matmul, method=True)
 def matmul(a: ArrayLike, b: ArrayLike) -> Any:
     """a @ b as NumPy: vectors count as a row on the left and a column on the right."""
     left, right = rank_of(a), rank_of(b)
     require(left > 0 and right > 0, "matmul does not take scalars", hint="use *")
+    if 1 in (left, right):
+        _require_meeting(a, b)
     made = contract(
         "matmul", reshape(a, 1, -1) if left == 1 else a, reshape(b, -1, 1) if right == 1 else b
     )

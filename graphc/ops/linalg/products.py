@@ -30,7 +30,7 @@ from graphc.ops.linalg.spectral import (
 from graphc.ops.nn.conv import conv
 from graphc.ops.record.arguments import ArrayLike, DTypeLike
 from graphc.ops.record.dims import rank_of, shape_of
-from graphc.ops.record.families import normalise_axis, require
+from graphc.ops.record.families import normalise_axis, require, require_mode
 from graphc.ops.record.value import Value, common_element, functions, is_python_number, public
 from graphc.ops.reduce.statistics import norm, vector_norm
 from graphc.ops.shape.creation import eye
@@ -247,7 +247,7 @@ def _correlation(a: Value, v: Value, mode: str) -> Any:
     if isinstance(n, Dim):
         raise TypeRuleError(f"convolve: the length {n} of the shorter array is not known")
     require(n != 0, "convolve: an array has no elements")
-    require(mode in ("full", "same", "valid"), f"convolve: there is no mode {mode!r}")
+    require_mode("convolve", mode, ("full", "same", "valid"))
     low, high = {"full": (n - 1, n - 1), "same": (n // 2, n - 1 - n // 2), "valid": (0, 0)}[mode]
     endless = common_element(a, v)[0].kind in "fc"
     padding = (0, 0) if endless else (low, high)

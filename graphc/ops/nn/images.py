@@ -14,7 +14,7 @@ import numpy as np
 
 from graphc.ops.record.arguments import ArrayLike, Tensor
 from graphc.ops.record.dims import rank_of, shape_of
-from graphc.ops.record.families import normalise_axis, require
+from graphc.ops.record.families import normalise_axis, require, require_mode
 from graphc.ops.record.value import as_value, common_element, functions, public
 from graphc.ops.tuning import tuned
 
@@ -149,7 +149,7 @@ def interpolate(
 
     mode is "nearest", "linear" (bilinear, trilinear ...) or "cubic" (a = -0.75).
     """
-    require(mode in ("nearest", "linear", "cubic"), f"interpolate: there is no mode {mode!r}")
+    require_mode("interpolate", mode, ("nearest", "linear", "cubic"))
     first = rank_of(x) - len(sizes)
     require(first >= 0, f"interpolate: {len(sizes)} sizes for rank {rank_of(x)}")
     made = as_value(x)
@@ -214,7 +214,7 @@ def grid_sample(
     """
     count = rank_of(x) - 2
     require(shape_of(grid)[-1] == count, f"grid_sample: positions of {shape_of(grid)[-1]} axes")
-    require(mode in ("nearest", "linear", "cubic"), f"grid_sample: there is no mode {mode!r}")
+    require_mode("grid_sample", mode, ("nearest", "linear", "cubic"))
     require(padding in ("zeros", "border", "reflection"), f"grid_sample: no padding {padding!r}")
     f, half = functions, 0.5
     at = []

@@ -100,6 +100,12 @@ def require(condition: bool, message: str, hint: str | None = None) -> None:
         raise TypeRuleError(message, hint=hint)
 
 
+def require_mode(name: str, mode: Any, modes: Sequence[str]) -> None:
+    """Raise TypeRuleError, which lists the modes of a function, for what is none of them."""
+    known = f"{', '.join(modes[:-1])} or {modes[-1]}"
+    require(mode in modes, f"{name}: there is no mode {mode!r}", hint=f"its modes are {known}")
+
+
 # Options of NumPy's that arrays without a layout, on a device of their own, have one answer to.
 _OPTIONS: dict[str, tuple[Any, ...]] = {
     "casting": ("no", "equiv", "safe", "same_kind", "unsafe"),

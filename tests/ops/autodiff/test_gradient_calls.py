@@ -72,6 +72,15 @@ def test_what_is_no_loss(result: Any) -> None:
         gc.grad(lambda x: result)(X)
 
 
+def test_an_argument_of_integers_is_what_is_refused() -> None:
+    """Not what is made of it, which is reduced but no float."""
+    with pytest.raises(gc.TraceError, match=r"argument x is i64\[3\], which has no gradient"):
+        gc.grad(lambda x: (x * 2).sum())(np.arange(3))
+    with pytest.raises(gc.TraceError, match=r"it returns i64\[\]") as caught:
+        gc.grad(lambda x: x.astype(np.int32).sum())(X)
+    assert "cast" in (caught.value.hint or "") and "reduce with" not in (caught.value.hint or "")
+
+
 def test_what_is_no_function() -> None:
     with pytest.raises(gc.TraceError, match="takes a function"):
         gc.grad(3)  # type: ignore[arg-type]
