@@ -10,13 +10,14 @@ point for its range over the samples, in u8.  The compiler multiplies the bytes 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from graphc.base.record import record
-from graphc.errors import GraphError
+from graphc.errors import FeedError, GraphError
 from graphc.frontend.compile.decorator import compile
 from graphc.frontend.files.loaded_graph import LoadedGraph
 from graphc.frontend.trace.tree import flatten, unflatten
@@ -27,6 +28,10 @@ from graphc.ir.types import F32, I8, I32, U8, DType, Type
 from graphc.ops.reference.interpreter import evaluate_node, interpret
 
 Array = np.ndarray[Any, Any]
+_LIKE_SAMPLES = (
+    "a model that is quantized on samples takes arrays like them: quantize it for each size of "
+    "batches, on samples of that size"
+)
 Range = tuple[float, float]
 METHODS = ("minmax", "percentile", "mse")
 KEPT = 1 << 16  # values of a sample that a percentile or an error is measured on
@@ -55,11 +60,19 @@ class Calibrated:
     that of the values in full, over all samples.
     """
 
-    def __init__(self, compiled: Any, layers: Mapping[str, float], error: float) -> None:
+    def __init__(
+        self, compiled: Any, layers: Mapping[str, float], error: float, sample: tuple[Any, ...]
+    ) -> None:
         self.compiled, self.layers, self.error = compiled, dict(layers), error
+        self._sample = sample
 
     def __call__(self, *args: Any) -> Any:
+        """Results as of the function. Raises FeedError for arrays of other sizes or dtypes."""
         return self.compiled(*args)
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Save the graph of bytes, for `gc.load` and the command line."""
+        self.compiled.save(path, *self._sample)
 
     def __repr__(self) -> str:
         return f"<{len(self.layers)} products in 8 bits, results differ by {self.error:.2g}>"
@@ -98,7 +111,7 @@ def calibrated(
     layers = {title_of(node): layer_error(node, ranges, seen) for node in products}
     exact, rounded = [r for _, r in seen], [interpret(made, feed) for feed in feeds]
     error = max(map(relative, zip(*exact, strict=True), zip(*rounded, strict=True)))
-    return Calibrated(compile(calling(made, tree), **options), layers, error)
+    return Calibrated(compile(calling(made, tree), **options), layers, error, calls[0])
 
 
 def calling(graph: Graph, tree: Any) -> Callable[..., Any]:
@@ -106,7 +119,10 @@ def calling(graph: Graph, tree: Any) -> Callable[..., Any]:
     inner = LoadedGraph(graph.replace(result_names=()))
 
     def quantized(*args: Any) -> Any:
-        results = inner(*flatten(args)[0])
+        try:
+            results = inner(*flatten(args)[0])
+        except FeedError as error:
+            raise FeedError(error.message, hint=_LIKE_SAMPLES) from None
         return unflatten(tree, results if isinstance(results, tuple) else (results,))
 
     return quantized

@@ -6,17 +6,22 @@ for where it has few rows: a language model that writes one token at a time.
 
 from __future__ import annotations
 
+import warnings
+from collections import Counter
 from collections.abc import Sequence
 from math import frexp, prod
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from graphc.base.hints import meant
 from graphc.base.refusing import refusing
-from graphc.errors import GraphError
+from graphc.config import OF_FUNCTIONS, Config
+from graphc.errors import GraphError, GraphHint
 from graphc.frontend.trace.tree import register_pytree
 from graphc.frontend.transforms.markers import stop_gradient
 from graphc.ir.types import F32
+from graphc.ir.user_lines import locate
 from graphc.learn.calibrate import affine, calibrated
 from graphc.learn.trees import tree_map
 from graphc.ops.linalg.few_bits import LANES, WORD, packed, steps_of, unpacked
@@ -27,6 +32,7 @@ from graphc.ops.record.value import Factor, Value, common_element, emit, functio
 
 MANY_ROWS = 256  # a matrix that so many rows are multiplied with is widened first
 GROUP = 32  # weights of 4 bits that share a scale, and of the formats of MX
+_OPTIONS = ("axis", "least", "bits", "group", "format", "samples", "method", "percentile")
 FORMATS = {"e4m3": "e4m3", "e5m2": "e5m2", "mxfp8": "e4m3", "mxfp4": "e2m1"}
 
 
@@ -163,7 +169,8 @@ def quantize(
     magnitude over 127 and rounded: at most a 254th of that is lost of each number.  In 4 `bits` 32
     neighbours along `axis` share what they are divided by, or `group` of them (a multiple of 8; in
     8 bits of 4); their largest becomes -8.  Everything else in the tree (vectors, integers, f64)
-    stays as it is.  Raises GraphError where numbers are not finite.
+    stays as it is; where that is all of it, a GraphHint says why.  Raises GraphError where numbers
+    are not finite.
 
     With a `format` numbers are floats: "e4m3" and "e5m2" have 8 bits and a scale for each row or
     column, which makes the largest the format's; in "mxfp8" (e4m3) and "mxfp4" (e2m1, 4 bits) 32
@@ -176,6 +183,7 @@ def quantize(
     least ("mse").  `options` are those of `gc.compile`.  Raises GraphError where no product is by a
     constant, or numbers are not finite.
     """
+    _require_options(options)
     if samples is not None:
         if format is not None:
             raise GraphError(f"a function is quantized to bytes, not to {format}")
@@ -185,14 +193,42 @@ def quantize(
             "a function is quantized on samples", hint="gc.quantize(model, samples=[(x,), ...])"
         )
     layout = _layout(axis, bits, group, format)
+    reasons: list[str] = []  # why leaves stay; "" for one that does not
 
     def convert(leaf: Any) -> Any:
         array = np.asarray(leaf)
-        if array.ndim != 2 or array.dtype != np.float32 or array.size < least:
-            return leaf
-        return _quantized(array, axis, layout)
+        reasons.append(reason := _reason_to_stay(array, least))
+        return leaf if reason else _quantized(array, axis, layout)
 
-    return tree_map(convert, tree)
+    made = tree_map(convert, tree)
+    if all(reasons):
+        _hint_unchanged(reasons)
+    return made
+
+
+def _require_options(options: dict[str, Any]) -> None:
+    """Raise GraphError for an option that neither `quantize` nor `gc.compile` has."""
+    known = {*_OPTIONS, *Config.__match_args__, *OF_FUNCTIONS}
+    for name in options.keys() - known:
+        hint = meant(name, known) or f"options of quantize are {', '.join(_OPTIONS)}"
+        raise GraphError(f"there is no option {name!r}", hint=hint)
+
+
+def _reason_to_stay(array: Any, least: int) -> str:
+    """What keeps an array from being quantized; "" where nothing does."""
+    if array.dtype != np.float32:
+        return f"of {array.dtype} and not float32"
+    if array.ndim != 2:
+        return f"of rank {array.ndim} and no matrix"
+    return f"of fewer than least={least} numbers" if array.size < least else ""
+
+
+def _hint_unchanged(reasons: Sequence[str]) -> None:
+    """Warn that a tree came back as it went in."""
+    counts = Counter(reasons).most_common(4)
+    told = ", ".join(f"{count} {'is' if count == 1 else 'are'} {why}" for why, count in counts)
+    text = f"nothing was quantized: {told or 'the tree holds no array'}"
+    warnings.warn_explicit(text, GraphHint, *(locate() or ("<unknown>", 1)))
 
 
 @refusing

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -93,3 +94,20 @@ def test_refusals() -> None:
         gc.quantize(lambda x, w: x @ w, samples=[(normal(2, 4), normal(4, 3))])
     with pytest.raises(GraphError, match="NaN"):
         gc.quantize(layers, samples=[np.full((2, 40), np.nan, "f4")])
+
+
+def test_other_batches_and_dtypes_are_told_of_the_samples() -> None:
+    model = gc.quantize(layers, samples=[normal(4, 40)])
+    for wrong in (normal(2, 40), normal(4, 40).astype(np.float64)):
+        with pytest.raises(gc.FeedError, match=r"x is .*, the graph takes f32\[4,40\]") as caught:
+            model(wrong)
+        assert "samples" in (caught.value.hint or "")
+
+
+def test_a_saved_model_returns_what_the_model_does(tmp_path: Path) -> None:
+    x = normal(4, 40)
+    model = gc.quantize(layers, samples=[x])
+    model.save(tmp_path / "model.gir")
+    made = gc.load(tmp_path / "model.gir")(x)
+    for name, wanted in model(x).items():
+        np.testing.assert_array_equal(made[name], wanted)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -336,3 +337,35 @@ def test_training_with_rounded_weights_ends_with_better_ones() -> None:
         loss(np.asarray(gc.quantize(m, bits=4, least=0).dense()), False) for m in (exact, w)
     )
     assert after < 0.8 * before
+
+
+def test_options_that_do_not_exist_are_named() -> None:
+    for tree in ([normal(256, 64)], lambda x: x):
+        with pytest.raises(GraphError, match="there is no option 'bit'") as caught:
+            gc.quantize(tree, bit=4)
+        assert "bits" in (caught.value.hint or "")
+    with pytest.raises(GraphError, match="there is no option 'methd'") as caught:
+        gc.quantize(lambda x: x, samples=[normal(2, 2)], methd="mse")
+    assert "method" in (caught.value.hint or "")
+
+
+@pytest.mark.parametrize(
+    ("tree", "text"),
+    [
+        ([np.ones((256, 64), np.int32)], "1 is of int32"),
+        ({"w": np.ones((256, 64))}, "1 is of float64"),
+        ([normal(3), normal(4)], "2 are of rank 1"),
+        ((normal(16, 16),), "1 is of fewer than least=16384 numbers"),
+        ([], "holds no array"),
+    ],
+)
+def test_a_tree_of_which_nothing_is_quantized_says_why(tree: Any, text: str) -> None:
+    with pytest.warns(gc.GraphHint, match=f"nothing was quantized: .*{text}") as caught:
+        gc.quantize(tree)
+    assert caught[0].filename.endswith("test_quantize.py")
+
+
+def test_a_tree_of_which_something_is_quantized_says_nothing() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        gc.quantize([normal(256, 64), normal(3), np.arange(3)])

@@ -297,6 +297,15 @@ class LoadedGraph(Loaded):
         """Save it again."""
         save(path, self.graph)
 
+    def _require_like(self, name: str, given: Type, kind: Type) -> None:
+        """Raise FeedError for an operand that is no array of a parameter's type.
+
+        `bind` looks at shapes with symbols, and a trace for all sizes may become one for some.
+        """
+        open_sizes = self._symbolic or not given.is_static
+        if given.dtype is not kind.dtype or not (open_sizes or given.shape == kind.shape):
+            raise FeedError(f"{name} is {given}, the graph takes {kind}")
+
     def _inline(self, values: Sequence[Any]) -> Any:
         if isinstance(self.graph, Program):
             raise GraphError(
@@ -313,6 +322,8 @@ class LoadedGraph(Loaded):
             lift(v, trace, None if isinstance(v, Value) else kind.dtype)
             for v, kind in zip(values, self.types)
         ]
+        for name, operand, kind in zip(self.params, operands, self.types):
+            self._require_like(name, operand.type, kind)
         shapes = [operand.type.shape for operand in operands]
         graph = self.graph
         if self._symbolic and all(operand.type.is_static for operand in operands):
