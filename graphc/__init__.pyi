@@ -113,7 +113,8 @@ def load(path: str | PathLike[str], **options: Any) -> Loaded:
     """A saved graph (.gir), a compiled one (.gcx), an ONNX model (.onnx), a program of PyTorch
     (.pt2) or a model of Keras 3 (.keras) as a callable.
 
-    It takes NumPy arrays, in order or by the file's names, and returns arrays.  A .gcx file runs
+    It takes NumPy arrays, in order or by the file's names, or the nestings of them that the saved
+    function took (dicts, lists, tuples), and returns arrays.  A .gcx file runs
     without any part of the compiler being imported; its options are `threads`, `share` and
     `require_signature`.  Variables of a file live in containers of their own, unless it shares this
     program's.  What a model of others was compiled to is kept in the cache: the next

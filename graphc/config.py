@@ -51,7 +51,8 @@ class Config:
                    GPUs with sm_90 multiply f32 by the first 10 bits of fractions and sum in f32
     error_budget   most that short transfers may change a result, relative to its largest magnitude;
                    implies compress and chooses the transfers, by measuring if there is a sample.
-                   With a precision it chooses the products, and no transfer is short unless asked
+                   With a precision it chooses the products, and no transfer is short unless asked;
+                   of one device without a precision nothing is short, and gc.compile refuses it
     sample         arguments to measure such errors with: one array per parameter of the graph
     constraints    "NAME=SPEC": the value that was given this name, or "%12", runs on such a device
     soft_placement a constraint that no device satisfies is dropped (and noted) instead of an error
@@ -161,6 +162,17 @@ class Config:
                 f"cannot read measured costs from {self.costs}: there is no such file",
                 hint=meant(str(self.costs), _COSTS)
                 or "graphc devices --calibrate writes such a file",
+            )
+
+    def require_use_of_budget(self) -> None:
+        """Raise GraphError for an error_budget where nothing may be short.
+
+        Files of placed graphs say their devices later than options are read.
+        """
+        if self.error_budget is not None and self.precision == "f32" and len(self.devices) < 2:
+            raise GraphError(
+                "an error_budget has no use: products are in f32, and one device sends nothing",
+                hint='precision="bf16" makes products short, several devices= transfers',
             )
 
     def for_device(self, device: Any) -> Config:

@@ -395,6 +395,7 @@ def compile(
     if isinstance(options.get("sample"), Iterable):  # arguments, nested as in a call
         options["sample"] = [np.asarray(leaf) for leaf in flatten(tuple(options["sample"]))[0]]
     config = Config.create(**options)
+    config.require_use_of_budget()
     rest: dict[str, Any] = {"sizes": sizes, "max_compiles": max_compiles, "tiered": tiered}
     if function is None:
         return lambda f: compile(f, static=static, donate=donate, **rest, **options)

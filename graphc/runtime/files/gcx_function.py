@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from os import PathLike
 from pathlib import Path
@@ -36,8 +36,32 @@ def _are_unnamed(names: tuple[str, ...]) -> bool:
     return all(name == str(position) for position, name in enumerate(names))
 
 
+_NESTINGS = (dict, list, tuple)
+
+
+def _inner_names(names: Iterable[str]) -> set[str]:
+    """What names of leaves begin with: "layers" and "layers.0" of "layers.0.w"."""
+    return {name[:end] for name in names for end, letter in enumerate(name) if letter == "."}
+
+
+def _leaves(path: str, value: Any, inner: set[str]) -> Iterator[tuple[str, Any]]:
+    """The leaves of a nesting and their names, down to what parameters are named after."""
+    if path not in inner or not isinstance(value, _NESTINGS):
+        yield path, value
+        return
+    if isinstance(value, dict):
+        items: Iterable[tuple[Any, Any]] = value.items()
+    else:
+        items = zip(getattr(value, "_fields", range(len(value))), value)
+    for key, child in items:
+        yield from _leaves(f"{path}.{key}", child, inner)
+
+
 class Loaded:
     """What `gc.load` returns: a function of arrays, given in order or by the file's names.
+
+    A function that took nestings may be called with them: the leaves of p={"w": w, "b": b} are
+    what "p.w" and "p.b" name.
 
     params         names of what it takes
     result_names   names of what it returns; a result that was never named has its position for one
@@ -103,7 +127,12 @@ class Loaded:
         raise NotImplementedError
 
     def arrange(self, args: tuple[Any, ...], feeds: dict[str, Any]) -> list[Any]:
-        """One value per parameter. Raises FeedError for missing, double or unknown names."""
+        """One value per parameter. Raises FeedError for missing, double or unknown names.
+
+        Nestings are given under the names that their leaves begin with, or in order of those:
+        params={"w": w, "b": b} is what "params.w" and "params.b" are called with.
+        """
+        args, feeds = self._spread(args, feeds)
         if len(args) > len(self.params):
             raise FeedError(f"{self.name} takes {len(self.params)} arrays, got {len(args)}")
         values, known = dict(zip(self.params, args)), set(self.params)
@@ -118,10 +147,38 @@ class Loaded:
             raise FeedError(f"no feed for parameter {', '.join(map(repr, missing[:8]))}")
         return [values[name] for name in self.params]
 
+    def _spread(
+        self, args: tuple[Any, ...], feeds: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """A call with one value for each argument of the function that was saved, as one with a
+        value for each leaf; any other call as it is."""
+        values = (*args, *feeds.values())
+        is_for_leaves = len(values) == len(self.params) and not any(
+            isinstance(value, dict) for value in values
+        )
+        if is_for_leaves or not any(isinstance(value, _NESTINGS) for value in values):
+            return args, feeds
+        arguments = dict.fromkeys(name.partition(".")[0] for name in self.params)
+        if len(args) > len(arguments):
+            raise FeedError(
+                f"{self.name} takes {len(arguments)} arguments, or {len(self.params)} arrays, "
+                f"got {len(args)}"
+            )
+        inner, made = _inner_names(self.params), {}
+        for name, value in (*zip(arguments, args), *feeds.items()):
+            for path, leaf in _leaves(name, value, inner):
+                if path in made:
+                    raise FeedError(f"parameter {path!r} of {self.name} is given twice")
+                made[path] = leaf
+        return (), made
+
     def _meant(self, name: str) -> str:
         """What a name that is no parameter's was meant to be."""
         from difflib import get_close_matches
 
+        if name in _inner_names(self.params):
+            leaves = [leaf for leaf in self.params if leaf.startswith(f"{name}.")]
+            return f"its leaves are {', '.join(leaves[:8])}: give a dict, list or tuple of arrays"
         near = get_close_matches(name, self.params, 1)
         listed = ", ".join(self.params[:12]) + (", ..." if len(self.params) > 12 else "")
         return f"did you mean {near[0]!r}?" if near else f"it has {listed}"

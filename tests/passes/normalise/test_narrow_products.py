@@ -230,3 +230,12 @@ def test_tf32_is_for_gpus_alone() -> None:
         gc.compile(lambda x: x @ x, precision="tf32", error_budget=1e-3)(normal(4, 4))
     with pytest.raises(GraphError, match='"f32", "bf16" or "tf32"'):
         gc.compile(lambda x: x @ x, precision="fp8")(normal(4, 4))
+
+
+def test_a_budget_without_anything_to_spend_it_on_is_refused() -> None:
+    cases: Any = ({}, {"sample": (normal(3, 4),)}, {"devices": ["cpu:0"]})
+    for options in cases:
+        with pytest.raises(GraphError, match="an error_budget has no use") as caught:
+            gc.compile(lambda x: x @ x, error_budget=1e-3, **options)
+        assert "precision=" in (caught.value.hint or "")
+    gc.compile(lambda x: x @ x, error_budget=1e-3, devices=["cpu:0", "cpu:1"])
