@@ -78,6 +78,7 @@ class Reference:
         if short is not None and rows:
             rows = self._replayed(short, built, self.loaded.check(values), results)
         if rows:
+            self._require_settled(values, results, other)
             click.echo("mismatch between the compiled and the reference result", err=True)
             for text in rows[:20]:
                 click.echo(f"  {text}", err=True)
@@ -118,6 +119,14 @@ class Reference:
             for message, *around in zip(messages, *(found[channel] for found in ends)):
                 rows += _outside(channel, message, *around)
         return rows
+
+    def _require_settled(self, values: list[Any], results: Results, others: Results) -> None:
+        """Raise GraphError where rounding alone makes results as far apart."""
+        from graphc.passes.trial import Trial, require_settled
+
+        arrays = self.loaded.check(values)
+        trial = Trial(self.loaded.bound_to(arrays), arrays, self.state, self.loaded.config)
+        require_settled(trial, trial.named(results, {}), trial.named(others, {}))
 
     def _far(self, results: Results, others: Results, least: float = 0.0) -> list[str]:
         """The results that are farther from the others than they, or a number, allow."""

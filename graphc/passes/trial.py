@@ -15,6 +15,7 @@ import numpy as np
 
 from graphc.base.record import record
 from graphc.config import Config
+from graphc.errors import GraphError
 from graphc.ir.graph import Graph, Node, Program, map_regions, rebuild
 from graphc.ir.op import Effect
 from graphc.ir.regions import is_control_flow
@@ -22,11 +23,12 @@ from graphc.ir.verify import graphs_of
 from graphc.ops.record.effects import Key
 from graphc.ops.reference.interpreter import Interpreter, interpret
 from graphc.ops.reference.interpreter_channels import Mail
-from graphc.passes.compare import Difference, first_difference
-from graphc.passes.rounding import roundings
+from graphc.passes.compare import Difference, distance, first_difference
+from graphc.passes.rounding import roundings, rounds
 
 State = dict[Key, Any]
 Stages = Graph | Program
+MOST_MOVES = 100  # of one rounding: what differs by more is no sum of many
 ORDERS = 3  # in which a graph with effects is tried
 
 
@@ -86,6 +88,50 @@ def disagreement(
         if (found := first_difference(made, wanted, tolerances)) is not None:
             return found
     return None
+
+
+def require_settled(trial: Trial, made: dict[str, Any], wanted: dict[str, Any]) -> None:
+    """Raise GraphError where what differs of some results is what rounding makes of the arguments.
+
+    The interpreter rounds every value up or down at random, as in Vignes, "A stochastic arithmetic
+    for reliable scientific computation" (1993); what that moves, no result can be held to.
+    """
+    state = dict(trial.state)
+    nudged = _Nudged(state).value(trial.value, list(trial.arrays))
+    moved, right = trial.named(nudged, state), trial.interpret(trial.value)
+    tolerances = trial.tolerances
+    most = 0.0
+    for name in wanted.keys() & made.keys():
+        error, allowed = distance(made[name], wanted[name], tolerances[name])
+        if error <= allowed:
+            continue
+        by_rounding, least = distance(moved[name], right[name], tolerances[name])
+        if not least < by_rounding or error > MOST_MOVES * by_rounding:
+            return
+        most = max(most, by_rounding)
+    if most:
+        raise GraphError(
+            f"these arguments are ill-conditioned: rounding alone moves a result by {most:.3g}",
+            hint="give arguments that make sense, with --feed; no stage is told from rounding here",
+        )
+
+
+class _Nudged(Interpreter):
+    """Moves what is rounded to a neighbour at random; whole numbers are exact."""
+
+    def __init__(self, state: State) -> None:
+        super().__init__(wide=False, state=state, mail=Mail())
+        self.rng = np.random.default_rng(0)
+
+    def node(self, node: Node, inputs: list[Any]) -> Any:
+        made = super().node(node, inputs)
+        if node.regions or not rounds(node) or not isinstance(made, np.ndarray):
+            return made
+        if made.dtype.kind != "f":
+            return made
+        ends = np.where(self.rng.random(made.shape) < 0.5, -np.inf, np.inf).astype(made.dtype)
+        with np.errstate(all="ignore"):
+            return np.where(made == np.round(made), made, np.nextafter(made, ends))
 
 
 class _Recorder(Interpreter):

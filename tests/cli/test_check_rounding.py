@@ -40,3 +40,14 @@ def test_a_fault_of_f64_is_still_seen(promoted, run, monkeypatch, wide, share, s
     wrong = lambda *given, **options: [r + share * abs(r).max() for r in right(*given, **options)]
     monkeypatch.setattr(interpreter, "interpret", wrong)
     assert run("run", promoted, "--seed", 0, "--check")[0] == status
+
+
+def test_arguments_that_rounding_alone_moves_blame_no_stage(promoted, run):
+    """The inverse of a matrix of rank one, but for rounding."""
+    function = lambda x: np.linalg.inv(np.outer(x, x) / 3 + np.eye(3) * 1e-14) @ x
+    gc.compile(function).save(promoted, np.arange(1.0, 4.0))
+    for command in (("run", promoted, "--seed", 0, "--check"), ("bisect", promoted, "--seed", 0)):
+        status, _, errors = run(*command)
+        assert status == 1, errors
+        assert "ill-conditioned" in errors
+        assert "--feed" in errors

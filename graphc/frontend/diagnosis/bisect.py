@@ -36,7 +36,7 @@ from graphc.passes import pipeline
 from graphc.passes.compare import Difference, difference, first_difference, kind_of, message_of
 from graphc.passes.pipeline import Stage, stage_named
 from graphc.passes.rounding import roundings
-from graphc.passes.trial import ORDERS, Stages, Trial, disagreement
+from graphc.passes.trial import ORDERS, Stages, Trial, disagreement, require_settled
 from graphc.runtime.files.gcx_function import Loaded
 
 Wanted = dict[str, Any]
@@ -228,6 +228,8 @@ class _Search:
             stages = self.stages()
             return self.compiled(stages[-1].value)
         except _Blamed as blamed:
+            if isinstance(blamed.found, Difference) and blamed.made is not None:
+                require_settled(self.trial, self.trial.interpret(blamed.made), self.wanted)
             return replace(self.rewrite(blamed), runs=self.runs)
 
     def stages(self, judge: Any = None) -> list[pipeline.StageResult]:
@@ -315,9 +317,11 @@ class _Search:
         """The kernel that is at fault, if what is compiled does not compute what its graph says."""
         self.runs += 1
         try:
-            differs = first_difference(run_compiled(self.trial), self.wanted, self.trial.tolerances)
+            made = run_compiled(self.trial)
+            differs = first_difference(made, self.wanted, self.trial.tolerances)
             if differs is None:
                 return None
+            require_settled(self.trial, made, self.wanted)
             result = Culprit(RUNTIME, "differs", difference=differs)
         except Exception as error:
             if is_refusal(error):
