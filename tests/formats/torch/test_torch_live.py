@@ -136,6 +136,45 @@ def test_numbers_that_a_compiled_function_returns_stay_numbers() -> None:
         assert handed_back.tolist() == x.tolist()
 
 
+class _Made(nn.Module):  # type: ignore[misc, name-defined]
+    """What PyTorch makes of numbers and sizes that say no type."""
+
+    def forward(self, x: Any) -> Any:
+        n, scalar = x.shape[0], torch.ops.aten.scalar_tensor
+        made = [scalar(n), scalar(3), scalar(True), scalar(n / 2), scalar(n, dtype=torch.int64)]
+        made += [torch.full((2,), v) for v in (n, True, n / 2, n > 2)]
+        made += [torch.arange(n), torch.arange(0, n / 2, 0.5), torch.where(x > 0, n, 0)]
+        return [*made, torch.linspace(0, n, 3), torch.eye(n), x.new_full((2,), n), x.long() * n]
+
+
+@pytest.mark.slow
+def test_what_is_made_of_numbers_has_the_type_of_pytorch() -> None:
+    module, shapes = _Made(), {"x": {0: torch.export.Dim("n")}}
+    model = gc.from_torch(module, torch.ones(3), dynamic_shapes=shapes)
+    compiled = torch.compile(module, backend=gc.torch_backend, dynamic=True)
+    for count in (3, 5):
+        x = torch.arange(1.0, count + 1)
+        wanted = module(x)
+        results = model(x.numpy()), [v.numpy() for v in compiled(x)]
+        for made in results:
+            assert [v.dtype for v in made] == [v.numpy().dtype for v in wanted]
+            for one, other in zip(made, wanted):
+                np.testing.assert_allclose(one, other.numpy(), rtol=1e-6)
+
+
+@pytest.mark.slow
+def test_an_image_that_is_resized_to_an_open_size_learns() -> None:
+    def resized(x: Any) -> Any:
+        return F.interpolate(F.avg_pool2d(x, 2), size=x.shape[-2:], mode="bilinear").square().mean()
+
+    compiled = torch.compile(resized, backend=gc.torch_backend)
+    torch.manual_seed(0)
+    for shape in ((1, 2, 4, 4), (2, 2, 8, 8)):  # the second time with open sizes
+        x = torch.randn(shape)
+        (wanted,), (made,) = gradients(resized, x), gradients(compiled, x)
+        np.testing.assert_allclose(made, wanted, rtol=1e-4, atol=1e-6)
+
+
 def test_tensors_that_a_compiled_function_makes_of_numbers_are_held() -> None:
     @torch.compile(backend=gc.torch_backend)
     def appended(x: Any) -> Any:

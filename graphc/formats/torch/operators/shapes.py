@@ -531,7 +531,7 @@ def ones_like(x: Any, dtype: Element | None = None) -> Any:
 
 @aten("scalar_tensor")
 def scalar_tensor(s: Any, dtype: Element | None = None) -> Any:
-    return f.full((), cast(s, element_of(dtype, common(s))))
+    return f.full((), cast(s, element_of(dtype, DEFAULT)))
 
 
 aten("scalar_tensor", space="prims")(scalar_tensor)
