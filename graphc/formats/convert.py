@@ -87,7 +87,8 @@ def convert(
     held = arrays_of(source)
     if held is not None:
         return _of_weights(held, path)
-    return _WRITERS[path.suffix](_graph(source, _checked(sizes)), path, feeds)
+    graph = _graph(source, _checked(sizes), marked=path.suffix == ".gir")
+    return _WRITERS[path.suffix](graph, path, feeds)
 
 
 def _checked(sizes: Any) -> dict[str, int]:
@@ -144,12 +145,12 @@ def _of_weights(arrays: dict[str, Array], path: Path) -> Conversion:
     return Conversion(str(path), without=tuple(f"{name!r} holds {what}" for name in texts))
 
 
-def _graph(source: Any, sizes: dict[str, int]) -> Graph:
+def _graph(source: Any, sizes: dict[str, int], marked: bool) -> Graph:
     found = _loaded(Path(source)) if isinstance(source, PathLike) or _is_path(source) else source
     if sizes:
         loaded = found if hasattr(found, "bound") else LoadedGraph(graph_of("convert", found))
         found = loaded.bound(sizes)
-    return graph_of("convert", found)
+    return graph_of("convert", found, marked)
 
 
 def _is_path(source: Any) -> bool:

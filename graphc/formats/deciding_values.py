@@ -21,7 +21,7 @@ from graphc.ir.graph import Node
 from graphc.ir.op import Effect
 from graphc.ir.sizes import Size, greatest, is_open
 from graphc.ir.types import MAX_ELEMENTS, Type
-from graphc.limits import limit
+from graphc.limits import check_within, limit
 from graphc.ops.record.value import Value
 
 
@@ -178,3 +178,32 @@ def _objects(made: Any, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
     array = np.empty(shape, object)
     array[...] = made
     return array
+
+
+class Oracle:
+    """Tells the elements of values, in the order in which a trace asks for them."""
+
+    def __init__(self, trace: Any, answers: Sequence[np.ndarray[Any, Any]]) -> None:
+        self.trace = trace
+        self.answers = list(answers)
+        self.told: dict[int, np.ndarray[Any, Any]] = {}
+        self.formulas = Formulas()
+
+    def decide(self, value: Value) -> np.ndarray[Any, Any]:
+        node = value.node
+        if node.op.traits.constant:
+            array: np.ndarray[Any, Any] = node.attrs["value"].array
+            return array
+        formula = self.formulas.of(node)
+        if formula is not None:
+            return formula
+        if value.owner is not self.trace:
+            raise DecidedInside
+        count = value.type.size
+        check_within("folded_elements", count, f"{count} elements decide sizes")
+        found = self.told.get(node.id)
+        if found is None:
+            if not self.answers:
+                raise Needed(value)
+            found = self.told[node.id] = self.answers.pop(0)
+        return found

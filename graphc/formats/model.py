@@ -21,7 +21,7 @@ import numpy as np
 from graphc.base.record import record, replace
 from graphc.config import Config
 from graphc.errors import FeedError, GraphError
-from graphc.formats.deciding_values import DecidedInside, Formulas, Needed, deciding
+from graphc.formats.deciding_values import Needed, Oracle, deciding
 from graphc.formats.encoded_values import (
     CARRIED,
     STRINGS,
@@ -40,14 +40,17 @@ from graphc.frontend.compile.build import Built, build
 from graphc.frontend.compile.memory_check import check_memory
 from graphc.frontend.compile.open_sizes import (
     NEEDS_NUMBERS,
+    USUAL,
     OpenBuilds,
     build_traced,
     can_be_open,
     changing_shapes,
     examples_of,
+    scope_of,
 )
 from graphc.frontend.compile.signature import as_array
 from graphc.frontend.files.loaded_graph import LoadedGraph
+from graphc.frontend.files.marked_sizes import SizeMarks
 from graphc.frontend.trace.spec import symbols_of
 from graphc.frontend.trace.trace import Parameter, identifier, trace_function
 from graphc.frontend.trace.tree import unique_names
@@ -55,7 +58,6 @@ from graphc.ir.graph import Graph, Node
 from graphc.ir.op import OPS
 from graphc.ir.sizes import Scope
 from graphc.ir.types import Type, dtype, substitute, tensor
-from graphc.limits import check_within
 from graphc.ops.record.value import Value, current, lift
 from graphc.runtime.call.open_executable import Latest
 
@@ -150,7 +152,7 @@ class ImportedModel(LoadedGraph):
 
     @property
     def graph(self) -> Graph:  # type: ignore[override]
-        """The traced graph, with the symbols of the file.
+        """The traced graph, with the symbols of the file; marks say what follows from these.
 
         Raises GraphError where an operator needs their values: see `bound`.
         """
@@ -347,12 +349,18 @@ class ImportedModel(LoadedGraph):
         self, names: Sequence[str], kinds: Sequence[Type], outline: list[Any], scope: Scope
     ) -> tuple[Built, Any]:
         """A compilation that leaves sizes open, and how its results are put together."""
+        graph, results = self._traced_open(names, kinds, outline, scope)
+        return build_traced(graph, scope, self.config), results
+
+    def _traced_open(
+        self, names: Sequence[str], kinds: Sequence[Type], outline: list[Any], scope: Scope
+    ) -> tuple[Graph, Any]:
+        """The graph with these symbols open, and how its results are put together."""
         open_kinds = [substitute(kind, scope.symbols) for kind in kinds]
         try:
-            graph, results = self._trace(names, open_kinds, outline, [])  # type: ignore[arg-type]
+            return self._trace(names, open_kinds, outline, [])  # type: ignore[arg-type]
         except _Query:
             raise GraphError("the elements of a value decide sizes") from None
-        return build_traced(graph, scope, self.config), results
 
     def _symbolic_graph(self) -> Graph:
         outline = [self._form(kind) for kind in self.kinds.values()]
@@ -360,11 +368,20 @@ class ImportedModel(LoadedGraph):
             self._require_bound()
         try:
             graph, results = self._trace(self.params, self.types, outline, [])
-        except (*NEEDS_NUMBERS, UnnamedWords, _Query) as error:
-            self._open.closed = str(error).splitlines()[0]
-            self._require_bound()
+        except (*NEEDS_NUMBERS, _Query):
+            graph, results = self._marked_graph(outline)
         self._require_arrays(results)
         return graph
+
+    def _marked_graph(self, outline: list[Any]) -> tuple[Graph, Any]:
+        """The graph of a model that makes other sizes than polynomials of those of the file."""
+        scope = scope_of(dict.fromkeys(sorted(symbols_of(self.types)), USUAL), for_any=True)
+        try:
+            graph, results = self._traced_open(self.params, self.types, outline, scope)
+            return SizeMarks(scope, graph.next_id).marked(graph), results  # type: ignore[return-value]
+        except (*NEEDS_NUMBERS, UnnamedWords) as error:
+            self._open.closed = str(error).splitlines()[0]
+            self._require_bound()
 
     def _compiled(self, graph: Graph) -> Built:
         check_memory(graph)
@@ -399,7 +416,7 @@ class ImportedModel(LoadedGraph):
         def call(tracers: list[Any]) -> Any:
             nonlocal params
             params = tuple(t.node for t in tracers)
-            oracle = _Oracle(current(), answers)
+            oracle = Oracle(current(), answers)
             feeds = dict(zip(self.params, _together(outline, list(tracers))))
             with deciding(oracle.decide):
                 results = self.source.results(feeds)
@@ -567,32 +584,3 @@ def _query(name: str, params: tuple[Node, ...], value: Value) -> Graph:
         result_names=("0",),
         next_id=builder.next_id,
     )
-
-
-class _Oracle:
-    """Tells the elements of values, in the order in which a trace asks for them."""
-
-    def __init__(self, trace: Any, answers: Sequence[Array]) -> None:
-        self.trace = trace
-        self.answers = list(answers)
-        self.told: dict[int, Array] = {}
-        self.formulas = Formulas()
-
-    def decide(self, value: Value) -> Array:
-        node = value.node
-        if node.op.traits.constant:
-            array: Array = node.attrs["value"].array
-            return array
-        formula = self.formulas.of(node)
-        if formula is not None:
-            return formula
-        if value.owner is not self.trace:
-            raise DecidedInside
-        count = value.type.size
-        check_within("folded_elements", count, f"{count} elements decide sizes")
-        found = self.told.get(node.id)
-        if found is None:
-            if not self.answers:
-                raise Needed(value)
-            found = self.told[node.id] = self.answers.pop(0)
-        return found

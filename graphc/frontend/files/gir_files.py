@@ -72,8 +72,9 @@ def parse(text: str, tensors: Mapping[str, Any] | None = None) -> Graph | Progra
     return parse_text(text, tensors)
 
 
-def graph_of(name: str, value: Any) -> Graph:
-    """The traced graph in what the function `name` was given: a graph, its text, a loaded graph.
+def graph_of(name: str, value: Any, marked: bool = False) -> Graph:
+    """The traced graph in what the function `name` was given: a graph, its text, a loaded graph;
+    one whose marks say sizes where these may be `marked`.
 
     Raises GraphError for anything else.
     """
@@ -86,10 +87,10 @@ def graph_of(name: str, value: Any) -> Graph:
     found = getattr(found, "graph", found)
     if not isinstance(found, Graph):
         raise GraphError(f"{name} takes a graph of one device, got {type(value).__name__}")
-    if any("." in mark for mark in found.marks):
+    if not marked and any("." in mark for mark in found.marks):
         raise GraphError(
             f"{found.name} has sizes that no argument says, and {name} takes no such graph",
-            hint="gc.load runs it",
+            hint="gc.load runs it; where arguments decide them all, give those sizes: --bind n=32",
         )
     if found.device is not None:
         raise GraphError(

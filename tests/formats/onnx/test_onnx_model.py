@@ -530,3 +530,16 @@ def test_a_large_file_of_another_kind_is_not_read_whole(
     with pytest.raises(gc.GraphError, match=r"m\.onnx is no ONNX model: no field begins at byte"):
         gc.load(path)
     assert sum(counts) < 1000
+
+
+def test_images_of_an_open_batch_have_a_graph(tmp_path: Path) -> None:
+    """Resize to sizes of which one is the batch, which stays."""
+    rest = numpy_helper.from_array(np.array([1, 4, 6], np.int64), "rest")
+    nodes = [
+        helper.make_node("Shape", ["x"], ["batch"], start=0, end=1),
+        helper.make_node("Concat", ["batch", "rest"], ["sizes"], axis=0),
+        helper.make_node("Resize", ["x", "", "", "sizes"], ["y"], mode="linear"),
+    ]
+    given, made = [tensor("x", ["N", 1, 2, 3])], [tensor("y", ["N", 1, 4, 6])]
+    model = gc.load(save(tmp_path / "m.onnx", nodes, given, made, initializer=[rest]))
+    assert str(model.graph.results[0].type) == "f32[N,1,4,6]"

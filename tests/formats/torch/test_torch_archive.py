@@ -226,3 +226,31 @@ def test_the_command_line_takes_programs(
     assert "l.w" in capsys.readouterr().out
     np.testing.assert_allclose(np.load(out)["y"], reference(x, w, b), rtol=1e-5)
     np.testing.assert_allclose(gc.load(compiled)(x)["y"], reference(x, w, b), rtol=1e-5)
+
+
+@pytest.mark.slow
+def test_the_graph_of_open_sizes_is_shown_and_converted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As many rows as there are, five at most: a size that is no polynomial of the batch."""
+    nodes = [
+        node("slice.Tensor", "part", self_=Ref("x"), dim=0, start=1, end=6),
+        node("exp.default", "y", self_=Ref("part")),
+    ]
+    program = document(nodes, {"x": ("float32", ("s0", 3))}, ["y"])
+    path, converted = save(tmp_path / "part.pt2", program), tmp_path / "part.gir"
+    for line in (
+        ["audit", str(path)],
+        ["show", str(path)],
+        ["view", str(path), "-o", str(tmp_path / "part.html")],
+        ["convert", str(path), "-o", str(converted)],
+    ):
+        main(line)  # exits where it fails
+    assert "mark " in capsys.readouterr().out and (tmp_path / "part.html").stat().st_size
+    model = gc.load(converted)
+    for batch in (1, 3, 6, 9):
+        x = np.arange(batch * 3, dtype=np.float32).reshape(batch, 3) / 9
+        np.testing.assert_allclose(model(x)["y"], np.exp(x[1:6]), rtol=1e-6)
+    with pytest.raises(gc.GraphError, match="no such graph"):
+        gc.convert(path, tmp_path / "part.mlir")
+    gc.convert(path, tmp_path / "part.mlir", sizes={"s0": 4})

@@ -79,7 +79,7 @@ def _targets(
         return factors, [math.floor(n * v) for n, v in zip(extents, factors)]
     wanted = list(ints(sizes))
     refuse(len(wanted) == len(extents) and min(wanted) >= 0, f"sizes {wanted}")
-    factors = [w / n if n else 1.0 for w, n in zip(wanted, extents)]
+    factors = [1.0 if w == n or not n else w / n for w, n in zip(wanted, extents)]
     if policy in ("not_larger", "not_smaller"):
         factor = (min if policy == "not_larger" else max)(factors)
         wanted = [int(factor * n + 0.5) for n in extents]

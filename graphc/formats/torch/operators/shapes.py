@@ -16,7 +16,7 @@ from graphc.formats.torch.promotion import DEFAULT, cast, common, dtype_of
 from graphc.formats.torch.records import Element
 from graphc.formats.torch.table import aten
 from graphc.frontend.trace import views
-from graphc.ir.sizes import Size
+from graphc.ir.sizes import Size, greatest, least
 from graphc.ops.record.value import functions as f
 
 
@@ -157,8 +157,8 @@ def bounds(start: Any, end: Any, extent: int) -> tuple[int, int]:
     """A range of an axis, ends counted from behind where they are negative."""
     first, last = (0 if start is None else start), (extent if is_end(end) else end)
     first, last = (v + extent if v < 0 else v for v in (first, last))
-    first = min(max(first, 0), extent)
-    return first, min(max(last, first), extent)
+    first = least(greatest(first, 0), extent)
+    return first, least(greatest(last, first), extent)
 
 
 def at(axis: int, part: Any) -> tuple[Any, ...]:
