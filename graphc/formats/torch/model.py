@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
 from graphc.base.record import record
 from graphc.config import Config
+from graphc.errors import FeedError
 from graphc.formats.kinds import Kind
 from graphc.formats.model import ImportedModel
 from graphc.formats.torch.archive import read
@@ -60,6 +61,17 @@ class TorchModel(ImportedModel):
         require_supported(program)
         self.program = program
         super().__init__(_Source(program), config)
+
+    def bind(self, shapes: Sequence[tuple[int, ...]]) -> dict[str, int]:
+        """The values of the symbolic dimensions. Raises FeedError for a shape that does not fit."""
+        try:
+            return super().bind(shapes)
+        except FeedError as error:
+            raise FeedError(
+                error.message,
+                hint="sizes are those of the arguments of the export, unless it leaves them open: "
+                'dynamic_shapes=({0: torch.export.Dim("batch")},)',
+            ) from None
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.program, super().__reduce__()[1][1])

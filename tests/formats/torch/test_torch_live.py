@@ -55,6 +55,18 @@ def test_a_module_becomes_a_function_of_arrays() -> None:
     assert "conv.weight" in model.bound({model.types[0].shape[0].symbols().pop(): 1}).names
 
 
+def test_another_size_than_that_of_the_export_is_refused_with_the_way_out() -> None:
+    module = nn.Linear(3, 2)
+    with pytest.raises(gc.FeedError, match=r"\[5, 3\]") as refused:
+        gc.from_torch(module, torch.zeros(4, 3))(np.zeros((5, 3), np.float32))
+    assert 'dynamic_shapes=({0: torch.export.Dim("batch")},)' in str(refused.value)
+    open_batch = ({0: torch.export.Dim("batch")},)
+    model = gc.from_torch(module, torch.zeros(4, 3), dynamic_shapes=open_batch)
+    for count in (5, 1):
+        x = torch.ones(count, 3)
+        same(model(x.numpy()), module(x))
+
+
 def test_sizes_stay_open_in_views_and_arithmetic() -> None:
     class Halves(nn.Module):  # type: ignore[misc, name-defined]
         def forward(self, x: Any) -> Any:
