@@ -130,8 +130,9 @@ class Reference:
 
     def _far(self, results: Results, others: Results, least: float = 0.0) -> list[str]:
         """The results that are farther from the others than they, or a number, allow."""
-        moved, _ = roundings(self.loaded.graph)
-        allowed = [max(least, moved[node]) for node in self.loaded.graph.results]
+        graph = self.loaded.graph  # that of a model with open sizes is traced anew each time
+        moved, _ = roundings(graph)
+        allowed = [max(least, moved[node]) for node in graph.results]
         return _far(self.loaded.result_names, results, others, allowed)
 
     def _interpret(self, graph: Graph | Program, arrays: list[Any], **mail: Any) -> Results:
