@@ -350,7 +350,7 @@ def test_windows_as_rows_have_the_bits_of_a_matrix_of_them(dtype: str, cpu: str)
         np.testing.assert_allclose(results[0], expected, 1e-3, 1e-3)
 
 
-@pytest.mark.parametrize(("far", "channels"), [(0, 2), (0, 6), (0, 64), (0, 7), (1, 4)])
+@pytest.mark.parametrize(("far", "channels"), [(0, 2), slow(0, 6), slow(0, 64), (0, 7), slow(1, 4)])
 def test_windows_of_pairs_have_the_bits_of_a_matrix_of_them(far: int, channels: int) -> None:
     """Channels lie side by side; windows that have no pairs, or reach far, are copied."""
     hardware = contract.hardware_of(host())

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from effort import rounds
+from effort import rounds, slow
 
 import graphc as gc
 from graphc.config import Config
@@ -119,7 +119,7 @@ class Network:
         return (last, self.conv(x, 1, steps)) if self.pick(True, False) else last
 
 
-@pytest.mark.parametrize("seed", range(rounds(20)))
+@pytest.mark.parametrize("seed", [*range(6), *map(slow, range(6, rounds(20)))])
 def test_random_networks_and_their_gradients(seed: int) -> None:
     network = Network(seed)
     for function in (network, gc.grad(lambda x: (network(x)[0] ** 2).sum())):
