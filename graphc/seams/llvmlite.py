@@ -73,7 +73,22 @@ def parse(text: str, context: llvm.ContextRef) -> llvm.ModuleRef:
         parsed = functions()[_PARSE](context, text.encode(), message)
         if not parsed:
             raise RuntimeError(f"LLVM IR parsing error\n{message}")
-        return llvm.ModuleRef(parsed, context)
+        return _module_class()(parsed, context)
+
+
+@cache
+def _module_class() -> type[llvm.ModuleRef]:
+    from llvmlite.binding import ModuleRef
+
+    class Module(ModuleRef):  # type: ignore[misc]
+        """A module that its context may have taken along: a cycle of both is collected in any
+        order, and who frees a module after its context frees it twice."""
+
+        def _dispose(self) -> None:
+            if not self._context.closed:
+                super()._dispose()
+
+    return Module
 
 
 def run(passes: llvm.ModulePassManager, module: llvm.ModuleRef, builder: llvm.PassBuilder) -> None:

@@ -8,6 +8,7 @@ import sys
 import textwrap
 import threading
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from effort import few
@@ -354,3 +355,18 @@ def test_parts_of_onnx_that_two_threads_ask_for_are_loaded_once() -> None:
             thread.join()
         assert seam.schema_of("", "Conv", 11).name == "Conv" and not wrong, wrong
     """)
+
+
+def test_a_module_is_not_freed_after_its_context(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cycle of both, which an error's traceback may be, is collected in any order."""
+    import llvmlite.binding as llvm
+
+    freed: list[Any] = []
+    monkeypatch.setattr(llvm.ModuleRef, "_dispose", lambda self: freed.append(self))
+    for first in (0, 1):
+        context = llvm.create_context()
+        module = llvmlite.parse("define i64 @f() { ret i64 1 }", context)
+        (context, module)[first].close()
+        (module, context)[first].close()
+        assert context.closed and module.closed
+        assert freed == [module] * first
