@@ -26,6 +26,7 @@ from graphc.ir.literal import literal
 from graphc.ir.op import OPS, Contraction, Loops, Reduction, Scalar
 from graphc.ir.sizes import hint_of
 from graphc.ir.types import DTYPES, F32, I8, U8, Type
+from graphc.passes.fusion.mark_prologues import readers_of
 from graphc.passes.fusion.widening import behind_views, narrow_type
 from graphc.passes.normalise.rules import on_gpus_alone
 from graphc.passes.reasons import explain, summarise
@@ -146,12 +147,7 @@ class Chain:
 
 def chains_of(graph: Graph, found: frozenset[Node]) -> list[Chain]:
     """What the convolutions could take with them, apart where they share no image."""
-    readers: dict[Node, list[Node | None]] = {node: [] for node in (*graph.params, *graph.nodes)}
-    for node in graph.nodes:
-        for source in (*node.inputs, *node.after):
-            readers[source].append(node)
-    for result in graph.results:
-        readers[result].append(None)
+    readers = readers_of(graph)
     needed: dict[Node, frozenset[Node] | None] = {}
     saved = {conv: products_of(conv) for conv in found}
     inside = Chain(graph.nodes, readers, saved, needed).following(found)
