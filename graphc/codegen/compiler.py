@@ -93,18 +93,17 @@ class Compiler:
         hooks = [(n, k) for n, k in zip(HOOKS, (spec.kernel, *spec.prologues)) if k is not None]
         if not hooks:
             return symbol
-        parts = self.parts[element]
-        symbol = self.written(spec, lambda: self.with_hooks(element, parts, hooks), parts)
+        symbol = self.written(spec, lambda: self.with_hooks(element, hooks))
         for name, kernel in hooks:
             shown = symbol if name == HOOKS[0] else f"{symbol}_{name}"
             self.result.kernels.setdefault(shown, kernel)
         return symbol
 
-    def with_hooks(self, element: str, parts: int, hooks: list[tuple[str, Kernel]]) -> str:
+    def with_hooks(self, element: str, hooks: list[tuple[str, Kernel]]) -> str:
         """One text for an epilogue, prologues and the call of the core that runs them."""
         given = [name for name, _ in hooks]
         first, *others = (name if name in given else "" for name in HOOKS)
-        wrapper = contract.emit_fused(PLACEHOLDER, element, first, parts, *others)
+        wrapper = contract.emit_fused(PLACEHOLDER, element, first, *others)
         kernels = [renamed(kernel, name) for name, kernel in hooks]
         return llvm.emit_module(kernels, self.target) + _DECLARED.sub("", wrapper)
 
@@ -125,10 +124,10 @@ class Compiler:
         self.result.kernels.setdefault(symbol, kernel)
         return symbol
 
-    def written(self, spec: Spec, write: Callable[[], str], *made_of: object) -> str:
+    def written(self, spec: Spec, write: Callable[[], str]) -> str:
         """The symbol of LLVM IR, which is written once for all programs that run the Spec."""
         options = self.config.opt, tuned.machine_level
-        key = (self.target, *options, *made_of)
+        key = (self.target, *options)
         piece = spec.pieces.get(key)
         if piece is None:
             text = write()
@@ -153,7 +152,7 @@ class Compiler:
     def core(self, element: str) -> str:
         """The contraction core of an element type, made of what this program needs."""
         parts = self.parts[element]
-        symbol = contract.contract_symbol(element, "", parts)
+        symbol = contract.contract_symbol(element)
         if symbol not in self.pieces:
             for module in contract.core_of(element, hardware_for(self.config), parts):
                 key = core_key(module, self.target)

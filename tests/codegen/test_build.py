@@ -51,12 +51,12 @@ def kernel_texts(function: Any) -> dict[str, str]:
     return texts
 
 
-def test_a_kernel_calls_the_core_that_its_program_has() -> None:
-    """The core is made of what all products of a program need, and its symbol says so."""
+def test_a_kernel_is_the_same_whatever_else_its_program_multiplies() -> None:
+    """The core is made of what all products of a program need; who calls it does not know."""
     alone, beside = gc.compile(layer), gc.compile(lambda x, v: (layer(x), v @ x))
     column = np.ascontiguousarray(X[:, 0])
     np.testing.assert_array_equal(beside(X, column)[0], alone(X))
     np.testing.assert_allclose(beside(X, column)[1], column @ X, rtol=1e-4, atol=1e-5)
     np.testing.assert_array_equal(gc.compile(layer)(X), alone(X))
-    cores = [{t for t in kernel_texts(f) if "contract" in t} for f in (alone, beside)]
-    assert cores[0] != cores[1]
+    texts = [kernel_texts(f) for f in (alone, beside)]
+    assert texts[0].items() < texts[1].items()

@@ -97,9 +97,10 @@ def test_what_lies_in_one_object() -> None:
     assert grouped([]) == []
 
 
-def test_who_calls_a_fill_of_tables_lies_apart_from_who_calls_none() -> None:
-    caller = piece(2, "call void @graphc_f64_fill_rows(ptr %a)")
-    assert grouped([piece(3), caller]) == [[piece(3)], [caller]]
+def test_who_calls_a_function_of_a_core_lies_apart_from_who_calls_none() -> None:
+    caller = piece(2, "call void @graphc_core_f64_narrow_8(ptr %a)")
+    weak = piece(3, "declare extern_weak void @graphc_core_f64_narrow_8()")
+    assert grouped([weak, caller]) == [[weak], [caller]]
 
 
 def test_a_text_that_llvm_refuses() -> None:

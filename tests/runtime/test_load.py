@@ -163,6 +163,38 @@ def test_explicit_imports_win():
     assert load.link(made, ["ask"], {"graphc_test_answer": address + 1}) != at
 
 
+WEAK = """
+declare extern_weak i64 @graphc_test_answer()
+@table = internal constant [1 x ptr] [ptr @graphc_test_answer]
+define ptr @place() {
+  %p = load volatile ptr, ptr @table
+  ret ptr %p
+}
+"""
+
+
+def test_weak_imports_are_null_where_there_are_none():
+    made = optimise_and_object([WEAK], host())
+    without = load.link(made, ["place"])
+    assert call(without["place"], ctypes.c_void_p)() is None
+    given = load.link(made, ["place"], {"graphc_test_answer": 4096})
+    assert call(given["place"], ctypes.c_void_p)() == 4096
+    again = load.link(made, ["place"], {"other": 4096})
+    assert call(again["place"], ctypes.c_void_p)() is None
+    assert load.link(made, ["place"]) is again
+
+
+def test_llvm_leaves_weak_imports_null():
+    script = """
+from test_load import *
+made = optimise_and_object([WEAK], host())
+for given, found in (({}, None), ({"graphc_test_answer": 4096}, 4096)):
+    at = load._link_with_llvm(made, f"test{found}", ["place"], given)
+    assert call(at["place"], ctypes.c_void_p)() == found
+"""
+    subprocess.run([sys.executable, "-c", script], env=environment(), check=True)
+
+
 def test_symbols_that_are_not_defined_are_named():
     with pytest.raises(GraphError, match="does not define nothing_here"):
         load.link(code(), ["nothing_here"])
@@ -170,7 +202,7 @@ def test_symbols_that_are_not_defined_are_named():
 
 def test_other_formats_are_left_to_llvm():
     with pytest.raises(elf.Unsupported):
-        elf.parse(optimise_and_object([TEXT], named("neoverse-n1")))
+        elf.load(elf.parse(optimise_and_object([TEXT], named("neoverse-n1"))), load.process_symbol)
     for data in (b"", b"\x7fELF", b"MZ" + bytes(100)):
         with pytest.raises(elf.Unsupported):
             elf.parse(data)

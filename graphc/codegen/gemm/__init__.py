@@ -130,7 +130,7 @@ class Plan(NamedTuple):
 def core_of(dtype: str, hardware: Hardware, parts: int = Part.ALL) -> tuple[Module, ...]:
     """The modules of the core of a data type, each after those it calls; the last is the entry.
 
-    It exports `contract_symbol(dtype, entry, parts)`: the plain entry and the fused one (three more
+    It exports `contract_symbol(dtype, entry)`: the plain entry and the fused one (three more
     arguments: the epilogue and the prologues). Raises KeyError for a complex type.
     """
     from graphc.codegen.gemm.core import core_modules  # programs without products need none of it
@@ -143,9 +143,11 @@ def compile_core(texts: Sequence[str], inner: bool, target: Target) -> bytes:
 
     The texts are nearly final code: three cheap passes give the speed of LLVM's full pipeline in a
     twentieth of its time, and code generation at level 1 the same `inner` loops as level 2. What is
-    around those runs too seldom to deserve even that.
+    around those runs too seldom to deserve even that: its registers are left in memory.
     """
-    builder = machine(target, 1 if inner else 0)
+    if not inner:
+        return unlocked.emit_object(machine(target, 0), parse(texts, target))
+    builder = machine(target, 1)
     return unlocked.emit_object(builder, compiled_core(texts, target, builder))
 
 
@@ -168,26 +170,21 @@ def compiled_core(
     return module
 
 
-def contract_symbol(dtype: str, entry: str = "", parts: int = Part.ALL) -> str:
+def contract_symbol(dtype: str, entry: str = "") -> str:
     """Exported symbol of the core of a data type; `entry` is "" or "fused"."""
-    name = core_name(core_dtype(dtype), parts)
+    name = core_name(core_dtype(dtype))
     return f"{name}_{entry}" if entry else name
 
 
 def emit_fused(
-    name: str,
-    dtype: str,
-    epilogue: str,
-    parts: int = Part.ALL,
-    prologue_a: str = "",
-    prologue_b: str = "",
+    name: str, dtype: str, epilogue: str, prologue_a: str = "", prologue_b: str = ""
 ) -> str:
     """LLVM IR of kernel `name`: the core of `dtype` with kernel `epilogue` on its finished tiles,
     and prologues for blocks of A and of B; "" is none.
 
     The symbols may live in different objects; all callees are declared here.
     """
-    core = contract_symbol(dtype, "fused", parts)
+    core = contract_symbol(dtype, "fused")
     arguments = "ptr %bufs, ptr %params, i64 %lo, i64 %hi, i64 %thread"
     callees = [f"@{callee}" if callee else "null" for callee in (epilogue, prologue_a, prologue_b)]
     passed = ", ".join(f"ptr {callee}" for callee in callees)

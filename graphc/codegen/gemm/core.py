@@ -7,18 +7,18 @@
 
 Windows of images may be read in place, with panels of A in place of those of B (`lane_tiles`).
 
-The walk is the same for all contractions of a data type; it calls copies, tiles and dot products
-through a table (`Slot`). A program has one table per data type, of what its plans need: each
-function is compiled once and serves every program whose table names it.
+The walk is the same for all contractions of a data type; everything that it leads to is called
+through a table (`Slot`). The table names all functions that there may be, weakly: those that a
+program does not need are null. So each function, the walk and the table are compiled once and serve
+every program.
 
 k is never split between calls, so results do not depend on threads. Blocking after Goto and van
 de Geijn, "Anatomy of high-performance matrix multiplication" (2008).
 """
 
 import functools
-import hashlib
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator
 
 from graphc.codegen.gemm.bundles import (
     emit_pack_a_bundles,
@@ -34,12 +34,7 @@ from graphc.codegen.gemm.frame import (
     emit_pack_rows,
 )
 from graphc.codegen.gemm.hardware import Hardware
-from graphc.codegen.gemm.lane_tiles import (
-    LANE_TILE_ARGUMENTS,
-    emit_lane_pack,
-    emit_lane_strip,
-    emit_lane_tile,
-)
+from graphc.codegen.gemm.lane_tiles import emit_lane_pack, emit_lane_strip, emit_lane_tile
 from graphc.codegen.gemm.layout import (
     STREAM_ROWS,
     Field,
@@ -54,7 +49,6 @@ from graphc.codegen.gemm.layout import (
     window_bit,
 )
 from graphc.codegen.gemm.packing import (
-    FILL_ARGUMENTS,
     emit_fill,
     emit_offset,
     emit_pack_a,
@@ -63,7 +57,7 @@ from graphc.codegen.gemm.packing import (
     emit_transpose,
 )
 from graphc.codegen.gemm.panels import emit_block, emit_finish, emit_strip, emit_sweep
-from graphc.codegen.gemm.parts import Module, core_name
+from graphc.codegen.gemm.parts import Module, core_name, function_name
 from graphc.codegen.gemm.register_tiles import (
     TILE_ARGUMENTS,
     emit_dot_tile,
@@ -87,8 +81,6 @@ FEW_HEIGHTS = (2, 4, 8)
 STREAMS = sum(stream_bit(rows) for rows in range(1, STREAM_ROWS + 1))
 LANES = sum(lane_bit(columns) for columns in range(2, 16, 2))
 
-_SHARED = emit_offset, emit_fill_rows, emit_finish, emit_pack_rows
-
 Emitter = Callable[[Core], str]
 
 
@@ -97,28 +89,62 @@ Emitter = Callable[[Core], str]
 def core_modules(dtype: str, hardware: Hardware, parts: int) -> tuple[Module, ...]:
     """The core of one data type with the given `Part`s; modules come after those that they call.
 
-    The last one defines `core_name(dtype, parts)` and, taking an epilogue and prologues, that name
-    with "_fused" behind it.
+    The last one defines `core_name(dtype)` and, taking an epilogue and prologues, that name with
+    "_fused" behind it.
     """
     kind = kind_of(dtype, hardware)
-    functions = {}
+    made = []
     for slot, emit in _functions(kind, hardware, parts):
         core = Core(kind, hardware, bool(parts & Part.TURNS), 0 if slot == Slot.PACK_A else 1)
-        functions[slot] = _exported(core, emit(core), inner=True)
-    fill = _fill(kind, hardware)._replace(inner=bool(parts & Part.TABLES))
-    walk = _walk(kind, hardware)._replace(inner=bool(parts & (Part.BRISK | Part.BRISK_ROWS)))
-    around = {}
+        made.append(_exported(core, slot, emit(core), inner=True))
+    made += [_joined(kind, hardware, rows, parts) for rows in _joined_heights(kind, parts)]
+    for slot, emit, inner in _steps(parts):
+        made.append(_step(kind, hardware, slot, emit)._replace(inner=bool(inner)))
+    entry = _entry(kind, hardware)._replace(inner=bool(parts & (Part.BRISK | Part.BRISK_ROWS)))
+    return *made, entry
+
+
+def _steps(parts: int) -> Iterator[tuple[int, Emitter, int]]:
+    """What is around the functions in which time is spent: slot, what emits it, and whether it is
+    worth LLVM's time.
+    """
+    brisk = parts & (Part.BRISK | Part.BRISK_ROWS)
+    yield Slot.FILL, emit_fill, parts & Part.TABLES  # tables of the windows of convolutions: long
+    yield Slot.FILL_ROWS, emit_fill_rows, brisk
+    yield Slot.FINISH, emit_finish, brisk
+    if parts & Part.PACK_A:
+        yield Slot.PACK_ROWS, emit_pack_rows, brisk
+    if parts & Part.PACK_B:
+        yield Slot.PACK_COLUMNS, emit_pack_columns, parts & Part.BRISK
+    if parts & Part.MADE:
+        yield Slot.MAKE, emit_make, parts & Part.BRISK
     if parts & (Part.DOTS | Part.ROWS):
-        around[Slot.VECTOR] = _rows(kind, hardware)._replace(inner=bool(parts & Part.BRISK_ROWS))
+        yield Slot.VECTOR, emit_vector, parts & Part.BRISK_ROWS
     if parts & (Part.TILES | STREAMS | LANES):
-        around[Slot.BLOCK] = _panels(kind, hardware)._replace(inner=bool(parts & Part.BRISK))
-    symbols = {slot: module.symbol for slot, module in (functions | around).items()}
-    entry = _entry(kind, hardware, parts, symbols, walk.symbol)
-    return *functions.values(), fill, *around.values(), walk, entry
+        yield Slot.BLOCK, _emit_panels, parts & Part.BRISK
+    if parts & LANES:
+        yield Slot.LANE_STRIP, emit_lane_strip, parts & Part.BRISK
+        yield Slot.LANE_PACK, emit_lane_pack, parts & Part.BRISK
+
+
+@forgotten
+@functools.cache
+def _step(kind: Kind, hardware: Hardware, slot: int, emit: Emitter) -> Module:
+    core = Core(kind, hardware)
+    if slot == Slot.FILL:
+        emit_offset(core)
+    return _exported(core, slot, emit(core), inner=False)
+
+
+def _emit_panels(core: Core) -> str:
+    """A block of C, by panels and tiles."""
+    emit_strip(core)
+    emit_sweep(core)
+    return emit_block(core)
 
 
 def _functions(kind: Kind, hardware: Hardware, parts: int) -> Iterator[tuple[int, Emitter]]:
-    """What a core of these parts is made of besides the walk: slot, and what emits it."""
+    """The functions of a core of these parts in which time is spent: slot, and what emits it."""
     if parts & Part.PACK_A and (not kind.bundles or parts & (Part.DOTS | Part.ROWS)):
         yield Slot.PACK_A, _emit_pack_a
     if parts & Part.PACK_A and kind.bundles:
@@ -192,57 +218,10 @@ def _emit_pack_b(core: Core) -> str:
     return emit_pack_b_bundles(core) if core.kind.bundles else emit_pack_b(core)
 
 
-@forgotten
-@functools.cache
-def _fill(kind: Kind, hardware: Hardware) -> Module:
-    """What fills tables: those of the windows of convolutions are long."""
-    table = Core(kind, hardware)
-    emit_offset(table)
-    return _exported(table, emit_fill(table), inner=False)
-
-
-@forgotten
-@functools.cache
-def _walk(kind: Kind, hardware: Hardware) -> Module:
-    """What all contractions of a data type begin with."""
-    core = Core(kind, hardware)
-    emit_offset(core)
-    return _exported(core, _emit_run(core), inner=False)
-
-
-@forgotten
-@functools.cache
-def _rows(kind: Kind, hardware: Hardware) -> Module:
-    """A few rows of C."""
-    return _with_tables(Core(kind, hardware), (*_SHARED, emit_vector))
-
-
-@forgotten
-@functools.cache
-def _panels(kind: Kind, hardware: Hardware) -> Module:
-    """A block of C, by panels and tiles."""
-    core = Core(kind, hardware)
-    lanes = (emit_lane_strip, emit_lane_pack) if core.reads_windows else ()
-    panels = emit_pack_columns, emit_make, emit_strip, *lanes, emit_sweep, emit_block
-    return _with_tables(core, (*_SHARED, *panels))
-
-
-def _with_tables(core: Core, emitters: Sequence[Callable[[Core], object]]) -> Module:
-    """Functions that fill tables by a module of its own; the last of them is exported."""
-    fill = _fill(core.kind, core.hardware).symbol
-    core.declared.add(f"declare void @{fill}({', '.join(of for of, _ in FILL_ARGUMENTS)})")
-    for emit in emitters:
-        emit(core)
-    for name, text in core.functions.items():
-        core.functions[name] = text.replace("@fill(", f"@{fill}(")
-    return _exported(core, name, inner=False)
-
-
-def _exported(core: Core, name: str, inner: bool) -> Module:
-    """The module of a core's functions so far, of which one gets a name that no other text has."""
-    text = core.module()
-    symbol = f"graphc_{core.kind.name}_{name}_{hashlib.sha256(text.encode()).hexdigest()[:16]}"
-    text = re.sub(rf"define internal (\w+) @{name}\(", rf"define \1 @{symbol}(", text)
+def _exported(core: Core, slot: int, name: str, inner: bool) -> Module:
+    """The module of a core's functions so far, of which one is what fills a slot."""
+    symbol = function_name(core.kind.name, slot)
+    text = re.sub(rf"define internal (\w+) @{name}\(", rf"define \1 @{symbol}(", core.module())
     return Module(symbol, text, inner)
 
 
@@ -288,13 +267,14 @@ def _emit_run(core: Core) -> str:
     return core.finish(body)
 
 
-def _entry(
-    kind: Kind, hardware: Hardware, parts: int, symbols: dict[int, str], walk: str
-) -> Module:
-    """The table, and the entries that hand it to the walk: with an epilogue, and the plain one."""
-    core, name = Core(kind, hardware), core_name(kind.name, parts)
-    names = dict(symbols) | _stand_ins(core, parts, symbols)
-    slots = ", ".join(f"ptr @{names[s]}" if s in names else "ptr null" for s in range(Slot.COUNT))
+@forgotten
+@functools.cache
+def _entry(kind: Kind, hardware: Hardware) -> Module:
+    """The table, the walk, and the entries that hand the table to it: with an epilogue, and the
+    plain one."""
+    core, name = Core(kind, hardware), core_name(kind.name)
+    emit_offset(core)
+    walk = _emit_run(core)
     fused = Body(f"{name}_fused", [*ABI, *HOOKS], "i32")
     operands = ", ".join(f"{of} %{argument}" for of, argument in [*ABI, *HOOKS])
     fused.do(f"ret i32 {fused.new(f'call i32 @{walk}(ptr @table, {operands})')}")
@@ -303,44 +283,39 @@ def _entry(
     plain.do(f"ret i32 {plain.new(f'call i32 @{name}_fused({operands})')}")
     for body in (fused, plain):
         core.finish(body, "")
-    kinds = ", ".join(of for of, _ in [TABLE, *ABI, *HOOKS])
-    core.declared.add(f"declare i32 @{walk}({kinds})")
-    for slot, symbol in symbols.items():
-        tile = LANE_TILE_ARGUMENTS if slot > Slot.LANES else TILE_ARGUMENTS
-        is_tile = Slot.TILES < slot < Slot.VECTOR
-        kinds = ", ".join(of for of, _ in tile) if is_tile else ""
-        core.declared.add(f"declare void @{symbol}({kinds})")
+    functions = [function_name(kind.name, slot) for slot in range(Slot.COUNT)]
+    core.declared |= {f"declare extern_weak void @{function}()" for function in functions}
+    slots = ", ".join(f"ptr @{function}" for function in functions)
     table = f"@table = internal constant [{Slot.COUNT} x ptr] [{slots}]\n"
     return Module(name, table + core.module(), False)
 
 
-def _stand_ins(core: Core, parts: int, symbols: dict[int, str]) -> dict[int, str]:
-    """What fills the slots of narrow tiles that have no function of their own.
-
-    Wide tiles do if no plan needs narrow ones; else two of those that exist are put together.
-    """
-    there, made = _narrow_heights(core.kind, parts), {}
-    for rows in _heights(core.kind, parts):
-        slot = Slot.NARROW + rows // 2
-        if not there:
-            made[slot] = symbols[Slot.TILES + rows // 2]
-        elif slot not in symbols:
-            made[slot] = _emit_joined(core, rows, tile_parts(there, rows), symbols)
-    for rows in _window_heights(core.kind, parts):
-        slot = Slot.NARROW_WINDOWS + rows // 2
-        if slot not in symbols:
-            made[slot] = symbols[Slot.WINDOWS + rows // 2]
-    return made
+def closed(entry: str, there: Collection[str]) -> str:
+    """The text of an entry for a program that has these functions and gets no others."""
+    for function in re.findall(r"declare extern_weak void @(\w+)\(\)", entry):
+        if function not in there:
+            entry = entry.replace(f"declare extern_weak void @{function}()\n", "")
+            entry = re.sub(rf"ptr @{function}\b", "ptr null", entry)
+    return entry
 
 
-def _emit_joined(core: Core, rows: int, heights: tuple[int, ...], symbols: dict[int, str]) -> str:
+def _joined_heights(kind: Kind, parts: int) -> list[int]:
+    """Heights of the tiles of one vector that others are put together to."""
+    there = _narrow_heights(kind, parts)
+    return [rows for rows in _heights(kind, parts) if there and rows not in there]
+
+
+def _joined(kind: Kind, hardware: Hardware, rows: int, parts: int) -> Module:
     """A tile of one vector that runs others one below the other."""
+    core = Core(kind, hardware)
     body = Body(tile_name(rows, 1), TILE_ARGUMENTS)
     start = 0
-    for height in heights:
+    for height in tile_parts(_narrow_heights(kind, parts), rows):
         below = {name: body.at(f"%{name}", start, "i64") for name in ("row_a", "row_c")}
         operands = ", ".join(f"{of} {below.get(name, f'%{name}')}" for of, name in TILE_ARGUMENTS)
-        body.do(f"call void @{symbols[Slot.NARROW + height // 2]}({operands})")
+        tile = function_name(kind.name, Slot.NARROW + height // 2)
+        core.declared.add(f"declare void @{tile}({', '.join(of for of, _ in TILE_ARGUMENTS)})")
+        body.do(f"call void @{tile}({operands})")
         start += height
     body.do("ret void")
-    return core.finish(body)
+    return _exported(core, Slot.NARROW + rows // 2, core.finish(body), inner=False)

@@ -43,8 +43,8 @@ class Frame:
     ) -> None:
         """Fill a table of the workspace with the offsets of a range of a group; run 0 is none."""
         self.body.do(
-            f"call void @fill(ptr %params, ptr %work, i64 {table}, i64 {run}, i64 {group},"
-            f" i64 {field}, i64 {start}, i64 {count})"
+            f"call void {self.function(Slot.FILL)}(ptr %params, ptr %work, i64 {table}, i64 {run},"
+            f" i64 {group}, i64 {field}, i64 {start}, i64 {count})"
         )
 
     def steps(
@@ -72,7 +72,8 @@ class Frame:
     def rows(self, i: str, rows: str) -> str:
         """Fill the row tables of a block; returns the table that tiles read A through."""
         self.body.do(
-            f"call void @fill_rows(ptr %params, ptr %work, i1 %first, i64 {i}, i64 {rows})"
+            f"call void {self.function(Slot.FILL_ROWS)}(ptr %core, ptr %params, ptr %work,"
+            f" i1 %first, i64 {i}, i64 {rows})"
         )
         packed = self.has(Flag.PACK_A)
         return self.work(self.body.choose(packed, "i64", Word.ROW_PACKED, Word.ROW_A))
@@ -80,8 +81,8 @@ class Frame:
     def pack_rows(self, rows: str, k: Operand, count: Operand) -> None:
         """Pack `count` steps of k of all rows of a block of A."""
         self.body.do(
-            f"call void @pack_rows(ptr %core, ptr %params, ptr %work, i1 %first, ptr %a,"
-            f" i64 {rows}, i64 {k}, i64 {count})"
+            f"call void {self.function(Slot.PACK_ROWS)}(ptr %core, ptr %params, ptr %work,"
+            f" i1 %first, ptr %a, i64 {rows}, i64 {k}, i64 {count})"
         )
 
     def operands(self, rows: tuple[str, str], k: tuple[str, str], status: Local) -> tuple[str, str]:
@@ -107,9 +108,10 @@ class Frame:
             place.set(body.at(origin, body.sub(0, shift)))
             bounds = [lines[0], body.add(*lines), k[0], body.add(*k)]
             numbers = ", ".join(f"i64 {n}" for n in (line, step, *bounds))
+            sources = self.get(getattr(Word, f"SOURCES_{name}"))
             made = body.new(
-                f"call i32 @make(ptr %bufs, ptr %params, i64 %thread, ptr %prologue_{which},"
-                f" i64 %batch, ptr {place.get()}, i64 {self.get(getattr(Word, f'SOURCES_{name}'))},"
+                f"call i32 {self.function(Slot.MAKE)}(ptr %bufs, ptr %params, i64 %thread,"
+                f" ptr %prologue_{which}, i64 %batch, ptr {place.get()}, i64 {sources},"
                 f" i64 {self.get(Word.EXTRAS)}, {numbers})"
             )
             status.set(body.new(f"or i32 {status.get()}, {made}"))
@@ -136,7 +138,7 @@ MAKE_ARGUMENTS = [
 ]
 
 
-def emit_make(core: Core) -> None:
+def emit_make(core: Core) -> str:
     """`make(...)`: have a prologue compute x0..x1, k0..k1 of an operand.
 
     The prologue runs over rows of memory: k of an x, or the x of one k if those are neighbours.
@@ -162,13 +164,13 @@ def emit_make(core: Core) -> None:
         f" i64 {either('%k1', '%x1')}, i64 %thread)"
     )
     body.do(f"ret i32 {result}")
-    core.finish(body)
+    return core.finish(body)
 
 
-def emit_fill_rows(core: Core) -> None:
+def emit_fill_rows(core: Core) -> str:
     """`fill_rows(...)`: tables of rows i .. i+rows-1 of A, of packed A, and of C or the tile."""
-    arguments = [("ptr", "params"), ("ptr", "work"), ("i1", "first")]
-    body = Body("fill_rows", [*arguments, ("i64", "i"), ("i64", "rows")])
+    pointers = [("ptr", name) for name in ("core", "params", "work")]
+    body = Body("fill_rows", [*pointers, ("i1", "first"), ("i64", "i"), ("i64", "rows")])
     frame = Frame(body)
     with body.when(frame.fresh(Flag.SAME_ROWS)):
         staged, pack_a = frame.has(Flag.TILE), frame.has(Flag.PACK_A)
@@ -184,7 +186,7 @@ def emit_fill_rows(core: Core) -> None:
             table = frame.work(word)
             body.put(table, "%rows", body.word(table, 0))
     body.do("ret void")
-    core.finish(body)
+    return core.finish(body)
 
 
 def _steps(body: Body, table: str, count: str, step: str) -> None:
@@ -205,7 +207,7 @@ PACK_ROWS_ARGUMENTS = [
 ]
 
 
-def emit_pack_rows(core: Core) -> None:
+def emit_pack_rows(core: Core) -> str:
     """`pack_rows(...)`: pack one block of A."""
     body = Body("pack_rows", PACK_ROWS_ARGUMENTS)
     frame = Frame(body)
@@ -223,7 +225,7 @@ def emit_pack_rows(core: Core) -> None:
             f" ptr {frame.work(Word.K_A)}, ptr {frame.work(Word.K_A_RUN)}, i64 {count})"
         )
     body.do("ret void")
-    core.finish(body)
+    return core.finish(body)
 
 
 PACK_COLUMNS_ARGUMENTS = [
@@ -240,7 +242,7 @@ PACK_COLUMNS_ARGUMENTS = [
 ]
 
 
-def emit_pack_columns(core: Core) -> None:
+def emit_pack_columns(core: Core) -> str:
     """`pack_columns(...)`: columns j0..j1, rows k0..k1 of B, as panels."""
     body = Body("pack_columns", PACK_COLUMNS_ARGUMENTS)
     frame = Frame(body)
@@ -263,4 +265,4 @@ def emit_pack_columns(core: Core) -> None:
             f" i64 {count})"
         )
     body.do("ret void")
-    core.finish(body)
+    return core.finish(body)

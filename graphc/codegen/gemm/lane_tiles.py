@@ -153,7 +153,7 @@ LANE_STRIP_ARGUMENTS = [
 ]
 
 
-def emit_lane_strip(core: Core) -> None:
+def emit_lane_strip(core: Core) -> str:
     """All panels of a block of A times columns first .. stop-1, which are dealt to tiles evenly.
 
     `origin` is the column that the table of columns begins with, `left` the one that lies at `c`;
@@ -192,7 +192,7 @@ def emit_lane_strip(core: Core) -> None:
             status.set(body.new(f"or i32 {status.get()}, {missing}"))
             column.set(body.add(start, columns))
     body.do(f"ret i32 {status.get()}")
-    core.finish(body)
+    return core.finish(body)
 
 
 LANE_PACK_ARGUMENTS = [
@@ -209,7 +209,7 @@ LANE_PACK_ARGUMENTS = [
 ]
 
 
-def emit_lane_pack(core: Core) -> None:
+def emit_lane_pack(core: Core) -> str:
     """`lane_pack(...)`: a block of A as panels, and the tables of B for these columns and steps."""
     body = Body("lane_pack", LANE_PACK_ARGUMENTS)
     frame = Frame(body)
@@ -229,7 +229,7 @@ def emit_lane_pack(core: Core) -> None:
             f" ptr {frame.work(Word.K_A_RUN)}, i64 %count)"
         )
     body.do("ret void")
-    core.finish(body)
+    return core.finish(body)
 
 
 def _block_of(frame: Frame, core: Core, k: str) -> str:

@@ -116,6 +116,7 @@ class Part:
     BRISK = 1 << 24  # no function: what is around the tiles is worth LLVM's time
     BRISK_ROWS = 1 << 27  # no function: and what is around the matrix-vector kernels
     TABLES = 1 << 25  # no function: the tables of offsets are, too
+    MADE = 1 << 26  # operands that prologues compute
     ORDERED = 1 << 16  # no function: sums in the order of k
     ALL = -1
 
@@ -167,7 +168,16 @@ class Slot:
     VECTOR = 52  # what calls DOTS to ROW
     BLOCK = 53  # what calls the tiles
     STREAM = 53  # plus the number of rows, 1 to 4
-    COUNT = 58
+    # Steps of VECTOR and of BLOCK.
+    FILL = 58
+    FILL_ROWS = 59
+    PACK_ROWS = 60
+    PACK_COLUMNS = 61
+    MAKE = 62
+    FINISH = 63
+    LANE_STRIP = 64
+    LANE_PACK = 65
+    COUNT = 66
 
 
 class Field:

@@ -50,7 +50,7 @@ FINISH_ARGUMENTS = [
 ]
 
 
-def emit_finish(core: Core) -> None:
+def emit_finish(core: Core) -> str:
     """Hand finished rows i0..i1, columns j0..j1 to the epilogue, or scatter the workspace tile.
 
     `c` is C of this batch element; `unit_j` the column at which the workspace tile starts.
@@ -93,7 +93,7 @@ def emit_finish(core: Core) -> None:
             f" i64 {rows}, i64 {columns})"
         )
     body.do(f"ret i32 {status.get()}")
-    core.finish(body)
+    return core.finish(body)
 
 
 STRIP_ARGUMENTS = [
@@ -129,10 +129,10 @@ def emit_strip(core: Core) -> None:
     frame = Frame(body)
     pairs = body.div(body.add("%rows", 1), 2)
     base, longer = body.div(pairs, "%tiles"), body.rem(pairs, "%tiles")
-    narrow = body.test("sle", "%columns", kind.lanes)
-    tiles = body.choose(narrow, "i64", Slot.NARROW, Slot.TILES)
     windows = body.new("icmp ne ptr %k_a, null")
-    tiles = body.add(tiles, body.choose(windows, "i64", Slot.WINDOWS - Slot.TILES, 0))
+    wide = body.choose(windows, "i64", Slot.WINDOWS, Slot.TILES)
+    narrow = body.test("sle", "%columns", kind.lanes)
+    tiles = body.add(wide, body.choose(narrow, "i64", Slot.NARROW - Slot.TILES, 0))
     first, status = body.local("i64", 0), body.local("i32", 0)
     with body.loop(0, "%tiles") as tile:
         start = first.get()
@@ -145,9 +145,11 @@ def emit_strip(core: Core) -> None:
         with body.when("%fetches"):
             _prefetch_rows(core, body, table_c, height)
         ahead = body.at("%ahead", body.mul(tile, "%ahead_shift"))
+        chosen = frame.function(body.add(tiles, half))
+        absent = body.new(f"icmp eq ptr {chosen}, null")
         missing = _run_tile(
             body,
-            frame.function(body.add(tiles, half)),
+            body.choose(absent, "ptr", frame.function(body.add(wide, half)), chosen),
             f"ptr %a, ptr {table_a}, i64 %step_a, ptr %k_a, ptr %b, i64 %step_b, i64 %count,"
             f" ptr %c, ptr {table_c}, i64 %columns, i64 %add, ptr {ahead}, i64 %ahead_step",
         )
@@ -216,7 +218,7 @@ def emit_sweep(core: Core) -> None:
         end = stop
         if core.reads_windows:
             lanes = frame.has(Flag.LANES)
-            _sweep_lanes(body, lanes, (base, left), (first, stop), status)
+            _sweep_lanes(body, frame, lanes, (base, left), (first, stop), status)
             end = body.choose(lanes, "i64", first, stop)
         with body.loop(first, end, kind.columns) as j:
             number = body.div(body.sub(j, "%origin"), kind.columns)
@@ -247,9 +249,9 @@ def emit_sweep(core: Core) -> None:
                 status.set(body.new(f"or i32 {status.get()}, {missing}"))
         with body.when(last):
             result = body.new(
-                "call i32 @finish(ptr %core, ptr %bufs, ptr %params, ptr %work, i64 %thread,"
-                f" ptr %epilogue, i64 %batch, ptr %c, i64 %i, i64 {body.add('%i', '%rows')},"
-                f" i64 {first}, i64 {stop}, i64 %j0)"
+                f"call i32 {frame.function(Slot.FINISH)}(ptr %core, ptr %bufs, ptr %params,"
+                " ptr %work, i64 %thread, ptr %epilogue, i64 %batch, ptr %c, i64 %i,"
+                f" i64 {body.add('%i', '%rows')}, i64 {first}, i64 {stop}, i64 %j0)"
             )
             status.set(body.new(f"or i32 {status.get()}, {result}"))
     body.do(f"ret i32 {status.get()}")
@@ -280,14 +282,19 @@ def _run_stream(body: Body, frame: Frame, place: tuple[str, str, str, str], j: s
 
 
 def _sweep_lanes(
-    body: Body, lanes: str, base: tuple[str, str], columns: tuple[str, str], status: Local
+    body: Body,
+    frame: Frame,
+    lanes: str,
+    base: tuple[str, str],
+    columns: tuple[str, str],
+    status: Local,
 ) -> None:
     """A group of columns, where rows of A are in lanes."""
     with body.when(lanes):
         missing = body.new(
-            f"call i32 @lane_strip(ptr %core, ptr %params, ptr %work, ptr %b, ptr {base[0]},"
-            f" i64 %rows, i64 {columns[0]}, i64 {columns[1]}, i64 %j0, i64 {base[1]}, i64 %count,"
-            " i64 %k)"
+            f"call i32 {frame.function(Slot.LANE_STRIP)}(ptr %core, ptr %params, ptr %work, ptr %b,"
+            f" ptr {base[0]}, i64 %rows, i64 {columns[0]}, i64 {columns[1]}, i64 %j0,"
+            f" i64 {base[1]}, i64 %count, i64 %k)"
         )
         status.set(body.new(f"or i32 {status.get()}, {missing}"))
 
@@ -319,11 +326,13 @@ def _make_panel(
         )
     with body.when(body.test("eq", made.get(), 0)):
         stop = body.least(body.add(j, kind.columns), "%j1")
-        _call_pack(body, "%source", panel, (j, stop), ("%k", body.add("%k", "%count")), "true")
+        _call_pack(
+            body, frame, "%source", panel, (j, stop), ("%k", body.add("%k", "%count")), "true"
+        )
     return made.get()
 
 
-def emit_block(core: Core) -> None:
+def emit_block(core: Core) -> str:
     """Rows i0..i1, columns j0..j1 of one batch element: pack, then blocks of rows and of k."""
     body = Body("block", BLOCK_ARGUMENTS, "i32")
     frame = Frame(body)
@@ -337,7 +346,7 @@ def emit_block(core: Core) -> None:
         origin.set("%j0")
     copies = frame.has(Flag.COPIES)
     with body.when(body.both(early, body.negate(copies))):
-        _call_pack(body, "%b", store, ("%j0", "%j1"), (0, depth))
+        _call_pack(body, frame, "%b", store, ("%j0", "%j1"), (0, depth))
     status = body.local("i32", 0)
     pack_a = frame.has(Flag.PACK_A)
     with body.loop("%i0", "%i1", frame.get(Word.ROW_BLOCK)) as i:
@@ -352,7 +361,7 @@ def emit_block(core: Core) -> None:
             in_a, in_b = frame.operands((i, rows), (here, count), status)
             panels = body.choose(copied, "ptr", store, in_b)
             with body.when(body.both(late, body.negate(copies))):
-                _call_pack(body, in_b, store, ("%j0", "%j1"), (here, following))
+                _call_pack(body, frame, in_b, store, ("%j0", "%j1"), (here, following))
             a = body.local("ptr", body.at(in_a, body.mul(here, frame.get(Word.STEP_A))))
             with body.when(pack_a):
                 frame.pack_rows(rows, here, count)
@@ -376,7 +385,7 @@ def emit_block(core: Core) -> None:
             more.set(body.test("slt", following, depth))
             _look(body, status, more)
     body.do(f"ret i32 {status.get()}")
-    core.finish(body)
+    return core.finish(body)
 
 
 def _shifts(body: Body, frame: Frame, panel_row: int) -> tuple[Local, Local]:
@@ -407,8 +416,8 @@ def _pack_lanes(body: Body, frame: Frame, rows: str, k: tuple[str, str]) -> None
     """Pack a block of A whose rows are in lanes, if they are."""
     with body.when(frame.has(Flag.LANES)):
         body.do(
-            "call void @lane_pack(ptr %core, ptr %params, ptr %work, i1 %first, ptr %a,"
-            f" i64 {rows}, i64 %j0, i64 %j1, i64 {k[0]}, i64 {k[1]})"
+            f"call void {frame.function(Slot.LANE_PACK)}(ptr %core, ptr %params, ptr %work,"
+            f" i1 %first, ptr %a, i64 {rows}, i64 %j0, i64 %j1, i64 {k[0]}, i64 {k[1]})"
         )
 
 
@@ -423,6 +432,7 @@ def _look(body: Body, status: Local, more: Local) -> None:
 
 def _call_pack(
     body: Body,
+    frame: Frame,
     b: str,
     store: str,
     columns: tuple[str, str],
@@ -431,6 +441,7 @@ def _call_pack(
 ) -> None:
     """Pack these columns and rows of B, each given as first and end."""
     body.do(
-        f"call void @pack_columns(ptr %core, ptr %params, ptr %work, i1 {first}, ptr {b},"
-        f" ptr {store}, i64 {columns[0]}, i64 {columns[1]}, i64 {span[0]}, i64 {span[1]})"
+        f"call void {frame.function(Slot.PACK_COLUMNS)}(ptr %core, ptr %params, ptr %work,"
+        f" i1 {first}, ptr {b}, ptr {store}, i64 {columns[0]}, i64 {columns[1]}, i64 {span[0]},"
+        f" i64 {span[1]})"
     )

@@ -10,6 +10,7 @@ from graphc.codegen.gemm.layout import (
     STREAM_ROWS,
     Flag,
     Part,
+    Slot,
     Word,
     copy_bit,
     height_bit,
@@ -22,6 +23,18 @@ from graphc.codegen.tuning import tuned
 from graphc.ir.sizes import Size, hint_of, is_open, least
 
 _ENTRY = "graphc_contract_"
+_RANGES = {"TILES": "tile", "NARROW": "narrow", "COPIES": "copy", "WINDOWS": "window"}
+_RANGES |= {"NARROW_WINDOWS": "narrow_window", "LANES": "lane"}
+_SINGLE = {name for name in vars(Slot) if name.isupper()} - _RANGES.keys() - {"STREAM", "COUNT"}
+SLOT_NAMES = {
+    **{getattr(Slot, name): name.lower() for name in _SINGLE},
+    **{Slot.STREAM + rows: f"stream_{rows}" for rows in range(1, STREAM_ROWS + 1)},
+    **{
+        getattr(Slot, slots) + half: f"{name}_{2 * half}"
+        for slots, name in _RANGES.items()
+        for half in range(1, 8)
+    },
+}
 
 
 class Module(NamedTuple):
@@ -37,15 +50,21 @@ class Module(NamedTuple):
         return self.symbol.startswith(_ENTRY)
 
 
-def core_name(dtype: str, parts: int = Part.ALL) -> str:
+def core_name(dtype: str) -> str:
     """Exported name of the core of a data type (already mapped by `core_dtype`)."""
-    return f"{_ENTRY}{dtype}" + ("" if parts == Part.ALL else f"_{parts}")
+    return f"{_ENTRY}{dtype}"
+
+
+def function_name(dtype: str, slot: int) -> str:
+    """Exported name of what fills a slot of the core's table."""
+    return f"graphc_core_{dtype}_{SLOT_NAMES[slot]}"
 
 
 def parts_of(words: list[int], kind: Kind, groups: Groups, ordered: bool) -> int:
     """The `Part`s of the core that a plan runs through."""
     flags, columns = words[Word.FLAGS], words[Word.N]
     parts = Part.ORDERED if ordered else 0
+    parts |= Part.MADE if flags & (Flag.MADE_A | Flag.MADE_B) else 0
     if _is_brisk(words, kind, groups):
         parts |= Part.BRISK_ROWS if flags & Flag.VECTOR else Part.BRISK
     parts |= Part.TABLES if len(groups.k) > 1 else 0

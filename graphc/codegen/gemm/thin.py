@@ -8,7 +8,7 @@ from graphc.codegen.gemm.vector import Core
 from graphc.codegen.tuning import tuned
 
 
-def emit_vector(core: Core) -> None:
+def emit_vector(core: Core) -> str:
     """A few rows of C: matrix-vector products, as dot products or as sums of scaled rows of B.
 
     Dot products take a few columns at a time through all rows, so B comes from memory once.
@@ -29,11 +29,12 @@ def emit_vector(core: Core) -> None:
     with body.when(frame.has(Flag.ROWS)):
         _all_rows(core, body, frame, rows, (x.get(), row_a, y))
     result = body.new(
-        "call i32 @finish(ptr %core, ptr %bufs, ptr %params, ptr %work, i64 %thread,"
-        " ptr %epilogue, i64 %batch, ptr %c, i64 %i0, i64 %i1, i64 %j0, i64 %j1, i64 %j0)"
+        f"call i32 {frame.function(Slot.FINISH)}(ptr %core, ptr %bufs, ptr %params, ptr %work,"
+        " i64 %thread, ptr %epilogue, i64 %batch, ptr %c, i64 %i0, i64 %i1, i64 %j0, i64 %j1,"
+        " i64 %j0)"
     )
     body.do(f"ret i32 {result}")
-    core.finish(body)
+    return core.finish(body)
 
 
 def _all_dots(

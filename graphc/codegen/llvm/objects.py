@@ -17,7 +17,7 @@ from graphc.seams.llvmlite import settled
 if TYPE_CHECKING:
     import llvmlite.binding as llvm
 
-_CALLED = re.compile(r"@(graphc_contract_\w+|graphc_\w+_fill_\w+)\(")  # of other objects
+_CALLED = re.compile(r"call \w+ @(graphc_(?:contract|core)_\w+)\(")  # of other objects
 
 
 @record(frozen=True)

@@ -15,6 +15,7 @@ import numpy as np
 from graphc.base.record import record, replace
 from graphc.codegen.build import dims_of, image_of, written
 from graphc.codegen.gemm import compiled_core
+from graphc.codegen.gemm.core import closed
 from graphc.codegen.llvm.objects import Piece
 from graphc.codegen.llvm.target import Target, compiled, machine
 from graphc.codegen.llvm.writer import Module
@@ -153,7 +154,7 @@ class _Blob:
 
 def _object(
     texts: Iterable[str],
-    pieces: Iterable[Piece],
+    pieces: Collection[Piece],
     target: Target,
     opt: int,
     entries: Collection[str],
@@ -165,8 +166,10 @@ def _object(
     plain, cores = [*texts], list[str]()
     if _is_web(target):
         plain.append(Module(target.triple).text([wide_product]))
+    there = {piece.symbol for piece in pieces}
     for piece in pieces:
-        (plain if piece.core is None else cores).append(_text_for(piece, target))
+        text = _text_for(piece, target)
+        (plain if piece.core is None else cores).append(closed(text, there))
     module = compiled(plain, target, opt, context=context)
     if cores:
         module.link_in(compiled_core(cores, target, builder, context))

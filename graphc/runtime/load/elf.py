@@ -25,6 +25,7 @@ from graphc.base.record import record
 _WRITE, _ALLOC, _CODE, _THREAD_LOCAL = 1, 2, 4, 0x400
 _PROGBITS, _SYMTAB, _RELA, _NOBITS, _INIT_ARRAY, _UNWIND = 1, 2, 4, 8, 14, 0x70000001
 _UNDEFINED, _SPECIAL = 0, 0xFF00
+_WEAK, _X86_64 = 2, 62
 _ABS64, _PC32, _PLT32, _GOTPCREL, _PC64, _GOTPCRELX, _REX_GOTPCRELX = 1, 2, 4, 9, 24, 41, 42
 _STUB = b"\xff\x25"  # jmp [rip + offset]
 _STUB_BYTES = 8
@@ -57,6 +58,7 @@ class _Symbol:
     name: str
     section: int
     value: int
+    weak: bool = False
 
 
 @record
@@ -64,6 +66,7 @@ class Object:
     """A parsed object file."""
 
     code: bytes
+    machine: int
     sections: list[_Section]
     symbols: list[_Symbol]
     relocations: list[tuple[_Section, int, int, int, int]] = field(default_factory=list)
@@ -80,9 +83,14 @@ class Object:
         names = {self.symbols[i].name for i in used if self.symbols[i].section == _UNDEFINED}
         return sorted(names)
 
+    @property
+    def optional(self) -> set[str]:
+        """Names of the imports that are null where nobody defines them."""
+        return {s.name for s in self.symbols if s.weak and s.section == _UNDEFINED}
+
 
 def parse(code: bytes) -> Object:
-    """Read an x86-64 ELF object; raises Unsupported for other formats and Damaged for nonsense."""
+    """Read a 64-bit ELF object; raises Unsupported for other formats and Damaged for nonsense."""
     try:
         return _parse(code)
     except (struct.error, IndexError, ValueError, OverflowError) as error:
@@ -93,8 +101,8 @@ def _parse(code: bytes) -> Object:
     if code[:6] != b"\x7fELF\x02\x01":
         raise Unsupported("not a 64-bit little-endian ELF file")
     kind, machine = struct.unpack_from("<HH", code, 16)
-    if (kind, machine) != (1, 62):
-        raise Unsupported(f"ELF type {kind} for machine {machine}")
+    if kind != 1:
+        raise Unsupported(f"ELF type {kind}")
     (table,) = struct.unpack_from("<Q", code, 40)
     entry, count, names = struct.unpack_from("<HHH", code, 58)
     raw = [struct.unpack_from("<IIQQQQIIQQ", code, table + i * entry) for i in range(count)]
@@ -107,7 +115,7 @@ def _parse(code: bytes) -> Object:
             raise Unsupported(f"section {section.name!r}")
     tables = [section for section in sections if section.kind == _SYMTAB]
     symbols = _read_symbols(code, sections, tables[0]) if tables else []
-    result = Object(code, sections, symbols)
+    result = Object(code, machine, sections, symbols)
     for section in sections:
         if section.kind == _RELA and _is_loaded(sections[section.info]):
             result.relocations += _read_relocations(code, section, sections[section.info])
@@ -124,10 +132,11 @@ def _read_symbols(code: bytes, sections: list[_Section], table: _Section) -> lis
     strings = sections[table.link].offset
     data = code[table.offset : table.offset + table.size]
     result = []
-    for name, _info, _other, section, value, _size in struct.iter_unpack("<IBBHQQ", data):
+    for name, info, _other, section, value, _size in struct.iter_unpack("<IBBHQQ", data):
         if _UNDEFINED < section < _SPECIAL and section >= len(sections):
             raise Damaged(f"a symbol in section {section} of {len(sections)}")
-        result.append(_Symbol(_text(code, strings + name) if name else "", section, value))
+        text = _text(code, strings + name) if name else ""
+        result.append(_Symbol(text, section, value, info >> 4 == _WEAK))
     return result
 
 
@@ -190,6 +199,8 @@ def load(source: Object, resolve: Callable[[str], int]) -> tuple[dict[str, int],
     `resolve` gives the address of an imported symbol.  Raises Unsupported, Damaged, or OSError when
     the system refuses executable pages.
     """
+    if source.machine != _X86_64:
+        raise Unsupported(f"code for machine {source.machine}")
     layout = _Layout(source)
     if layout.size > _MOST_BYTES:
         raise Damaged(f"sections of {layout.size} bytes")

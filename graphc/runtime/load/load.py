@@ -34,7 +34,8 @@ _numbers = itertools.count()
 class Linked(dict[str, int]):
     """One linked copy of an object: the address of each symbol, as long as this is kept.
 
-    `used` are the given imports that it calls; whoever gave them keeps what they belong to.
+    `used` are the given imports that it calls, 0 for one that it can do without and was not given;
+    whoever gave them keeps what they belong to.
     """
 
     used: Mapping[str, int]
@@ -60,10 +61,15 @@ def link(code: bytes, symbols: Iterable[str], imports: Mapping[str, int] | None 
     given = imports or {}
     with _lock:
         copy = _linked.get(key)
-        if copy is not None and wanted <= copy.keys() and copy.used.items() <= given.items():
+        if copy is not None and wanted <= copy.keys() and _fits(copy, given):
             return copy
         made = _linked[key] = _link(code, f"{key}.{next(_numbers)}", wanted, given)
         return made
+
+
+def _fits(copy: Linked, given: Mapping[str, int]) -> bool:
+    """Whether a copy was linked with what is given now."""
+    return all(given.get(symbol, 0) == address for symbol, address in copy.used.items())
 
 
 def _link(code: bytes, name: str, symbols: set[str], imports: Mapping[str, int]) -> Linked:
@@ -74,6 +80,7 @@ def _link(code: bytes, name: str, symbols: set[str], imports: Mapping[str, int])
         if absent:
             raise GraphError(f"object code does not define {', '.join(sorted(absent))}")
         used = {symbol: imports[symbol] for symbol in source.imports if symbol in imports}
+        used |= dict.fromkeys(source.optional - used.keys(), 0)
         if not _direct():
             return Linked.made(_link_with_llvm(code, name, symbols, used), used)
         addresses, memory = elf.load(source, resolve)
@@ -95,7 +102,7 @@ def _direct() -> bool:
 
 def _resolver(source: elf.Object, imports: Mapping[str, int]) -> Callable[[str], int]:
     found = {name: imports.get(name) or process_symbol(name) for name in source.imports}
-    missing = [name for name, address in found.items() if not address]
+    missing = [n for n, address in found.items() if not address and n not in source.optional]
     if missing:
         names = ", ".join(missing)
         raise GraphError(f"object code needs functions that do not exist here: {names}")

@@ -657,8 +657,7 @@ def test_core_of_the_parts_of_a_plan_runs_it(m: int, n: int, k: int, layout: str
     problem = matrix("f32", m, n, k, layout)
     plan = contract.plan(problem.contraction(), contract.host_target())
     assert plan.parts != contract.Part.ALL
-    name = contract.contract_symbol("f32", "", plan.parts)
-    entry = linked_core("f32", host(), plan.parts)[name]
+    entry = linked_core("f32", host(), plan.parts)[contract.contract_symbol("f32")]
     call(plan, entry, [problem.data[name] for name in "abc"])
     np.testing.assert_allclose(problem.result(), problem.expected(), rtol=1e-4, atol=1e-4)
 

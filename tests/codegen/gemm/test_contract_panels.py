@@ -47,9 +47,9 @@ def test_a_core_without_the_tile_packs_the_panel() -> None:
     assert plan.params[Word.FLAGS] & Flag.COPIES
     parts = plan.parts & ~sum(copy_bit(rows) for rows in range(2, 16, 2))
     assert parts != plan.parts
-    name = contract.contract_symbol("f32", "", parts)
+    name = contract.contract_symbol("f32")
     lacking = linked_core("f32", host(), parts)[name]
-    whole = core("f32")[contract.contract_symbol("f32")]
+    whole = core("f32")[name]
     expected = run(problem, plan, whole, copies=True)
     np.testing.assert_array_equal(run(problem, plan, lacking, copies=True), expected)
 
