@@ -16,6 +16,7 @@ from graphc.ir.op import OPS
 from graphc.ir.place import Buffer, Region, parse_device
 from graphc.ir.types import tensor
 from graphc.passes import pipeline
+from graphc.passes.stage import Stage
 
 CPU = parse_device("cpu:0")
 
@@ -210,7 +211,7 @@ def test_the_pipeline_names_the_pass_that_broke_a_promise(monkeypatch: pytest.Mo
     def schedule(graph: Graph, config: Config) -> Graph:
         return twice(graph)
 
-    broken = pipeline.Stage(schedule)
+    broken = Stage(schedule)
     stages = tuple(broken if s.name == "schedule" else s for s in pipeline.STAGES)
     monkeypatch.setattr(pipeline, "STAGES", stages)
     with pytest.raises(VerifyError, match=r"after schedule: .* duplicates"):

@@ -35,6 +35,7 @@ from graphc.passes.normalise.cse import cse
 from graphc.passes.normalise.dce import dce
 from graphc.passes.normalise.fold import fold
 from graphc.passes.placement.place import place
+from graphc.passes.stage import Stage
 from graphc.passes.tiling import block, block_images
 from graphc.passes.tuning import tuned
 
@@ -85,7 +86,7 @@ def test_every_stage_has_a_golden() -> None:
 @pytest.mark.parametrize(
     "stage", [s for s in pipeline.STAGES if s.about is not None], ids=lambda s: s.name
 )
-def test_a_stage_leaves_graphs_without_what_it_is_about(stage: pipeline.Stage) -> None:
+def test_a_stage_leaves_graphs_without_what_it_is_about(stage: Stage) -> None:
     assert stage.about is not None
     others = 0
     for path in GOLDEN.glob("*/*.gir"):

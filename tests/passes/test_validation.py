@@ -19,12 +19,13 @@ from graphc.config import Config
 from graphc.ir.literal import literal
 from graphc.ir.op import Effect
 from graphc.passes import pipeline
+from graphc.passes.stage import Keeps
 from graphc.passes.validation import Sample
 
 EARLY = ("gradient", "fold", "expand", "simplify", "sink", "dce", "cse", "hoist", "constrain")
 LATE = ("place", "cse_placed", "partition", "dce_scheduled", "recompute", "fuse", "share_kernels")
 LAST = ("stage_sums", "pack_constants", "add_workspace", "plan")
-PROVED = {s.name for s in pipeline.STAGES if s.keeps is pipeline.Keeps.EXPRESSIONS}
+PROVED = {s.name for s in pipeline.STAGES if s.keeps is Keeps.EXPRESSIONS}
 X, Y = np.linspace(-1, 1, 25).reshape(5, 5), np.linspace(1, 2, 25).reshape(5, 5)
 
 

@@ -15,7 +15,7 @@ import graphc as gc
 from graphc.config import Config
 from graphc.ir.graph import Program, rebuild
 from graphc.passes import pipeline
-from graphc.passes.pipeline import Keeps
+from graphc.passes.stage import Keeps
 from graphc.passes.validation import check_expressions
 from graphc.passes.value_numbers import ValueNumbers
 

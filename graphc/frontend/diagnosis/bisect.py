@@ -34,8 +34,9 @@ from graphc.ir.rewrites import Rewrites, counting
 from graphc.ir.verify import graphs_of, with_blocks
 from graphc.passes import pipeline
 from graphc.passes.compare import Difference, difference, first_difference, kind_of, message_of
-from graphc.passes.pipeline import Stage, stage_named
+from graphc.passes.pipeline import stage_named
 from graphc.passes.rounding import roundings
+from graphc.passes.stage import Over, Stage
 from graphc.passes.trial import ORDERS, Stages, Trial, disagreement, require_settled
 from graphc.runtime.files.gcx_function import Loaded
 
@@ -203,7 +204,7 @@ def is_refusal(error: Exception, stage: Stage | None = None) -> bool:
 
     Once a graph is partitioned only limits are left to refuse it.
     """
-    if stage is not None and stage.over is not pipeline.Over.WHOLE and stage.folder not in EARLY:
+    if stage is not None and stage.over is not Over.WHOLE and stage.folder not in EARLY:
         return isinstance(error, LimitError)
     return isinstance(error, GraphError) and not isinstance(
         error, VerifyError | TypeRuleError | RunError
