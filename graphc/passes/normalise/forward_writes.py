@@ -1,0 +1,115 @@
+"""forward_writes: what reads a part that was just written reads the value that was written there.
+
+    %2 = slice_update(%1, %v) [i]       y[i] = v
+    %3 = slice(%2) [i]                  y[i] * 2               ->   %v * 2
+    %4 = slice(%2) [i - 1]              y[i - 1] + 1           ->   slice(%1) [i - 1] + 1
+
+A Python loop that fills an array and reads what its last turns have left there waits for no memory
+then, and nothing else needs the array between two writes: `join_writes` makes one of them.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+from graphc.config import Config
+from graphc.ir.graph import Graph, Node, Rewriter
+from graphc.ir.types import Type
+from graphc.passes.normalise.rules import by_op
+
+MOST_WRITES = 64  # that a read is followed through: loops look back a few turns
+
+
+class Along(NamedTuple):
+    """Every `step`-th position from `start` on of one axis, `length` of them, at least one."""
+
+    start: int
+    step: int
+    length: int
+
+    def within(self, other: Along) -> Along | None:
+        """The same positions, counted among those of `other`; None if one is not there."""
+        step = self.step if self.length > 1 else other.step
+        first, apart = self.start - other.start, step % other.step
+        if apart or first % other.step:
+            return None
+        begin, stride = first // other.step, step // other.step
+        last = begin + (self.length - 1) * stride
+        inside = 0 <= begin < other.length and 0 <= last < other.length
+        return Along(begin, stride, self.length) if inside else None
+
+    def apart(self, other: Along) -> bool:
+        """Has it no position in common with `other`, seen from their ends and steps?"""
+        low, high = self.ends()
+        other_low, other_high = other.ends()
+        every = math.gcd(self.step, other.step)
+        return high < other_low or other_high < low or (self.start - other.start) % every != 0
+
+    def ends(self) -> tuple[int, int]:
+        last = self.start + (self.length - 1) * self.step
+        return min(self.start, last), max(self.start, last)
+
+
+def forward_writes(graph: Graph, config: Config) -> Graph:
+    """The graph with reads of what was written, not of the array that it was written into."""
+    if not any(node.op.traits.writes_slice for node in graph.nodes):
+        return graph
+    return by_op(graph, {"slice": (read_of_written,)})
+
+
+def read_of_written(node: Node, r: Rewriter) -> Node | None:
+    """The slice of what the last write to its elements wrote, or of the array before the writes."""
+    read, source = box(node, node), node.inputs[0]
+    if read is None or node.after:
+        return None
+    for _ in range(MOST_WRITES):
+        written = written_box(source)
+        if written is None:
+            break
+        if not any(a.apart(b) for a, b in zip(read, written, strict=True)):
+            return part_of_updates(node, read, source, written, r)
+        source = source.inputs[0]
+    if source is node.inputs[0]:
+        return None
+    return r.emit(node.op, (source,), node.attrs)
+
+
+def part_of_updates(
+    node: Node, read: list[Along], update: Node, written: list[Along], r: Rewriter
+) -> Node | None:
+    """What a slice reads, all of which an update wrote; None where it reads other elements too."""
+    parts = []
+    for mine, theirs in zip(read, written, strict=True):
+        part = mine.within(theirs)
+        if part is None:
+            return None
+        parts.append(part)
+    updates = update.inputs[1]
+    assert isinstance(updates.type, Type)
+    if updates.type is node.type and all(
+        (p.start, p.step) == (0, 1) or p.length == 1 for p in parts
+    ):
+        return updates
+    steps = tuple(p.step if p.length > 1 else 1 for p in parts)
+    stops = tuple(p.start + p.length * s for p, s in zip(parts, steps, strict=True))
+    attrs = {"starts": tuple(p.start for p in parts), "stops": stops, "steps": steps}
+    return r.emit(node.op, (updates,), attrs)
+
+
+def written_box(node: Node) -> list[Along] | None:
+    """The positions that an update writes; None if some are computed, or it is no update."""
+    if not node.op.traits.writes_slice or node.attrs["axes"] or node.after:
+        return None
+    return box(node, node.inputs[1])
+
+
+def box(node: Node, part: Node) -> list[Along] | None:
+    """The positions on each axis of the part that a slice reads, or an update writes; None where
+    there are none, or sizes are open."""
+    assert isinstance(part.type, Type)
+    kind = node.inputs[0].type
+    assert isinstance(kind, Type)
+    if not kind.is_static or not part.type.is_static or 0 in part.type.dims:
+        return None
+    return list(map(Along, node.attrs["starts"], node.attrs["steps"], part.type.dims))
