@@ -18,7 +18,7 @@ from graphc.ir.graph import Graph, Node, Rewriter
 from graphc.ir.types import Type
 from graphc.passes.normalise.rules import by_op
 
-MOST_WRITES = 64  # that a read is followed through: loops look back a few turns
+MOST_WRITES = 500_000  # elsewhere, that all reads of a graph together are followed through
 
 
 class Along(NamedTuple):
@@ -55,24 +55,27 @@ def forward_writes(graph: Graph, config: Config) -> Graph:
     """The graph with reads of what was written, not of the array that it was written into."""
     if not any(node.op.traits.writes_slice for node in graph.nodes):
         return graph
+    boxes: dict[Node, list[Along] | None] = {}
+    passed = 0
+
+    def read_of_written(node: Node, r: Rewriter) -> Node | None:
+        """The slice of what was last written to its elements, or of the array before that."""
+        nonlocal passed
+        read, source = box(node, node), node.inputs[0]
+        if read is None or node.after:
+            return None
+        while passed < MOST_WRITES:
+            if source not in boxes:
+                boxes[source] = written_box(source)
+            written = boxes[source]
+            if written is None:
+                break
+            if not any(a.apart(b) for a, b in zip(read, written, strict=True)):
+                return part_of_updates(node, read, source, written, r)
+            source, passed = source.inputs[0], passed + 1
+        return None if source is node.inputs[0] else r.emit(node.op, (source,), node.attrs)
+
     return by_op(graph, {"slice": (read_of_written,)})
-
-
-def read_of_written(node: Node, r: Rewriter) -> Node | None:
-    """The slice of what the last write to its elements wrote, or of the array before the writes."""
-    read, source = box(node, node), node.inputs[0]
-    if read is None or node.after:
-        return None
-    for _ in range(MOST_WRITES):
-        written = written_box(source)
-        if written is None:
-            break
-        if not any(a.apart(b) for a, b in zip(read, written, strict=True)):
-            return part_of_updates(node, read, source, written, r)
-        source = source.inputs[0]
-    if source is node.inputs[0]:
-        return None
-    return r.emit(node.op, (source,), node.attrs)
 
 
 def part_of_updates(
