@@ -156,6 +156,7 @@ SMALL: dict[str, Callable[[], Judge]] = {
         lambda x, y: np.concatenate([x[:9] + y, x[9:]]) * 2, (normal(900, 99), normal(9, 99))
     ),
     "sort-rows": lambda: Judge(lambda x: np.sort(x, -1), (normal(512, 500),)),
+    "isin": lambda: Judge(np.isin, (whole_numbers(1 << 14), whole_numbers(100))),
     "argmax": lambda: Judge(np.argmax, (normal(1 << 20),)),
     "sort-long": lambda: Judge(lambda x: np.sort(x), (normal(1 << 20),)),
     "argsort-long": lambda: Judge(

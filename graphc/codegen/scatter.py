@@ -65,29 +65,42 @@ class Scatter:
 
     def combined(self, f: Writer, old: Value, new: Value) -> Value:
         """What becomes of an element, or of a vector of them."""
-        kind, is_float = new.kind, self.element.real.is_float
+        kind = new.kind
         if self.mode in _INSTRUCTIONS:
-            name = _INSTRUCTIONS[self.mode][0 if is_float else 1]
+            name = _INSTRUCTIONS[self.mode][0 if self.element.real.is_float else 1]
             return f.new(kind, f"{name} {kind} {old.text}, {new.text}")
+        taken = self.is_taken(f, old, new)
+        return f.new(
+            kind, f"select {taken.kind} {taken.text}, {kind} {new.text}, {kind} {old.text}"
+        )
+
+    def is_taken(self, f: Writer, old: Value, new: Value) -> Value:
+        """Whether the new of two elements is the extreme one."""
+        kind = new.kind
         flags = kind.replace(self.scalar, I1)
         floating, signed, unsigned = _RELATIONS[self.mode]
-        if is_float:
-            beyond = f.new(flags, f"fcmp {floating} {kind} {new.text}, {old.text}")
-            nan = f.new(flags, f"fcmp uno {kind} {new.text}, {new.text}")
-            taken = f.new(flags, f"or {flags} {beyond.text}, {nan.text}")
-        else:
+        if not self.element.real.is_float:
             relation = signed if self.element.kind == "i" else unsigned
-            taken = f.new(flags, f"icmp {relation} {kind} {new.text}, {old.text}")
-        return f.new(kind, f"select {flags} {taken.text}, {kind} {new.text}, {kind} {old.text}")
+            return f.new(flags, f"icmp {relation} {kind} {new.text}, {old.text}")
+        beyond = f.new(flags, f"fcmp {floating} {kind} {new.text}, {old.text}")
+        nan = f.new(flags, f"fcmp uno {kind} {new.text}, {new.text}")
+        return f.new(flags, f"or {flags} {beyond.text}, {nan.text}")
 
     def write(self, f: Writer, count: int, target: Value, source: Value) -> None:
         """Combine so many elements that lie at two addresses."""
         kind, align = self.kind(count), self.element.real.itemsize
         new = f.new(kind, f"load {kind}, ptr {source.text}, align {align}")
-        if self.mode != "set":
-            old = f.new(kind, f"load {kind}, ptr {target.text}, align {align}")
-            new = self.combined(f, old, new)
-        f.do(f"store {kind} {new.text}, ptr {target.text}, align {align}")
+        store = f"store {kind} {{}}, ptr {target.text}, align {align}"
+        if self.mode == "set":
+            f.do(store.format(new.text))
+            return
+        old = f.new(kind, f"load {kind}, ptr {target.text}, align {align}")
+        if self.mode in _RELATIONS and count == 1:
+            # Extremes change ever less often: where nothing is stored, nothing waits for it.
+            with f.when(self.is_taken(f, old, new)):
+                f.do(store.format(new.text))
+        else:
+            f.do(store.format(self.combined(f, old, new).text))
 
     def write_row(
         self, f: Writer, machine: Target, target: Value, source: Value, width: Value

@@ -64,6 +64,8 @@ class OpsTuning(Tuning):
         "many rows sorted side by side against radix passes: they must stay near")
     network_row_narrow = number(64, 0, 1 << 14, "keys in a row", "sort-rows",
         "the same for 8 and 16 bits, which take a pass or two")
+    compared_values = number(64, 0, 1 << 20, "values", "isin",
+        "a comparison with each of them against a sort and searches")
     insertion_row = number(32, 0, 1024, "keys in a row", "sort-one",
         "insertion against radix passes")
 

@@ -46,10 +46,8 @@ def _sorted(needs: Sequence[set[int]]) -> list[int]:
 def _reads(node: Node) -> Iterator[str]:
     """Names that a node takes from around it: its inputs, and what its graphs see outside."""
     yield from filter(None, node.inputs)
-    for value in node.attributes.values():
-        for graph in value if isinstance(value, tuple) else (value,):
-            if isinstance(graph, Subgraph):
-                yield from _seen_outside(graph)
+    for graph in node.graphs():
+        yield from _seen_outside(graph)
 
 
 def _seen_outside(graph: Subgraph) -> set[str]:

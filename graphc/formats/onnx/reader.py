@@ -132,7 +132,10 @@ def _versions(imports: Any, file: str) -> dict[str, int]:
 
 
 def _texts(values: Any) -> tuple[str, ...]:
-    return tuple(map(_text, values))
+    """Strings of the file, each word made once: trees say one of seven for every node."""
+    listed = tuple(values)
+    words = {value: _text(value) for value in set(listed)}
+    return tuple(map(words.__getitem__, listed))
 
 
 class _Reader:
@@ -207,9 +210,9 @@ class _Reader:
             kinds.GRAPH: lambda: self._graph(proto.g, depth + 1),
             kinds.SPARSE_TENSOR: lambda: self._sparse(proto.sparse_tensor),
             kinds.TYPE_PROTO: lambda: kind_of(proto.tp),
-            kinds.FLOATS: lambda: tuple(map(float, proto.floats)),
-            kinds.INTS: lambda: tuple(map(int, proto.ints)),
-            kinds.STRINGS: lambda: tuple(map(_text, proto.strings)),
+            kinds.FLOATS: lambda: tuple(proto.floats),
+            kinds.INTS: lambda: tuple(proto.ints),
+            kinds.STRINGS: lambda: _texts(proto.strings),
             kinds.TENSORS: lambda: tuple(map(self.tensor, proto.tensors)),
             kinds.GRAPHS: lambda: tuple(self._graph(g, depth + 1) for g in proto.graphs),
         }

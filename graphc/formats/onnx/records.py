@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import field
 from typing import Any
 
@@ -41,6 +41,14 @@ class Node:
         """How messages call it: the operator, its version and the node's name."""
         domain = f"{self.domain}." if self.domain else ""
         return f"{domain}{self.op}-{self.version} (node {self.name or f'#{self.index}'!r})"
+
+    def graphs(self) -> Iterator[Subgraph]:
+        """The graphs in its attributes. A list, which may be long, holds things of one kind."""
+        for value in self.attributes.values():
+            if isinstance(value, Subgraph):
+                yield value
+            elif isinstance(value, tuple) and value and isinstance(value[0], Subgraph):
+                yield from value
 
 
 @record(frozen=True)

@@ -52,7 +52,7 @@ def check_call(node: Node) -> None:
         title = declared.type.name
         wanted = _KINDS[title]
         many = isinstance(value, tuple)
-        fits = all(isinstance(v, wanted) for v in value) if many else isinstance(value, wanted)
+        fits = isinstance(value[0], wanted) if many and value else many or isinstance(value, wanted)
         if many != title.endswith("S") or not fits:
             raise GraphError(f"attribute {name} is no {title.lower()}")
     for name, declared in schema.attributes.items():

@@ -20,13 +20,8 @@ def nodes_of(graph: Subgraph) -> Iterator[Node]:
     """The nodes of a graph and of the graphs in their attributes."""
     for node in graph.nodes:
         yield node
-        for value in node.attributes.values():
-            if isinstance(value, Subgraph):
-                yield from nodes_of(value)
-            elif isinstance(value, tuple):
-                for item in value:
-                    if isinstance(item, Subgraph):
-                        yield from nodes_of(item)
+        for inner in node.graphs():
+            yield from nodes_of(inner)
 
 
 def words_of(file: File) -> set[str]:
@@ -36,8 +31,7 @@ def words_of(file: File) -> set[str]:
         values: list[Any] = list(graph.constants.values())
         for node in nodes_of(graph):
             values += node.attributes.values()
-            inner = (v for v in node.attributes.values() if isinstance(v, Subgraph))
-            values += [constant for each in inner for constant in each.constants.values()]
+            values += [value for each in node.graphs() for value in each.constants.values()]
         for value in values:
             found |= _words(value)
     check_within("folded_elements", len(found), f"{file.name} names {len(found)} strings")
@@ -49,7 +43,7 @@ def _words(value: Any) -> set[str]:
         return {value}
     if isinstance(value, np.ndarray):
         return set(value.reshape(-1).tolist()) if value.dtype == object else set()
-    return {item for item in value if isinstance(item, str)} if isinstance(value, tuple) else set()
+    return set(value) if isinstance(value, tuple) and value and isinstance(value[0], str) else set()
 
 
 def unsupported(file: File) -> list[Node]:

@@ -61,7 +61,7 @@ def _forward(x: Tensor, n: int, element: DType, inverse: bool = False) -> Any:
     if n <= tuned.root_matrix:
         return f.matmul(x, _matrix(n).astype(element.numpy)) if n else x
     a = _factor(n)
-    if a == 1:
+    if a == 1 or (tuned.root_factor < n and is_row(_chirp_size(n))):
         return _chirped(x, n, element)
     lead, b = tuple(shape_of(x)[:-1]), n // a
     y = f.matmul(_matrix(a).astype(element.numpy), reshape(x, (*lead, a, b)))
@@ -70,10 +70,15 @@ def _forward(x: Tensor, n: int, element: DType, inverse: bool = False) -> Any:
     return reshape(f.swapaxes(y, -1, -2), (*lead, n))
 
 
+def _chirp_size(n: int) -> int:
+    """The least 1, 3, 5 or 9 times a power of two that holds 2 n - 1 numbers."""
+    return min(odd << max(0, -(-(2 * n - 1) // odd) - 1).bit_length() for odd in (1, 3, 5, 9))
+
+
 def _chirped(x: Tensor, n: int, element: DType) -> Any:
     """2 j k = j**2 + k**2 - (k - j)**2 makes the transform a convolution."""
     f, squares = functions, np.arange(n) ** 2
-    chirp, size = roots(squares, 2 * n), 1 << (2 * n - 2).bit_length()
+    chirp, size = roots(squares, 2 * n), _chirp_size(n)
     kernel = np.zeros(size, complex)
     kernel[:n] = np.conj(chirp)
     kernel[size - n + 1 :] = np.conj(chirp[:0:-1])

@@ -6,11 +6,13 @@ The row of n = a b numbers is an a x b matrix; parts lie in planes of their own:
            [b, a]  --turned, transforms of length b, down the columns-->  the result, in order
 
 A transform down the columns takes every column at once: its innermost loops run along rows of
-memory.  It is Stockham's, of radices up to 8: pass after pass goes from one pair of planes to the
-other, and nothing has to be put in order at the end.  With `run` numbers in a row, m = length / r
-and w = w_length:
+memory.  It is Stockham's, of radices up to 8 and of primes: pass after pass goes from one pair of
+planes to the other, and nothing has to be put in order at the end.  With `run` numbers in a row,
+m = length / r and w = w_length:
 
     to[r j + t] = w**(j t) * sum over q of  from[j + m q] w_r**(q t)        runs are r times longer
+
+A radix of up to 13 is written out; a longer one is a loop over t, which takes t and r - t together.
 """
 
 from __future__ import annotations
@@ -28,7 +30,8 @@ from graphc.ops.reduce.cumulative import unravel
 
 MOST_COLUMNS = 32  # that are transformed together
 STRIP = 16  # columns of planes that are turned at a time
-RADICES = (8, 4, 2, 3, 5, 7, 11, 13)
+RADICES = (8, 4, 2, 3, 5, 7, 11, 13)  # that are written out
+MOST_RADIX = 61  # a transform that is a convolution takes less time than a longer one
 
 
 def bits_of(element: DType) -> DType:
@@ -37,9 +40,9 @@ def bits_of(element: DType) -> DType:
 
 
 def radices(n: int) -> list[int] | None:
-    """Factors of n that have a butterfly, whose product is n; None where there are none."""
+    """Short factors of n whose product is n, the longest primes last; None where there are none."""
     found = []
-    for radix in RADICES:
+    for radix in (*RADICES, *range(RADICES[-1] + 2, MOST_RADIX + 1, 2)):
         while n % radix == 0:
             found.append(radix)
             n //= radix
@@ -170,7 +173,8 @@ class Transform:
         """Transforms of `count` numbers, `run` of them side by side; times the roots in between."""
         rest = count
         for radix in radices(count) or ():
-            self.once(radix, rest, run, between and rest == radix)
+            once = self.once if radix in RADICES else self.once_long
+            once(radix, rest, run, between and rest == radix)
             self.planes, self.others = self.others, self.planes
             rest, run = rest // radix, run * radix
 
@@ -178,20 +182,70 @@ class Transform:
         """One pass over the planes."""
         b, m = self.b, length // radix
         with b.loop(m) as j:
-            factors = []
-            for t in range(1, radix):
-                value = self.turn(b.affine([(j, t * (self.n // length))]))
-                factors.append((b.register(value.re), b.register(value.im)))
+            step = self.n // length
+            factors = [self.held(b.affine([(j, t * step)])) for t in range(1, radix)]
             with b.loop(run, "vector") as e:
                 places = (b.affine([(j, run)], e + q * m * run) for q in range(radix))
                 made = butterfly([self.get(at) for at in places])
                 for t, value in enumerate(made):
-                    if t and m > 1:
-                        value = value * Pair(*map(b.read, factors[t - 1]))
                     at = b.affine([(j, radix * run)], e + t * run)
-                    if between:
-                        value = value * self.turn(at + self.n)
-                    self.put(at, value, self.others)
+                    twiddle = factors[t - 1] if t and m > 1 else None
+                    self.put_turned(at, value, twiddle, between)
+
+    def once_long(self, radix: int, length: int, run: int, between: bool = False) -> None:
+        """One pass of an odd radix in two loops: first sums and differences of the q-th from either
+        end take their places, then each pair of results is made of all of them (see `_odd`)."""
+        b, m, half = self.b, length // radix, radix // 2
+        with b.loop(m) as j:
+            first = j * run
+            with b.loop(run, "vector") as e:
+                total = self.kept(self.get(first + e))
+                for q in range(1, half + 1):
+                    ends = [first + e + k * m * run for k in (q, radix - q)]
+                    x, y = (self.kept(self.get(at)) for at in ends)
+                    self.put(ends[0], x + y)
+                    self.put(ends[1], x - y)
+                    total = total + (x + y)
+                self.put_turned(first * radix + e, total, None, between)
+            with b.loop(half + 1, start=1) as t:
+                roots = [self.held((t * q % radix) * (self.n // radix)) for q in range(1, half + 1)]
+                ways = (t, radix - t)
+                twiddles = [self.held(j * way * (self.n // length)) for way in ways if m > 1]
+                with b.loop(run, "vector") as e:
+                    even, odd = self.get(first + e), None
+                    for q, root in enumerate(roots, 1):
+                        x, y = (self.get(first + e + k * m * run) for k in (q, radix - q))
+                        c, s = map(b.read, root)
+                        even = Pair(even.re + x.re * c, even.im + x.im * c)
+                        turned = Pair(y.im * s, y.re * s)
+                        odd = turned if odd is None else odd + turned
+                    assert odd is not None
+                    odd = Pair(-odd.re, odd.im)  # a root holds minus the sine
+                    for way, value, twiddle in zip(
+                        ways, (even + odd, even - odd), twiddles or (None, None), strict=True
+                    ):
+                        at = first * radix + way * run + e
+                        self.put_turned(at, value, twiddle, between)
+
+    def kept(self, value: Pair) -> Pair:
+        """The value as it is now: what it was loaded from may be overwritten."""
+        registers = [self.b.register(part) for part in (value.re, value.im)]
+        return Pair(*map(self.b.read, registers))
+
+    def held(self, at: Expr) -> tuple[Any, Any]:
+        """Registers with a root of unity."""
+        value = self.turn(at)
+        return self.b.register(value.re), self.b.register(value.im)
+
+    def put_turned(
+        self, at: Expr, value: Pair, twiddle: tuple[Any, Any] | None, between: bool
+    ) -> None:
+        """Store a result of a pass, times the roots that it is to be turned by."""
+        if twiddle is not None:
+            value = value * Pair(*map(self.b.read, twiddle))
+        if between:
+            value = value * self.turn(at + self.n)
+        self.put(at, value, self.others)
 
 
 class OfNumbers(Transform):

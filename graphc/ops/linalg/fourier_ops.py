@@ -14,6 +14,7 @@ from graphc.ir.op import Attr, Loops, Sample
 from graphc.ir.types import C64, C128, AnyType, Dim, DType, Type, dtype, tensor
 from graphc.loops.nest import Buffer, Scalars
 from graphc.ops.linalg.fourier_nest import (
+    RADICES,
     OfColumns,
     OfNumbers,
     OfReals,
@@ -53,11 +54,15 @@ def extent_of(name: str, x: Tensor | Type, axis: int) -> int:
 
 ROOTS_AT_ONCE = 1 << 18
 LEAST_COLUMNS = 8  # below, they are turned into rows
+LEAST_RUN = 16  # numbers side by side in a pass of a radix that is a loop
 MOST_TURNS = 1 << 16  # numbers of a row that a thread has scratch for
 
 
 def is_row(n: int) -> bool:
-    return 0 < n <= MOST_TURNS and radices(n) is not None
+    """Is a kernel written for rows of n numbers?  A long radix wants vectors of numbers beside it:
+    the other factors."""
+    found = radices(n) if 0 < n <= MOST_TURNS else None
+    return found is not None and (found[-1:] <= [RADICES[-1]] or found[-1] * LEAST_RUN <= n)
 
 
 def is_real_row(n: int) -> bool:
@@ -92,7 +97,7 @@ def complex_of(element: DType) -> DType:
 def is_block(n: int, columns: int) -> bool:
     """Are columns of so many numbers better transformed where they are?"""
     block = block_of(columns) if columns else 0
-    return is_row(n) and block >= LEAST_COLUMNS and n * block <= MOST_TURNS
+    return n > 0 and radices(n) is not None and block >= LEAST_COLUMNS and n * block <= MOST_TURNS
 
 
 def _infer_fft(x: AnyType, table: AnyType, *, inverse: bool, columns: bool) -> Type:

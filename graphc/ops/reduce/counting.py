@@ -21,6 +21,7 @@ from graphc.ops.record.value import (
     as_value,
     common_element,
     counting,
+    element_of,
     emit,
     functions,
     public,
@@ -35,6 +36,7 @@ from graphc.ops.shape.shape import broadcast_to, reshape
 from graphc.ops.shape.slicing import slice_axis
 from graphc.ops.sort.search import counted, need_size, searchsorted, true_places
 from graphc.ops.sort.sorting import argsort
+from graphc.ops.tuning import tuned
 
 # ------------------------------------------------------------------------------------ counts
 
@@ -446,11 +448,26 @@ def setxor1d(
     return _distinct("setxor1d", _joined(ar1, ar2), keep, size, fill_value)[0]
 
 
+def _is_among(x: Tensor, test: Tensor) -> Any:
+    """Whether each element of x stands where the sorted vector would take it in; a NaN does not."""
+    last = np.zeros(1, as_dtype(element_of(x)[0]).numpy)  # it is read for what is beyond the rest
+    ordered = functions.sort(test)
+    place = searchsorted(ordered, x)
+    found = functions.take(concatenate([ordered, last]), place, mode="clip")
+    return functions.logical_and(functions.less(place, shape_of(test)[0]), found == x)
+
+
 @public(np.isin)
 def isin(x: ArrayLike, test: ArrayLike, assume_unique: bool = False, invert: bool = False) -> Any:
     """Whether each element of x is among the elements of test."""
-    found = functions.equal(expand_dims(as_value(x), -1), reshape(as_value(test), -1))
-    found = functions.any(found, axis=-1)
+    x, test = as_value(x), reshape(as_value(test), -1)
+    element = common_element(x, test)[0]
+    count = shape_of(test)[0]
+    is_short = isinstance(count, int) and count <= tuned.compared_values
+    if is_short or element.is_complex or element is BOOL:
+        found = functions.any(functions.equal(expand_dims(x, -1), test), axis=-1)
+    else:
+        found = _is_among(functions.astype(x, element), functions.astype(test, element))
     return functions.logical_not(found) if invert else found
 
 

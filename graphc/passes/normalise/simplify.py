@@ -186,17 +186,29 @@ def known_choice(node: Node, r: Rewriter) -> Node | None:
     return r.emit(OPS["broadcast"], (chosen,), {"dims": node.type.shape})
 
 
+# Each product rounds: the eighth power is that of seven roundings, as XLA makes it.
+ROUNDED_POWERS = range(-4, 9)
+
+
 def small_power(node: Node, r: Rewriter) -> Node | None:
-    """x**2 and x**3 as products."""
+    """Powers of few products; of integers, which round nowhere, all whole ones."""
     x, exponent = node.inputs
     number = scalar_of(exponent)
-    if number is None or number not in (1, 2, 3) or x.type is not node.type:
+    if number is None or x.type is not node.type:
         return None
-    if x.type.dtype.kind not in "fiu":  # type: ignore[union-attr]
-        return None
+    kind = x.type.dtype.kind  # type: ignore[union-attr]
+    if kind == "f" and float(number) in ROUNDED_POWERS and number != 0:
+        made = whole_power(x, abs(int(number)), r)
+        return made if number > 0 else r.emit(OPS["reciprocal"], (made,))
+    return whole_power(x, int(number), r) if kind in "iu" and number > 0 else None
+
+
+def whole_power(x: Node, exponent: int, r: Rewriter) -> Node:
+    """Squares of squares, times x where the exponent is odd."""
     made = x
-    for _ in range(int(number) - 1):
-        made = r.emit(OPS["mul"], (made, x))
+    for bit in f"{exponent:b}"[1:]:
+        made = r.emit(OPS["mul"], (made, made))
+        made = r.emit(OPS["mul"], (made, x)) if bit == "1" else made
     return made
 
 

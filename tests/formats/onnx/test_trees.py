@@ -110,12 +110,45 @@ def test_random_trees(kinds: tuple[str, ...], tracks: tuple[int, ...]) -> None:
             )
 
 
+def test_trees_that_give_to_one_target_each() -> None:
+    """So do boosted trees for several classes: their weights are held in one column."""
+    random = Random(5)
+    for turn in range(rounds(3)):
+        given = drawn(random, KINDS[6] if turn == 2 else KINDS[0], (0, 1))
+        owners = given["target_treeids"]
+        given["target_ids"] = [tree % 2 for tree in owners]
+        held = trees._trees(given, "target", 2, np.float32, sums=True)
+        assert (held.weights.shape[1] == 1) is (1 in owners)
+        x = np.array(random.choices([*EDGES, np.nan, 0.1], k=7 * FEATURES), np.float32)
+        x = x.reshape(7, FEATURES)
+        made = gc.compile(lambda x, given=given: trees.tree_regressor(x, **given))(x)
+        np.testing.assert_allclose(made, walked(given, x), rtol=1e-5, atol=1e-5)
+
+
+def test_leaves_and_branches_that_are_not_there_are_refused() -> None:
+    given = drawn(Random(3), KINDS[0], (0,))
+    inner = next(k for k, mode in enumerate(given["nodes_modes"]) if mode != "LEAF")
+    for key, place, value in (
+        ("nodes_truenodeids", inner, 10_000),
+        ("target_nodeids", 0, -1),
+        ("target_treeids", 0, 77),
+        ("nodes_nodeids", 0, 2**62),
+        ("target_ids", 0, 2),
+        ("nodes_modes", inner, "BRANCH"),
+    ):
+        wrong = {**given, key: [*given[key][:place], value, *given[key][place + 1 :]]}
+        with pytest.raises(GraphError):
+            gc.compile(lambda x, wrong=wrong: trees.tree_regressor(x, **wrong))(
+                np.zeros((2, FEATURES), np.float32)
+            )
+
+
 def test_thresholds_are_recognised() -> None:
     """Trees of scikit-learn, XGBoost and LightGBM have tables of their own; others are walked by
     their lists."""
     for kinds, known in ((KINDS[0], True), (KINDS[4], True), (KINDS[6], False)):
         given = drawn(Random(3), kinds, (0, 1)) | {"nodes_hitrates": ()}
-        forest = trees._trees(given, "target", 2, np.float32)
+        forest = trees._trees(given, "target", 2, np.float32, sums=True)
         assert (trees._thresholds(forest) is not None) is known
 
 

@@ -76,6 +76,26 @@ def test_updates_accumulate(mode: str, index: Any) -> None:
     same(made, expected)
 
 
+@pytest.mark.parametrize("mode", ["min", "max"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int16, np.uint8])
+def test_extremes_of_segments(mode: str, dtype: Any) -> None:
+    """Many for one place, rising, falling and of a NaN, which stays."""
+    rng = np.random.default_rng(5)
+    ids = np.sort(rng.integers(0, 9, 200))
+    values = [np.arange(200) % 100, np.arange(200)[::-1] % 100, rng.integers(0, 100, 200)]
+    ufunc = {"min": np.minimum, "max": np.maximum}[mode]
+    for updates in (v.astype(dtype) for v in values):
+        if updates.dtype.kind == "f":
+            updates[[3, 150]] = np.nan
+
+        def call(ids: Any, updates: Any) -> Any:
+            made = np.full(10, 50, dtype)
+            ufunc.at(made, ids, updates)
+            return made
+
+        np.testing.assert_array_equal(gc.compile(call)(ids, updates), call(ids, updates))
+
+
 def test_traced_positions() -> None:
     def function(x: Any, i: Any, rows: Any) -> Any:
         set_ = METHODS["setitem"]

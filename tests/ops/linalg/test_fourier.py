@@ -12,7 +12,7 @@ from op_harness import check_samples, same
 
 import graphc as gc
 from graphc.ir.op import OPS
-from graphc.ops.linalg.fourier_nest import radices, sides
+from graphc.ops.linalg.fourier_nest import MOST_RADIX, radices, sides
 
 RNG = np.random.default_rng(9)
 # Products of all radices, on one side or both; primes with a butterfly and without; ends of routes.
@@ -43,8 +43,36 @@ def test_rows_are_matrices_of_transforms_that_are_written_out() -> None:
         found = radices(n)
         assert found is None or np.prod(found) == n
         assert (found is None) == any(
-            n % p == 0 for p in range(17, n + 1) if all(p % d for d in range(2, p))
+            n % p == 0 for p in range(MOST_RADIX + 1, n + 1) if all(p % d for d in range(2, p))
         )
+
+
+@pytest.mark.parametrize(
+    "n",
+    [
+        16 * 17,  # one radix that is a loop
+        19 * 23,  # one on either side, with less than two vectors beside it
+        61 * 61,
+        2 * 503,  # a convolution, as the factors are too unlike
+        211 * 3,
+    ],
+)
+def test_long_radices(n: int) -> None:
+    wide, narrow = numbers((2, n), np.complex128), numbers((3, n), np.complex64)
+
+    def call(wide: Any, narrow: Any) -> Any:
+        return np.fft.fft(wide), np.fft.ifft(narrow), np.fft.rfft(wide.real, 2 * n)
+
+    made, want = gc.compile(call)(wide, narrow), call(wide, narrow)
+    same(made[0], want[0], 60 * n**0.5 * 2.0**-52)
+    same(made[1], want[1], 60 * n**0.5 * 2.0**-23)
+    same(made[2], want[2], 60 * n**0.5 * 2.0**-52)
+
+
+def test_long_radices_of_columns() -> None:
+    x = numbers((3, 34, 10), np.complex128)
+    made = gc.compile(lambda x: np.fft.fft(x, axis=1))(x)
+    same(made, np.fft.fft(x, axis=1), 1e-13)
 
 
 def every(x: Any) -> Any:

@@ -191,3 +191,25 @@ def test_extremes_of_what_a_mask_leaves(count: int, dtype: str) -> None:
     places = np.arange(count)
     first = gc.compile(lambda m, v: np.min(np.where(m, v, count)))(x > 0, places)
     assert first == np.min(np.where(x > 0, places, count))
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8", "i1", "u8", "?", "c8"])
+@pytest.mark.parametrize("count", [0, 1, tuned.compared_values, tuned.compared_values + 1, 300])
+def test_isin_of_many_values(dtype: str, count: int) -> None:
+    """Compared with each, or looked up in a sorted vector; a NaN is among none."""
+    rng = np.random.default_rng(count)
+    x, values = (rng.normal(size=n).reshape(-1, 7) * 20 for n in (70, 7 * count))
+    x, values = x.astype(dtype), values.reshape(-1)[:count].astype(dtype)
+    if dtype[0] == "f":
+        x[0, :2] = np.nan, np.inf
+        values[1:2] = np.nan
+    for sizes in ("exact", {"values": ("n",)}):
+
+        def call(x, values):
+            return np.isin(x, values), np.isin(x, values, invert=True)
+
+        for made, want in zip(gc.compile(call, sizes=sizes)(x, values), call(x, values)):
+            np.testing.assert_array_equal(made, want)
+    if count:
+        made = gc.compile(gc.vmap(np.isin))(x, np.stack([values] * len(x)))
+        np.testing.assert_array_equal(made, np.isin(x, values))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from graphc.base.record import record
 from graphc.errors import GraphError, LimitError
 from graphc.formats.deciding_values import axes_of, is_known, known, number, refuse
 from graphc.formats.onnx.interpret import Refusal
@@ -60,9 +62,8 @@ def _compiled(
     most: Any, go: Any, state: tuple[Any, ...], body: Subgraph, call: Any, stacked: int
 ) -> Any:
     """The loop as one node, or None where how often it runs decides a size."""
-    short = is_known(most) and most is not None and number(most) <= MOST_TURNS
-    if most is not None and _keeps_going(body) and (stacked or short):
-        count = max(number(most), 0)
+    count = _turns(most, go, state, body, call, stacked)
+    if count is not None:
 
         def step(carry: Any, i: Any) -> Any:
             made = call.run(body, i, np.array(True), *carry)
@@ -86,6 +87,72 @@ def _compiled(
         return f.add(carry[0], 1), _flag(made[0]), tuple(made[1:])
 
     return tuple(while_loop(test, turn, (f.zeros((), np.int64), first, tuple(state)))[2])
+
+
+def _turns(
+    most: Any, go: Any, state: tuple[Any, ...], body: Subgraph, call: Any, stacked: int
+) -> Any:
+    """How often a loop runs, or None where only a run can tell."""
+    if _keeps_going(body):
+        short = is_known(most) and most is not None and number(most) <= MOST_TURNS
+        return max(number(most), 0) if most is not None and (stacked or short) else None
+    if not is_known(most) or not is_known(go):
+        return None
+    return _counted(MOST_TURNS if most is None else number(most), state, body, call)
+
+
+def _counted(most: Any, state: tuple[Any, ...], body: Subgraph, call: Any) -> int | None:
+    """How often a loop that begins runs, where known values alone make its condition.
+
+    It is found by running what the condition is made of: a counter, as a rule, and its end.
+    """
+    decisive = _decisive(body)
+    carry = [state[k] for k in decisive.carried] if decisive is not None else [None]
+    if decisive is None or not all(value is not None and is_known(value) for value in carry):
+        return None
+    turn, going = 0, True
+    while going and turn < most:
+        made = call.run(decisive.graph, np.array(turn, np.int64), np.array(True), *carry)
+        if not is_known(made):
+            return None
+        going, carry = bool(number(made[0])), made[1:]
+        turn += 1
+    return turn
+
+
+@record(frozen=True)
+class _Decisive:
+    """The part of a loop's body that its condition is made of, and the values it carries."""
+
+    graph: Subgraph
+    carried: tuple[int, ...]
+
+
+def _decisive(body: Subgraph) -> _Decisive | None:
+    """None where graphs inside the body have to do with its condition."""
+    names, nodes = {body.outputs[0]}, set[int]()
+    while True:
+        before = len(names)
+        for place in reversed(range(len(body.nodes))):
+            if not names.isdisjoint(body.nodes[place].outputs):
+                nodes.add(place)
+                names.update(body.nodes[place].inputs)
+        carried = [k for k, name in enumerate(body.inputs[2:]) if name in names]
+        names.update(body.outputs[1 + k] for k in carried)
+        if len(names) == before:
+            break
+    kept = tuple(body.nodes[place] for place in sorted(nodes))
+    if any(True for node in kept for _ in node.graphs()):
+        return None
+    graph = Subgraph(
+        body.name,
+        kept,
+        (*body.inputs[:2], *(body.inputs[2 + k] for k in carried)),
+        (body.outputs[0], *(body.outputs[1 + k] for k in carried)),
+        {name: body.constants[name] for name in body.constants.keys() & names},
+        body.kinds,
+    )
+    return _Decisive(graph, tuple(carried))
 
 
 def _keeps_going(body: Subgraph) -> bool:
@@ -125,12 +192,26 @@ def _copied(
     return (*carry, *(f.stack(row, 0) for row in rows))
 
 
-def _nothing(call: Any, body: Subgraph, state: tuple[Any, ...], stacked: int) -> list[Any]:
-    """The rows of a loop without a turn: their types are those of a turn."""
+def _nothing(call: Any, body: Subgraph, state: Sequence[Any], stacked: int) -> list[Any]:
+    """The rows of a loop without a turn: their types are those of a turn.
+
+    Such a turn may read what is not there, as the first row of none: then its counters are values
+    that nobody knows.
+    """
     if not stacked:
         return []
-    made = call.run(body, np.array(0, np.int64), np.array(True), *state)[1 + len(state) :]
-    return [f.zeros((0, *v.shape), v.dtype) for v in made]
+    turn = np.array(0, np.int64)
+    try:
+        made = call.run(body, turn, np.array(True), *state)
+    except Refusal:
+        turn, *state = (_unknown(value) for value in (turn, *state))
+        made = call.run(body, turn, np.array(True), *state)
+    return [f.zeros((0, *v.shape), v.dtype) for v in made[1 + len(state) :]]
+
+
+def _unknown(value: Any) -> Any:
+    single = is_known(value) and isinstance(value, np.ndarray) and value.size == 1
+    return f.zeros(value.shape, value.dtype) if single else value
 
 
 @operator("Scan", since=9, folds=False)

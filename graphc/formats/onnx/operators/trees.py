@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from graphc.base.record import record
+from graphc.errors import GraphError
 from graphc.formats.deciding_values import refuse
 from graphc.formats.onnx.operators.machine_learning import Labels, classified, transformed
 from graphc.formats.onnx.table import ML, operator
@@ -33,13 +34,15 @@ Array = np.ndarray[Any, Any]
 _TESTS = ("BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANCH_EQ", "BRANCH_NEQ")
 _EQUAL = _TESTS.index("BRANCH_EQ")  # tests before it are thresholds
 _MEMBER = len(_TESTS)
+MOST_LEVELS = 256
 
 
 class _Trees:
-    """All trees of an ensemble in one table of nodes, and the level that is deepest.
+    """All trees of an ensemble in one table of nodes.
 
     feature, test, edge, yes, no   of each node; a leaf goes to itself
-    weights                        what a leaf adds to each target
+    weights                        what a leaf adds to each target: [nodes, targets]
+    targets                        of each tree where none gives to several: weights is [nodes, 1]
     members                        of each node, the numbers it looks for, filled up with NaN
     """
 
@@ -53,27 +56,30 @@ class _Trees:
         missing: Array,
         roots: Array,
         weights: Array,
+        targets: Array | None = None,
         members: Array | None = None,
     ) -> None:
         self.feature, self.test, self.edge = feature, test, edge
         self.yes, self.no, self.missing, self.roots = yes, no, missing, roots
-        self.weights, self.members = weights, members
-        self.depth = self._depth()
+        self.weights, self.targets, self.members = weights, targets, members
+        own = np.arange(len(yes))
+        self.leaf = (yes == own) & (no == own)
 
     def _depth(self) -> int:
-        level, depth = np.unique(self.roots), 0
-        leaf = (self.yes == np.arange(len(self.yes))) & (self.no == self.yes)
-        while not leaf[level].all():
+        level, depth = self.roots, 0
+        while not self.leaf[level].all():
             depth += 1
-            refuse(depth <= 256, "trees deeper than 256 levels")
-            level = np.unique(np.concatenate([self.yes[level], self.no[level]]))
+            refuse(depth <= MOST_LEVELS, f"trees deeper than {MOST_LEVELS} levels")
+            reached = np.zeros(len(self.leaf), bool)
+            reached[self.yes[level]] = reached[self.no[level]] = True
+            level = np.flatnonzero(reached)
         return depth
 
     def leaves(self, x: Any) -> Any:
         """The leaf that each row ends in, per tree: [rows, trees]."""
         rows = x.shape[0]
         at = f.broadcast_to(self.roots[None], (rows, len(self.roots)))
-        for _ in range(self.depth):
+        for _ in range(self._depth()):
             value = f.take_along_axis(x, f.take(self.feature, at, axis=0), 1)
             goes = self._goes(value, at)
             if self.missing.any():
@@ -112,6 +118,7 @@ class _Trees:
         """What the leaves give each target: [rows, targets]."""
         refuse(x.ndim == 2, f"x of rank {x.ndim}: rows of features have rank 2")
         found = _thresholds(self) if isinstance(x.shape[1], int) else None
+        targets = self.targets
         if found is None:
             given = f.take(self.weights, self.leaves(x), axis=0)
         else:
@@ -119,6 +126,11 @@ class _Trees:
             refuse(0 <= int(found.feature.min(initial=0)) <= last < x.shape[1], "no such feature")
             leaves = found.leaves(x)
             given = f.take(self.weights[found.order], leaves, axis=0, mode="clip")
+            targets = targets if targets is None else targets[found.deepest]
+        if targets is not None:
+            refuse(aggregate == "SUM", f"no aggregate {aggregate!r} of trees for one target each")
+            gives = targets[:, None] == np.arange(int(targets.max(initial=0)) + 1)
+            return f.matmul(f.getitem(given, (..., 0)), gives.astype(self.weights.dtype))
         reduce = {"SUM": f.sum, "AVERAGE": f.mean, "MIN": f.min, "MAX": f.max}
         refuse(aggregate in reduce, f"no aggregate {aggregate!r}")
         return reduce[aggregate](given, axis=1)
@@ -128,9 +140,10 @@ class _Trees:
 class _Thresholds:
     """Trees that ask for thresholds alone, as the table above.
 
-    order   the old number of each node
-    lowers  whether the node reads x with -inf in the place of NaN
-    depths  of the trees, the deepest first
+    order    the old number of each node
+    lowers   whether the node reads x with -inf in the place of NaN
+    depths   of the trees, the deepest first
+    deepest  the old number of each tree
     """
 
     edge: Array
@@ -139,11 +152,12 @@ class _Thresholds:
     lowers: Array
     order: Array
     depths: Array
+    deepest: Array
 
     def leaves(self, x: Any) -> Any:
         """The place in `order` of the leaf that each row ends in, per tree: [rows, trees]."""
-        inner = ~np.isnan(self.edge)
-        lowers, mixed = self.lowers, len(np.unique(self.lowers[inner])) > 1
+        lowers = self.lowers
+        mixed = bool(lowers.any()) and not lowers[~np.isnan(self.edge)].all()
         if lowers.any() and not mixed:
             x = f.where(f.isnan(x), np.asarray(-np.inf, self.edge.dtype), x)
         below = int(self.feature.max()).bit_length()
@@ -187,9 +201,7 @@ class _Thresholds:
 
 def _thresholds(trees: _Trees) -> _Thresholds | None:
     """The tables of trees each node of which has one parent and a threshold; else None."""
-    own = np.arange(len(trees.yes))
-    leaf = (trees.yes == own) & (trees.no == own)
-    edge = trees.edge
+    leaf, edge = trees.leaf, trees.edge
     if not (leaf | ((trees.test < _EQUAL) & (edge > -np.inf))).all():
         return None
     above = (trees.test == _TESTS.index("BRANCH_GTE")) | (trees.test == _TESTS.index("BRANCH_GT"))
@@ -197,6 +209,8 @@ def _thresholds(trees: _Trees) -> _Thresholds | None:
     depths = _depths(trees, leaf)
     if depths is None:
         return None  # a node with several parents
+    deep = int(depths.max(initial=0))
+    refuse(deep <= MOST_LEVELS, f"trees deeper than {MOST_LEVELS} levels")
     deepest = np.argsort(-depths, kind="stable")
     levels = [trees.roots[deepest]]
     while len(inner := levels[-1][~leaf[levels[-1]]]):
@@ -218,6 +232,7 @@ def _thresholds(trees: _Trees) -> _Thresholds | None:
         (trees.missing ^ above)[order] & ~ends,
         order,
         depths[deepest],
+        deepest,
     )
 
 
@@ -235,44 +250,102 @@ def _depths(trees: _Trees, leaf: Array) -> Array | None:
     return depths
 
 
-def _trees(attributes: dict[str, Any], prefix: str, count: int, kind: Any) -> _Trees:
+class _Places:
+    """Where the nodes of the older operators' lists stand, found by the numbers of tree and node.
+
+    Of nodes with the same numbers the last counts.
+    """
+
+    def __init__(self, trees: Any, nodes: Any) -> None:
+        trees, nodes = np.asarray(trees, np.int64), np.asarray(nodes, np.int64)
+        refuse(len(trees) == len(nodes) > 0, f"{len(trees)} and {len(nodes)} numbers of nodes")
+        self.names, first = np.unique(trees, return_index=True)
+        self.roots = np.sort(first)
+        self.low = int(nodes.min(initial=0))
+        self.span = int(nodes.max(initial=0)) - self.low + 1
+        refuse(self.span * len(self.names) < 1 << 62, "numbers of nodes that are too large")
+        keys = self._keys(trees, nodes)
+        self.order = np.argsort(keys, kind="stable")
+        self.keys = keys[self.order]
+
+    def tree(self, trees: Any) -> Array:
+        """The places of trees in `names`."""
+        return np.searchsorted(self.names, np.asarray(trees, np.int64))
+
+    def _keys(self, trees: Any, nodes: Any) -> Array:
+        return self.tree(trees) * self.span + (np.asarray(nodes, np.int64) - self.low)
+
+    def of(self, trees: Any, nodes: Any) -> Array:
+        """The places of nodes. Raises GraphError where there is no such node."""
+        trees, nodes = np.asarray(trees, np.int64), np.asarray(nodes, np.int64)
+        refuse(len(trees) == len(nodes), f"{len(trees)} and {len(nodes)} numbers of nodes")
+        known = self.names[np.minimum(self.tree(trees), len(self.names) - 1)] == trees
+        known &= (nodes >= self.low) & (nodes - self.low < self.span)
+        keys = np.where(known, self._keys(trees, nodes), -1)
+        found = np.searchsorted(self.keys, keys, side="right") - 1
+        lost = np.flatnonzero(self.keys[found] != keys)
+        if len(lost):
+            raise GraphError(f"tree {trees[lost[0]]} has no node {nodes[lost[0]]}")
+        return self.order[found]
+
+
+def _trees(attributes: dict[str, Any], prefix: str, count: int, kind: Any, sums: bool) -> _Trees:
     """Trees from the lists of the older operators, one entry per node."""
+    places = _Places(attributes["nodes_treeids"], attributes["nodes_nodeids"])
     trees = np.asarray(attributes["nodes_treeids"], np.int64)
-    numbers = np.asarray(attributes["nodes_nodeids"], np.int64)
-    place = {(int(t), int(n)): k for k, (t, n) in enumerate(zip(trees, numbers))}
+    number = {"LEAF": -1, **{name: k for k, name in enumerate(_TESTS)}}
     modes = attributes["nodes_modes"]
-    own = np.arange(len(trees), dtype=np.int64)
-    yes, no = own.copy(), own.copy()
-    test = np.zeros(len(trees), np.int64)
-    for k, mode in enumerate(modes):
-        if mode == "LEAF":
-            continue
-        refuse(mode in _TESTS, f"no test {mode!r}")
-        test[k] = _TESTS.index(mode)
-        yes[k] = place[int(trees[k]), int(attributes["nodes_truenodeids"][k])]
-        no[k] = place[int(trees[k]), int(attributes["nodes_falsenodeids"][k])]
+    refuse(len(modes) == len(trees), f"{len(trees)} nodes, {len(modes)} tests")
+    unknown = set(modes) - number.keys()
+    refuse(not unknown, f"no test {min(unknown, default='')!r}")
+    test = np.fromiter(map(number.__getitem__, modes), np.int64, len(modes))
+    inner = np.flatnonzero(test >= 0)
+    yes, no = np.arange(len(trees)), np.arange(len(trees))
+    for ends, side in ((yes, "true"), (no, "false")):
+        to = np.asarray(attributes[f"nodes_{side}nodeids"], np.int64)[inner]
+        ends[inner] = places.of(trees[inner], to)
     missing = np.zeros(len(trees), bool)
     given = attributes["nodes_missing_value_tracks_true"]
     missing[: len(given)] = np.asarray(given, bool)
-    weights = np.zeros((len(trees), count), kind)
-    for tree, node, target, weight in zip(
-        attributes[f"{prefix}_treeids"],
-        attributes[f"{prefix}_nodeids"],
-        attributes[f"{prefix}_ids"],
-        attributes[f"{prefix}_weights"],
-    ):
-        weights[place[int(tree), int(node)], int(target)] += weight
-    roots = np.sort(np.unique(trees, return_index=True)[1])
+    weights, targets = _weights(places, attributes, prefix, count, kind, sums)
     return _Trees(
         np.asarray(attributes["nodes_featureids"], np.int64),
-        test,
+        np.maximum(test, 0),
         np.asarray(attributes["nodes_values"], kind),
         yes,
         no,
         missing,
-        roots,
+        places.roots,
         weights,
+        targets,
     )
+
+
+def _weights(
+    places: _Places, attributes: dict[str, Any], prefix: str, count: int, kind: Any, sums: bool
+) -> tuple[Array, Array | None]:
+    """What the nodes give to the targets, and the target of each tree where each has one.
+
+    Boosted trees for several classes give to one each: a column instead of one for each class.
+    """
+    trees = np.asarray(attributes["nodes_treeids"], np.int64)
+    owners = places.tree(attributes[f"{prefix}_treeids"])
+    nodes = places.of(attributes[f"{prefix}_treeids"], attributes[f"{prefix}_nodeids"])
+    ids = np.asarray(attributes[f"{prefix}_ids"], np.int64)
+    values = np.asarray(attributes[f"{prefix}_weights"], kind)
+    refuse(len(nodes) == len(ids) == len(values), f"the lists of {prefix} weights differ in length")
+    last = int(ids.max(initial=0))
+    refuse(0 <= int(ids.min(initial=0)) <= last < count, f"there are {count} targets")
+    targets = np.zeros(len(places.names), np.int64)
+    targets[owners] = ids
+    alone = count == last + 1 > 1 and (targets[owners] == ids).all()
+    if sums and alone and np.isfinite(values).all():
+        weights = np.zeros((len(places.order), 1), kind)
+        np.add.at(weights[:, 0], nodes, values)
+        return weights, targets[places.tree(trees[places.roots])]
+    weights = np.zeros((len(places.order), count), kind)
+    np.add.at(weights, (nodes, ids), values)
+    return weights, None
 
 
 def _listed(given: dict[str, Any], kind: Any) -> dict[str, Any]:
@@ -317,7 +390,7 @@ def tree_regressor(
     kind = _kind(nodes_values_as_tensor)
     given = _listed({k: v for k, v in locals().items() if k not in ("x", "kind")}, kind)
     refuse(1 <= n_targets <= 10_000, f"{n_targets} targets")
-    forest = _trees(given, "target", n_targets, kind)
+    forest = _trees(given, "target", n_targets, kind, aggregate_function == "SUM")
     made = forest.scores(f.astype(x, kind), aggregate_function)
     if len(given["base_values"]):
         made = f.add(made, np.asarray(given["base_values"], kind))
@@ -358,8 +431,8 @@ def tree_classifier(
     columns = 1 if binary else max(count, len(labels))
     refuse(columns <= 10_000, f"{columns} classes")
     if binary:
-        given["class_ids"] = [0] * len(class_ids)
-    forest = _trees(given, "class", columns, kind)
+        given["class_ids"] = np.zeros(len(class_ids), np.int64)
+    forest = _trees(given, "class", columns, kind, sums=True)
     made = forest.scores(f.astype(x, kind), "SUM")
     if len(given["base_values"]):
         base = np.asarray(given["base_values"], kind)
@@ -430,7 +503,7 @@ def tree_ensemble(
         padded(nodes_missing_value_tracks_true, bool),
         np.asarray(tree_roots, np.int64),
         weights,
-        _members(modes, membership_values, inner + outer, kind),
+        members=_members(modes, membership_values, inner + outer, kind),
     )
     names = ("AVERAGE", "SUM", "MIN", "MAX")
     refuse(0 <= aggregate_function < 4 and 0 <= post_transform < 5, "no such aggregate")
