@@ -6,12 +6,15 @@ from collections.abc import Callable
 from typing import Any
 
 from graphc.base.record import record
+from graphc.codegen.gcd import gcd_text
 from graphc.codegen.llvm.target import Target
+from graphc.codegen.occurrences import SCRATCH, occurrences_text
 from graphc.codegen.scatter import Scatter, scatter_text
 from graphc.codegen.sorting.order import order_text
 from graphc.codegen.sorting.places import places_text
 from graphc.codegen.sorting.quicksort import block_of, sort_text
 from graphc.codegen.sorting.select import MOST, select_text
+from graphc.codegen.sparse_adjoint import Adjoint, adjoint_text
 from graphc.ir.op import Library
 from graphc.ir.sizes import Size
 from graphc.ops.index.scatter import is_shared
@@ -52,6 +55,22 @@ def _scatter(node: Any, target: Target) -> Native:
     return Native(scatter_text(target, kind), 0, (rows, width, index.size, drop), is_cut=False)
 
 
+def _gcd(node: Any, target: Target) -> Native:
+    return Native(gcd_text(target, node.type.dtype.kind == "i"), 0, ())
+
+
+def _occurrences(node: Any, target: Target) -> Native:
+    x = node.inputs[0].type
+    text = occurrences_text(target, x.dtype)
+    return Native(text, SCRATCH, (x.size, *node.op.lower.params(node)), is_cut=False)
+
+
+def _adjoint(node: Any, target: Target) -> Native:
+    data, indices, indptr = (node.inputs[k].type for k in range(3))
+    text = adjoint_text(target, Adjoint(data.dtype, indices.dtype, indptr.dtype))
+    return Native(text, 0, (*node.op.lower.params(node), indices.size), is_cut=False)
+
+
 def _sort(node: Any, target: Target) -> Native | None:
     keys = node.inputs[0].type.dtype
     if keys.bits < 32:
@@ -88,7 +107,10 @@ def _for_long_vectors(make: _Make) -> _Make:
 
 
 _KERNELS: dict[str, _Make] = {
+    "gcd": _gcd,
+    "occurrences": _occurrences,
     "scatter": _scatter,
+    "sparse_adjoint": _adjoint,
     "sort": _for_long_vectors(_sort),
     "order": _for_long_vectors(_order),
     "select": _for_long_vectors(_select),

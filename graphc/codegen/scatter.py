@@ -7,8 +7,6 @@ for each position: row = row `mode` updates               the last of equal ones
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import cache
 
 from graphc.base.record import record
@@ -27,8 +25,8 @@ from graphc.codegen.llvm.writer import (
     copy_bytes,
     native,
 )
+from graphc.codegen.positions import parts, position, widening
 from graphc.codegen.sorting.lanes import Lanes
-from graphc.codegen.sorting.looks import look
 from graphc.ir.types import DType
 from graphc.ops.index.scatter import STRIDE
 
@@ -122,17 +120,6 @@ class Scatter:
                 self.write(f, lanes, target + rest, source + rest)
                 rest += lanes * nbytes
 
-    def position(self, f: Writer, index: Value, number: Value) -> Value:
-        """A position as it is given."""
-        kind = f"i{self.index.bits}"
-        at = index + number * self.index.itemsize
-        given = f.new(kind, f"load {kind}, ptr {at.text}, align {self.index.itemsize}")
-        return given if kind == I64 else given.cast(self.widening, I64)
-
-    @property
-    def widening(self) -> str:
-        return "sext" if self.index.kind == "i" else "zext"
-
     def are_outside(
         self, f: Writer, machine: Target, index: Value, start: Value, rows: Value
     ) -> Value:
@@ -140,22 +127,11 @@ class Scatter:
         lanes = Lanes(machine, 64)
         kind, at = f"<{lanes.count} x i{self.index.bits}>", index + start * self.index.itemsize
         given = f.new(kind, f"load {kind}, ptr {at.text}, align {self.index.itemsize}")
-        wide = given if kind == lanes.kind else given.cast(self.widening, lanes.kind)
+        wide = given if kind == lanes.kind else given.cast(widening(self.index), lanes.kind)
         shifted = wide + lanes.splat(f, rows)
         inside = lanes.less(f, shifted, lanes.splat(f, rows + rows))
         bits = f"i{lanes.count}"
         return f.new(bits, f"bitcast {lanes.mask} {inside.text} to {bits}") != -1
-
-
-@contextmanager
-def _parts(
-    f: Writer, flag: Value, start: Operand, stop: Value, step: Operand
-) -> Iterator[tuple[Value, Value]]:
-    """Consecutive parts of start..stop; before each the run may have been cancelled."""
-    with f.loop(0, (stop - start + step + -1) // step) as part:
-        look(f, flag)
-        first = part * step + start
-        yield first, (first + step).least(stop)
 
 
 def _check(
@@ -164,13 +140,13 @@ def _check(
     """Return a failure if a position is outside."""
     lanes = machine.lanes(8)
     is_wrong: Local = f.local(Value(f, I1, "false"))
-    with _parts(f, flag, 0, count, STRIDE) as (first, last):
+    with parts(f, flag, 0, count, STRIDE) as (first, last):
         whole = (last - first) // lanes
         with f.loop(0, whole) as vector:
             start = first + vector * lanes
             is_wrong.set(is_wrong | kind.are_outside(f, machine, index, start, rows))
         with f.loop(first + whole * lanes, last) as k:
-            shifted = kind.position(f, index, k) + rows
+            shifted = position(f, kind.index, index, k) + rows
             is_wrong.set(is_wrong | (shifted.below(rows + rows) ^ 1))
     with f.when(is_wrong):
         f.give(OUT_OF_RANGE)
@@ -182,7 +158,7 @@ def _copy(
     """Copy bytes of x, unless the result lies there."""
     step = 4 * machine.vector_bytes
     kind = f"<{step} x i8>"
-    with f.when(x != out), _parts(f, flag, start, stop, 4 * STRIDE) as (first, last):
+    with f.when(x != out), parts(f, flag, start, stop, 4 * STRIDE) as (first, last):
         whole = (last - first) // step
         with f.loop(0, whole) as k:
             at = first + k * step
@@ -211,8 +187,8 @@ def scatter_text(machine: Target, kind: Scatter) -> str:
         _copy(f, machine, x, out, begin * nbytes, end * nbytes, flag)
         here = end - begin
         step = Value(f, I64, str(STRIDE)) // width.most(1) + 1
-        with _parts(f, flag, 0, count, step) as (first, last), f.loop(first, last) as k:
-            given = kind.position(f, index, k)
+        with parts(f, flag, 0, count, step) as (first, last), f.loop(first, last) as k:
+            given = position(f, kind.index, index, k)
             row = (given < 0).choose(given + rows, given)
             with f.when((row - begin).below(here)):
                 kind.write_row(f, machine, out + row * nbytes, updates + k * nbytes, width)

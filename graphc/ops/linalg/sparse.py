@@ -438,7 +438,10 @@ sparse_adjoint = define(
     gradient=_adjoint_gradient,
     reference=_adjoint_reference,
     lower=Library(
-        lambda node: _adjoint_kernel, _adjoint_params, units=lambda node: node.type.dims[1]
+        lambda node: _adjoint_kernel,
+        _adjoint_params,
+        units=lambda node: node.type.dims[1],
+        native="sparse_adjoint",
     ),
     attrs=(Attr("columns", "dim", within=EXTENT),),
     dtypes=DTYPES,

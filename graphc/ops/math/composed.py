@@ -73,7 +73,7 @@ define(
     batch=leading,
     infer=_infer_gcd,
     reference=np.gcd,
-    lower=Library(lambda node: _gcd_kernel, units=lambda node: node.type.size),
+    lower=Library(lambda node: _gcd_kernel, units=lambda node: node.type.size, native="gcd"),
     dtypes=WIDE,
     commutative=True,
     differentiable=False,

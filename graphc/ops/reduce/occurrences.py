@@ -140,6 +140,7 @@ occurrences_op = define(
         lambda node: (node.type.dims[0], int(node.attrs["drop"])),
         _workspace,
         cuda=device_code("reduce.scan_launches", "occurrences_code"),
+        native="occurrences",
     ),
     attrs=(Attr("size", "dim", within=EXTENT), Attr("drop", "bool", False)),
     dtypes=INTEGERS,
