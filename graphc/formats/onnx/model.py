@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from graphc.formats.onnx.interpret import Importer
 from graphc.formats.onnx.reader import read
 from graphc.formats.onnx.records import File
 from graphc.formats.onnx.support import require_supported, words_of
+from graphc.formats.onnx.text_stage import text_stage
 
 
 def load(path: str | PathLike[str], **options: Any) -> OnnxModel:
@@ -62,6 +63,20 @@ class OnnxModel(ImportedModel):
         self.file = file
         super().__init__(_Source(file), config, words_of(file))
         self.beside = file.beside
+        self._texts = text_stage(file)
+        self._behind: dict[tuple[Any, ...], OnnxModel] = {}  # by types of what it is fed
+
+    def run(self, values: Sequence[Any]) -> list[Any]:
+        if self._texts is None:
+            return super().run(values)
+        made = self._texts.results(dict(zip(self.params, values)))
+        if made is None:
+            return super().run(values)
+        key = tuple((name, array.dtype, array.ndim) for name, array in made.items())
+        with self._lock:
+            if key not in self._behind:
+                self._behind[key] = OnnxModel(self._texts.file_for(made), self.config)
+        return self._behind[key].run([made[name] for name in self._behind[key].params])
 
     def __reduce__(self) -> tuple[Any, ...]:
         return OnnxModel, (self.file, super().__reduce__()[1][1])

@@ -18,7 +18,7 @@ def in_order(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
     for k, node in enumerate(nodes):
         for name in node.outputs:
             makers.setdefault(name, k)
-    needs = [{makers[name] for name in _reads(node) if name in makers} for node in nodes]
+    needs = [{makers[name] for name in reads(node) if name in makers} for node in nodes]
     if all(max(found, default=-1) < k for k, found in enumerate(needs)):
         return nodes
     order = _sorted(needs)
@@ -43,7 +43,7 @@ def _sorted(needs: Sequence[set[int]]) -> list[int]:
     return order
 
 
-def _reads(node: Node) -> Iterator[str]:
+def reads(node: Node) -> Iterator[str]:
     """Names that a node takes from around it: its inputs, and what its graphs see outside."""
     yield from filter(None, node.inputs)
     for graph in node.graphs():
@@ -53,4 +53,4 @@ def _reads(node: Node) -> Iterator[str]:
 def _seen_outside(graph: Subgraph) -> set[str]:
     made = {*graph.inputs, *graph.constants}
     made.update(name for node in graph.nodes for name in node.outputs)
-    return {*graph.outputs, *(name for node in graph.nodes for name in _reads(node))} - made
+    return {*graph.outputs, *(name for node in graph.nodes for name in reads(node))} - made

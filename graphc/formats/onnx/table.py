@@ -30,6 +30,7 @@ class Rule:
     folds        on values that are known while tracing it may be computed at once
     moves        which of its inputs it only moves about, whatever their elements are
     carried      it takes strings and narrow elements as they are carried
+    spells       it looks into the strings that it is given, or makes new ones
     """
 
     function: Function
@@ -38,6 +39,7 @@ class Rule:
     folds: bool
     moves: slice | None
     carried: bool
+    spells: bool
 
 
 TABLE: dict[tuple[str, str], list[Rule]] = {}
@@ -50,6 +52,7 @@ def operator(
     folds: bool = True,
     moves: slice | None = None,
     carried: bool = False,
+    spells: bool = False,
 ) -> Callable[[Function], Function]:
     """Enter a function in the table under these operator names."""
 
@@ -58,7 +61,7 @@ def operator(
         keywords = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
         for name in names:
             rules = TABLE.setdefault((domain, name), [])
-            rules.append(Rule(function, since, "call" in keywords, folds, moves, carried))
+            rules.append(Rule(function, since, "call" in keywords, folds, moves, carried, spells))
             rules.sort(key=lambda rule: -rule.since)
         return function
 

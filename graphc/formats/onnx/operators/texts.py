@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any
@@ -10,7 +11,7 @@ import numpy as np
 
 from graphc.formats.deciding_values import known, refuse
 from graphc.formats.encoded_values import Text, text_of
-from graphc.formats.onnx.table import operator
+from graphc.formats.onnx.table import MICROSOFT, operator
 from graphc.limits import check_within
 from graphc.ops.record.value import functions as f
 
@@ -23,7 +24,7 @@ def _strings(x: Any) -> Array:
     return np.asarray(np.array([*x.spelled(), ""], object)[known(x.value)], object)
 
 
-@operator("StringConcat", carried=True)
+@operator("StringConcat", carried=True, spells=True)
 def concat(x: Text, y: Text) -> Any:
     """Each pair of words is a word of the result."""
     first, second = x.spelled(), y.spelled()
@@ -32,7 +33,7 @@ def concat(x: Text, y: Text) -> Any:
     return Text(f.add(f.multiply(x.value, len(second)), y.value), tuple(words))
 
 
-@operator("StringSplit", carried=True)
+@operator("StringSplit", carried=True, spells=True)
 def split(x: Text, *, delimiter: str = "", maxsplit: int = -1) -> Any:
     texts = _strings(x)
     cut = [text.split(delimiter or None, maxsplit) for text in texts.reshape(-1)]
@@ -43,7 +44,7 @@ def split(x: Text, *, delimiter: str = "", maxsplit: int = -1) -> Any:
     return text_of(np.array(rows, object).reshape(*texts.shape, most)), counts
 
 
-@operator("StringNormalizer", carried=True)
+@operator("StringNormalizer", carried=True, spells=True)
 def normalize(
     x: Text,
     *,
@@ -64,6 +65,70 @@ def normalize(
     kept = [change(text) for text in texts.reshape(-1) if alike(text) not in stopped]
     found = np.array(kept or [""], object)
     return text_of(found if texts.ndim == 1 else found[None])
+
+
+# ------------------------------------------------------------------------------------- tokens
+
+# What a token or a separator may be: characters, classes of them and word boundaries, one of which
+# may be repeated.  Such a pattern takes no more time than the text is long.
+_ONE = (
+    r"(?:\[\^?(?:[^][\\&|~-]|[^][\\&|~-]-[^][\\&|~-]|\\[^a-zA-Z]|\\[wWdDsStnr])+-?\]"
+    r"|\\[wWdDsSbBtnr]|\\[^a-zA-Z0-9]|\.|[^][\\(){}*+?^$|.])"
+)
+_PATTERN = re.compile(rf"{_ONE}*(?:{_ONE}(?:[*+?]|\{{\d{{1,3}}(?:,\d{{0,3}})?\}}))?{_ONE}*")
+START, END = "\x02", "\x03"  # around each text, where these are asked for
+
+
+def _pattern(text: str) -> re.Pattern[str]:
+    refuse(
+        len(text) <= 1000 and _PATTERN.fullmatch(text) is not None,
+        f"the pattern {text[:80]!r} is more than characters and classes, one of them repeated",
+    )
+    return re.compile(text, re.ASCII)
+
+
+@operator("RegexFullMatch", carried=True, spells=True)
+def full_match(x: Text, *, pattern: str = "") -> Any:
+    whole = _pattern(pattern)
+    return x.through([whole.fullmatch(word) is not None for word in x.spelled()], np.bool_)
+
+
+@operator("Tokenizer", domain=MICROSOFT, carried=True, spells=True)
+def tokens(
+    x: Text,
+    *,
+    mark: int,
+    mincharnum: int,
+    pad_value: str,
+    separators: Sequence[str] = (),
+    tokenexp: str = "",
+) -> Any:
+    """The tokens of each text, or the pieces between separators, filled up on the right."""
+    refuse(bool(separators) != bool(tokenexp), "tokens or separators, one of them")
+    texts = _strings(x)
+    refuse(texts.ndim in (1, 2), f"strings of shape {list(texts.shape)}")
+    if tokenexp:
+        token = _pattern(tokenexp)
+        rows = [token.findall(text) for text in texts.reshape(-1)]
+    elif list(separators) == [""]:
+        rows = [list(text) for text in texts.reshape(-1)]
+    else:
+        cuts = [_pattern(separator) for separator in separators]
+        rows = [_pieces(text, cuts) for text in texts.reshape(-1)]
+    rows = [[token for token in row if len(token) >= max(mincharnum, 1)] for row in rows]
+    if mark:
+        rows = [[START, *row, END] for row in rows]
+    most = max(map(len, rows), default=0)
+    filled = [[*row, *[pad_value] * (most - len(row))] for row in rows]
+    return text_of(np.array(filled, object).reshape(*texts.shape, most))
+
+
+def _pieces(text: str, separators: Sequence[re.Pattern[str]]) -> list[str]:
+    """What is left of a text between separators, of which the first cut first."""
+    pieces = [text]
+    for separator in separators:
+        pieces = [part for piece in pieces for part in separator.split(piece)]
+    return pieces
 
 
 # ------------------------------------------------------------------------------------ n-grams
@@ -182,15 +247,19 @@ def _places(x: Any, tokens: Array) -> Any:
 
 
 def _columns(rows: Any, grams: _Grams, lengths: tuple[int, int], skips: int) -> Any:
-    """The columns of all grams of a row, one array per length and distance of tokens."""
+    """The columns of all grams of a row, one array per length and distance of tokens.
+
+    Behind the end of a row stand tokens that are in no gram: every token begins one, however long
+    rows are.
+    """
     extent = rows.shape[1]
+    beyond = (lengths[1] - 1) * (skips + 1)
+    nowhere = f.full((rows.shape[0], beyond), np.int64(-1))
+    padded = f.concatenate([rows, nowhere], 1) if beyond else rows
     for size in range(lengths[0], lengths[1] + 1):
         for step in range(1, (skips if size > 1 else 0) + 2):
-            count = extent - (size - 1) * step
-            if count <= 0:
-                break
             windows = [
-                f.getitem(rows, (slice(None), slice(k * step, k * step + count)))
+                f.getitem(padded, (slice(None), slice(k * step, k * step + extent)))
                 for k in range(size)
             ]
             yield grams.found(windows, size)
@@ -199,10 +268,11 @@ def _columns(rows: Any, grams: _Grams, lengths: tuple[int, int], skips: int) -> 
 def _counted(columns: Any, count: int) -> Any:
     """How often each column occurs in each row."""
     rows = columns.shape[0]
-    ahead = (np.arange(rows, dtype=np.int64) * count)[:, None]
+    ahead = f.multiply(f.arange(rows), count)[:, None]
     flat = f.reshape(f.add(columns, ahead), (-1,))
-    found = f.bincount(flat, length=rows * count)
-    return f.reshape(f.astype(found, np.float32), (rows, count))
+    none = f.zeros((rows * count,), np.float32)
+    found = f.index_update(none, flat, f.ones(flat.shape, np.float32), "add")
+    return f.reshape(found, (rows, count))
 
 
 def _weighted(totals: Any, mode: str, weights: Array) -> Any:
