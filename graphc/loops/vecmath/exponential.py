@@ -200,6 +200,14 @@ def expm1(x: Expr) -> Expr:
     return r.with_sign(result, x)
 
 
+def exp_lacking(r: Real, x: Expr) -> Expr:
+    """1 - exp(x) for -80 < x <= 0 of f32, to its own last place: 1 - 2**n - 2**n (exp(r) - 1)."""
+    bits, n = r.round_scaled(x, _LOG2E, r.format.bias)
+    rest = fma(n, -math.log(2.0), x)
+    s = r.from_bits(bits << r.format.mantissa)
+    return fma(-s, fma(rest * rest, r.polynomial(rest, _EXP_32), rest), 1.0 - s)
+
+
 @function
 def sigmoid(x: Expr) -> Expr:
     """With e = exp(-|x|) and q = e / (1 + e): 1 - q, or e - e q for negative x.

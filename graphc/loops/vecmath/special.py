@@ -6,7 +6,13 @@ import math
 
 from graphc.loops.nest import Expr
 from graphc.loops.scalars import fma, sqrt, where
-from graphc.loops.vecmath.exponential import exp_lower_bound, exp_parts, scale_once, scale_twice
+from graphc.loops.vecmath.exponential import (
+    exp_lacking,
+    exp_lower_bound,
+    exp_parts,
+    scale_once,
+    scale_twice,
+)
 from graphc.loops.vecmath.logarithm import natural_log, reduce
 from graphc.loops.vecmath.vocabulary import Real, function
 
@@ -33,16 +39,19 @@ _ERF_64 = (
     1.3616271816480594e-08,
     -7.606912784116671e-10,
 )
-# log(erfc(x)) from there to where erf(x) rounds to 1; errors of erf 2**-28.8 and 2**-56.8
+# -log(erfc(x)) / x - 1 to where erf(x) rounds to 1; error of erf 2**-27.8
 _LOG_ERFC_32 = (
-    -0.00019572247401811182,
-    -1.1276754140853882,
-    -0.6371826529502869,
-    -0.10393117368221283,
-    0.022226670756936073,
-    -0.003043136326596141,
-    0.00019592615717556328,
+    0.12837916612625122,
+    0.6366195678710938,
+    0.10277630388736725,
+    -0.019147826358675957,
+    -0.00016948443953879178,
+    0.0016756390687078238,
+    -0.0006373313372023404,
+    0.00011884852574439719,
+    -9.386046258441638e-06,
 )
+# log(erfc(x)) from 1 to there; error of erf 2**-56.8
 _LOG_ERFC_64 = (
     -5.029938425806693e-07,
     -1.1283740881350004,
@@ -208,12 +217,15 @@ def _erf_near(r: Real, x: Expr) -> Expr:
 
 @function
 def erf(x: Expr) -> Expr:
-    """x + x P(x**2) near zero, 1 - exp(Q(|x|)) beyond, where erfc(x) = exp(Q(x)) is small."""
+    """1 - exp(Q(|x|)) where erfc(x) = exp(Q(x)); near zero, of f64, x + x P(x**2) instead."""
     r = Real(x)
     size = abs(x)
-    near, is_far = _erf_near(r, size), size >= r.pick(0.92, 1.0)  # NaN is not
-    bounded = r.at_most(size, 3.95 if r.single else 5.95)
-    exponent = r.polynomial(bounded, _LOG_ERFC_32 if r.single else _LOG_ERFC_64)
+    if r.single:
+        bounded = r.at_most(size, 3.95)
+        exponent = fma(-bounded, r.polynomial(bounded, _LOG_ERFC_32), -bounded)
+        return r.with_sign(exp_lacking(r, exponent), x)
+    near, is_far = _erf_near(r, size), size >= 1.0  # NaN is not
+    exponent = r.polynomial(r.at_most(size, 5.95), _LOG_ERFC_64)
     far = 1.0 - scale_once(r, *exp_parts(r, exponent, 0))
     return r.with_sign(where(is_far, far, near), x)
 

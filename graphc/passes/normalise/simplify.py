@@ -16,8 +16,9 @@ from graphc.codegen.tuning import tuned
 from graphc.config import Config
 from graphc.errors import GraphError
 from graphc.ir.graph import Graph, Node, Rewriter
+from graphc.ir.literal import literal
 from graphc.ir.op import OPS, Reduction, Scalar
-from graphc.ir.types import TupleType, Type
+from graphc.ir.types import F32, F64, TupleType, Type
 from graphc.passes.normalise.rules import Rule, by_rules, on_gpus_alone
 from graphc.passes.normalise.trim import live_readers
 
@@ -29,12 +30,16 @@ def simplify(graph: Graph, config: Config) -> Graph:
     rules = RULES | GPU_RULES if on_gpus_alone(config) else RULES
     readers: list[int] = []
 
-    def reshape_of_product(node: Node, r: Rewriter) -> Node | None:
-        """What follows is then computed with the product, which reads its operand by any shape."""
-        product = node.inputs[0]
-        if not product.op.traits.matrix_product or readers[product.id : product.id + 1] != [1]:
-            return None
-        return product_of_reshaped(node, r)
+    def read_once(rule: Rule) -> Rule:
+        """The rule where nothing else reads the first operand, which would be computed twice."""
+
+        def checked(node: Node, r: Rewriter) -> Node | None:
+            first = node.inputs[0].id
+            return rule(node, r) if readers[first : first + 1] == [1] else None
+
+        return checked
+
+    of_reshape, of_erf = read_once(product_of_reshaped), read_once(multiplied_argument)
 
     def rules_of(node: Node) -> tuple[Rule, ...]:
         found = rules.get(node.op.name, ())
@@ -45,7 +50,9 @@ def simplify(graph: Graph, config: Config) -> Graph:
         if node.op.traits.matrix_product:
             return (*found, turned_after_casts)
         if node.op.traits.reshapes:
-            return (*found, reshape_of_product)
+            return (*found, of_reshape)
+        if node.op is OPS["erf"] and not config.strict:
+            return (*found, of_erf)
         return found
 
     for _ in range(MOST_ROUNDS):
@@ -93,7 +100,9 @@ def reshape_restores_reduced_axes(node: Node, r: Rewriter) -> Node | None:
 
 
 def product_of_reshaped(node: Node, r: Rewriter) -> Node | None:
-    """reshape(x @ w) is reshape(x) @ w, if only the rows of a matrix get other axes."""
+    """reshape(x @ w) is reshape(x) @ w, if only the rows of a matrix get other axes: what
+    follows is then computed with the product, which reads its operand by any shape.
+    """
     product, kind = node.inputs[0], node.type
     if product.op is not OPS["matmul"] or product.after or node.after:
         return None
@@ -226,6 +235,27 @@ def implicit_broadcast(node: Node, r: Rewriter) -> Node | None:
         ):
             return r.emit(node.op, inputs, node.attrs)
     return None
+
+
+def multiplied_argument(node: Node, r: Rewriter) -> Node | None:
+    """erf(x / c) as erf(x * (1 / c)), as GELU may be written: a division takes as long as a third
+    of erf. What it moves the argument by, a last place of that, moves erf by less than its own.
+    """
+    quotient = node.inputs[0]
+    if quotient.op is not OPS["div"] or quotient.after or quotient.type is not node.type:
+        return None
+    x, divisor = quotient.inputs
+    number = scalar_of(divisor)
+    dtype = getattr(node.type, "dtype", None)
+    if number is None or x.type is not node.type or dtype not in (F32, F64):
+        return None
+    with np.errstate(all="ignore"):
+        factor = number.dtype.type(1) / number
+    if not np.isfinite(factor) or abs(factor) < np.finfo(factor.dtype).tiny:
+        return None
+    value = literal(factor, dtype)
+    times = r.emit(OPS["const"], (), {"value": value})
+    return r.emit(node.op, (r.emit(OPS["mul"], (x, times)),), node.attrs)
 
 
 def fold_over_nothing(node: Node, r: Rewriter) -> Node | None:
