@@ -128,6 +128,9 @@ class Expr:
     def cast(self, dtype: DType) -> Expr:
         return self.scalars.cast(self, dtype)
 
+    def narrow(self, dtype: DType) -> Expr:
+        return self.scalars.narrow(self, dtype)
+
     def bitcast(self, dtype: DType) -> Expr:
         return self.scalars.bitcast(self, dtype)
 
@@ -423,6 +426,10 @@ class Scalars:
     def cast(self, x: Expr, dtype: DType) -> Expr:
         return x if x.dtype is dtype else self.make("cast", dtype, (x,))
 
+    def narrow(self, x: Expr, dtype: DType) -> Expr:
+        """A cast that may take denormals for zero."""
+        return x if x.dtype is dtype else self.make("cast", dtype, (x,), FLUSHED)
+
     def bitcast(self, x: Expr, dtype: DType) -> Expr:
         return x if x.dtype is dtype else self.make("bitcast", dtype, (x,))
 
@@ -530,6 +537,7 @@ def expressions(statement: Statement) -> tuple[Expr, ...]:
 _LEAVES = ("load", "reg", "var", "param", "size", "arg")
 
 
+FLUSHED = "flushed"  # marks a cast that may take denormals for zero
 ALWAYS = "always"  # marks a `rare` expression whose x may be taken everywhere
 
 

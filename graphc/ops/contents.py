@@ -62,7 +62,7 @@ OPS = {
         "celu elu gelu hard_sigmoid hard_swish leaky_relu log_sigmoid mish relu relu6 selu silu "
         "softplus softsign",
     "math.casts":
-        "angle bitcast cast complex conj imag real",
+        "angle bitcast cast complex conj imag narrow real",
     "math.comparison":
         "eq ge gt le lt ne",
     "math.composed":

@@ -284,6 +284,9 @@ class Instructions:
     def quads(self, x: str, y: str, z: str) -> None:
         return None
 
+    def brain(self, x: str) -> None:
+        return None
+
 
 def short(element: str) -> str:
     """The suffix by which LLVM names an element type in intrinsic names."""

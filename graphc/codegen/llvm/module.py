@@ -179,6 +179,12 @@ class FunctionWriter(Values[str]):
         call = f"call <{self.lanes} x i32> @llvm.x86.avx512.vpdpbusd.{bits}"
         return self.emit_one(f"{call}({total}, {four} {x}, {four} {y})")
 
+    def brain(self, x: str) -> str | None:
+        if self.lanes == 1 or not self.module.target.brain:
+            return None
+        made = self.emit_one(f"fptrunc <{self.lanes} x float> {x} to <{self.lanes} x bfloat>")
+        return self.emit_one(f"bitcast <{self.lanes} x bfloat> {made} to <{self.lanes} x i16>")
+
     def range(self, expr: Expr) -> Range | None:
         return index_range(expr, self.ranges)
 

@@ -16,7 +16,7 @@ from typing import Protocol
 import numpy as np
 
 from graphc.ir.types import BF16, BOOL, F16, F32, F64, DType
-from graphc.loops.nest import Expr
+from graphc.loops.nest import FLUSHED, Expr
 
 Range = tuple[int, int]
 
@@ -43,6 +43,10 @@ class Writer(Protocol):
 
     def quads(self, x: str, y: str, z: str) -> str | None:
         """The expression `quads`; None where there is no such instruction."""
+        ...
+
+    def brain(self, x: str) -> str | None:
+        """f32 to bf16, denormals to zero; None where there is no such instruction."""
         ...
 
 
@@ -259,7 +263,8 @@ def _cast(w: Writer, expr: Expr, a: list[str]) -> str:
     (x,) = expr.args
     if x.dtype.kind == "f" and expr.dtype.kind in "iu" and x.dtype not in (F16, BF16):
         return _saturate(w, a[0], x.dtype, expr.dtype, clipped(x))
-    return cast(w, a[0], x.dtype, expr.dtype)
+    flushed = w.brain(a[0]) if (expr.data, x.dtype, expr.dtype) == (FLUSHED, F32, BF16) else None
+    return flushed or cast(w, a[0], x.dtype, expr.dtype)
 
 
 def clipped(x: Expr, left: int = 4) -> tuple[float, float]:

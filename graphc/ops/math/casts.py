@@ -15,6 +15,7 @@ from graphc.loops.scalars import Pair, not_zero
 from graphc.ops.math.elementwise import int8_for_bool
 from graphc.ops.record.arguments import Array, ArrayLike, DTypeLike
 from graphc.ops.record.derivatives import over_nonzero
+from graphc.ops.record.dims import samples_of
 from graphc.ops.record.families import (
     ALL,
     COMPLEX,
@@ -111,6 +112,26 @@ define(
     samples=_cast_samples,
     doc="Change the element type: float to integer truncates and saturates, complex to real drops "
     "the imaginary part, anything to bool is `!= 0`.",
+    traits=Traits(casts=True),
+)
+
+
+def _narrow(x: Expr, *, dtype: DType) -> Expr:
+    return x.narrow(dtype)
+
+
+define(
+    "narrow",
+    infer=_infer_cast,
+    reference=cast_reference,
+    lower=Scalar(_narrow),
+    attrs=(Attr("dtype", "dtype", choices=FLOATS),),
+    dtypes=FLOATS,
+    gradient=_cast_rule,
+    cost=elementwise_cost(1),
+    samples=samples_of([([(6, 5)], {"dtype": t}) for t in FLOATS], dtypes=FLOATS),
+    doc="A cast of what a product reads: denormals may become zero, which such products take them "
+    "for.",
     traits=Traits(casts=True),
 )
 

@@ -148,7 +148,7 @@ class Interpreter:
 
     def attributes(self, node: Node) -> dict[str, Any]:
         attrs = node.attrs.values_dict
-        if self.wide and node.op.name == "cast" and attrs["dtype"].kind in "fc":
+        if self.wide and node.op.traits.casts and attrs["dtype"].kind in "fc":
             wide = "c128" if attrs["dtype"].kind == "c" else "f64"
             return {**attrs, "dtype": node.op.coerce({**attrs, "dtype": wide})["dtype"]}
         return attrs

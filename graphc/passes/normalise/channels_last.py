@@ -254,7 +254,7 @@ def turned(graph: Graph, chosen: set[int]) -> Graph:
             if node.type.dtype is BF16:  # stored as it is turned: products widen no views
                 wide = r.emit(OPS["cast"], (whole,), {"dtype": F32})
                 wide = permuted(wide, last_axes(rank), r)
-                made = r.emit(OPS["cast"], (wide,), {"dtype": BF16})
+                made = r.emit(OPS["narrow"], (wide,), {"dtype": BF16})
             else:
                 made = permuted(whole, last_axes(rank), r)
         last[node, rank] = made

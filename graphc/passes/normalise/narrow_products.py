@@ -190,14 +190,14 @@ def rounded(source: Node, r: Rewriter) -> Node:
     """A value rounded to 16 bits, as f32; zeros around it are not rounded with it."""
     inner, _ = without_padding(source)
     if inner is not source:
-        narrow = r.emit(OPS["cast"], (inner,), {"dtype": BF16})
+        narrow = r.emit(OPS["narrow"], (inner,), {"dtype": BF16})
         zero = r.emit(OPS["const"], (), {"value": literal(0.0, BF16)})
         narrow = r.emit(source.op, (narrow, zero), source.attrs)
     elif source.op.traits.constant:
         value = literal(source.attrs["value"].array, BF16)
         narrow = r.emit(OPS["const"], (), {"value": value})
     else:
-        narrow = r.emit(OPS["cast"], (source,), {"dtype": BF16})
+        narrow = r.emit(OPS["narrow"], (source,), {"dtype": BF16})
     return r.emit(OPS["cast"], (narrow,), {"dtype": F32})
 
 

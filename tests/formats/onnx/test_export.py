@@ -74,7 +74,7 @@ def of_one_op(op: Op, sample: Any) -> tuple[Graph, dict[str, Any]]:
 def traced_ops() -> list[str]:
     """Ops of traced graphs that have samples."""
     made = {"pack", "unpack", "tile_pool", "tile_choose", "conv_windows", "blocked", "workspace"}
-    made |= {"conv_last", "conv_windows_last"}
+    made |= {"conv_last", "conv_windows_last", "narrow"}
     return [
         name
         for name, op in OPS.items()

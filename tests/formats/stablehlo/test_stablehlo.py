@@ -33,7 +33,7 @@ INEXPRESSIBLE = {
     *("sparse_matmul", "sparse_adjoint", "sparse_sampled"),
 }
 MADE_BY_PASSES = re.compile(
-    "fused_|tile_|winograd|conv_windows|conv_last|pack$|unpack$|blocked|workspace|(byte_)?digits"
+    "fused_|tile_|winograd|conv_windows|conv_last|narrow|pack$|unpack$|blocked|workspace|(byte_)?digits"
 )
 
 

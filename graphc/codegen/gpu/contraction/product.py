@@ -143,7 +143,7 @@ class Epilogue:
         if tensor_type(node).dims != self.result.dims or len(others) + 1 != len(node.inputs):
             return False
         name, first = node.op.name, node.inputs[0] is current
-        if name == "cast":
+        if node.op.traits.casts:
             return narrows(node)
         if name in ("mul", "div"):
             return (name == "mul" or first) and self._scales(name, others[0])
