@@ -120,7 +120,7 @@ def _steps(parts: int) -> Iterator[tuple[int, Emitter, int]]:
         yield Slot.MAKE, emit_make, parts & Part.BRISK
     if parts & (Part.DOTS | Part.ROWS):
         yield Slot.VECTOR, emit_vector, parts & Part.BRISK_ROWS
-    if parts & (Part.TILES | STREAMS | LANES):
+    if parts & (Part.TILES | Part.NARROW | STREAMS | LANES):
         yield Slot.BLOCK, _emit_panels, parts & Part.BRISK
     if parts & LANES:
         yield Slot.LANE_STRIP, emit_lane_strip, parts & Part.BRISK
@@ -165,7 +165,7 @@ def _functions(kind: Kind, hardware: Hardware, parts: int) -> Iterator[tuple[int
     for rows in range(1, STREAM_ROWS + 1):
         if parts & stream_bit(rows):
             yield Slot.STREAM + rows, functools.partial(emit_stream_tile, rows=rows)
-    if parts & Part.TILES:
+    if parts & (Part.TILES | Part.NARROW):
         yield from _tiles(kind, parts)
     for columns in range(2, kind.rows + 1, 2) if may_read_windows(kind, hardware) else ():
         if parts & lane_bit(columns):
@@ -174,7 +174,7 @@ def _functions(kind: Kind, hardware: Hardware, parts: int) -> Iterator[tuple[int
 
 def _tiles(kind: Kind, parts: int) -> Iterator[tuple[int, Emitter]]:
     """The register tiles. One vector is for the last columns only: few heights do, put together."""
-    for rows in _heights(kind, parts):
+    for rows in _heights(kind, parts) if parts & Part.TILES else ():
         vectors = kind.vectors
         yield Slot.TILES + rows // 2, functools.partial(emit_tile, rows=rows, vectors=vectors)
     for rows in _narrow_heights(kind, parts):
@@ -185,7 +185,8 @@ def _tiles(kind: Kind, parts: int) -> Iterator[tuple[int, Emitter]]:
             yield Slot.COPIES + rows // 2, emit
     for rows in _window_heights(kind, parts):
         emit = functools.partial(emit_tile, rows=rows, windows=True)
-        yield Slot.WINDOWS + rows // 2, functools.partial(emit, vectors=kind.vectors)
+        if parts & Part.TILES:
+            yield Slot.WINDOWS + rows // 2, functools.partial(emit, vectors=kind.vectors)
         if parts & Part.NARROW and kind.vectors > 1:
             yield Slot.NARROW_WINDOWS + rows // 2, functools.partial(emit, vectors=1)
 

@@ -107,7 +107,7 @@ class Part:
     DOTS = 1  # matrix-vector kernels
     ROWS = 2
     TILES = 4  # register tiles as wide as a panel
-    NARROW = 8  # also those of one vector
+    NARROW = 8  # those of one vector
     PACK_A = 16
     PACK_B = 32
     TURNS = 64  # copies that transpose squares in registers

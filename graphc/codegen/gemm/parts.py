@@ -88,6 +88,8 @@ def parts_of(words: list[int], kind: Kind, groups: Groups, ordered: bool) -> int
         parts |= Part.NARROW
     for height in _heights(words, kind):
         parts |= window_bit(height) if flags & Flag.WINDOWS else height_bit(height)
+    if not isinstance(columns, Size) and 0 < columns <= kind.lanes and kind.vectors > 1:
+        return parts
     rows = least(words[Word.ROW_BLOCK], words[Word.UNIT_ROWS], words[Word.M])
     if flags & Flag.COPIES and rows:
         for height in _first_heights(rows, columns, kind):

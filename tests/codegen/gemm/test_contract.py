@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from graphc.codegen import gemm as contract
 from graphc.codegen.gemm import Dim, NormalForm, Plan
 from graphc.codegen.gemm.layout import Flag, Word
+from graphc.codegen.gemm.tile_choice import kind_of
 from graphc.codegen.llvm.target import host, optimise_and_object
 from graphc.tuning import chosen
 
@@ -649,6 +650,8 @@ SHAPES = [
     (70, 64, 40, "nn"),
     (70, 40, 30, "tt"),
     (300, 640, 600, "nn"),
+    (33, 10, 700, "nn"),
+    (200, 7, 300, "tt"),
 ]
 
 
@@ -660,6 +663,17 @@ def test_core_of_the_parts_of_a_plan_runs_it(m: int, n: int, k: int, layout: str
     entry = linked_core("f32", host(), plan.parts)[contract.contract_symbol("f32")]
     call(plan, entry, [problem.data[name] for name in "abc"])
     np.testing.assert_allclose(problem.result(), problem.expected(), rtol=1e-4, atol=1e-4)
+
+
+def test_a_product_of_few_columns_needs_no_tile_that_is_wider() -> None:
+    kind = kind_of("f32", contract.host_target())
+    if kind.vectors == 1:
+        pytest.skip("a panel is one vector")
+    problem = matrix("f32", 33, kind.lanes, 700)
+    plan = contract.plan(problem.contraction(), contract.host_target())
+    made = [m.symbol for m in contract.core_of("f32", contract.host_target(), plan.parts)]
+    kinds = {symbol.removeprefix("graphc_core_f32_").rstrip("0123456789") for symbol in made}
+    assert "block" in kinds and not kinds & {"tile_", "copy_", "window_"}
 
 
 def test_axes_of_a_plan_locate_every_dim() -> None:
