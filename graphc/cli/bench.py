@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -100,20 +100,6 @@ def _compiled(
         state = {key: item.array for key, item in values_of(graph).items()}
         record["reference"] = measure(lambda: interpret(graph, arrays, state=state), seconds)
     return record
-
-
-def drawn_types(loaded: Any, binding: dict[str, int], feeds: Collection[str]) -> tuple[Any, ...]:
-    """The types that missing arguments are drawn with: feeds say what sizes are, or the binding.
-
-    Raises GraphError for both, and for neither where there are sizes to say.
-    """
-    from graphc.ir.types import substitute
-
-    if not feeds:
-        return tuple(substitute(kind, binding) for kind in bindable(loaded.types, binding))
-    if binding:
-        raise GraphError("--bind and --feed both say what sizes are", hint="leave one out")
-    return tuple(loaded.types)
 
 
 def measure(call: Callable[[], Any], seconds: float) -> dict[str, Any]:

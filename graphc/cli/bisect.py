@@ -8,11 +8,10 @@ from typing import Any
 import click
 
 from graphc.base.record import replace
-from graphc.cli.bench import drawn_types
 from graphc.cli.commands import Mismatch
 from graphc.cli.common import (
     MODEL,
-    complete_feeds,
+    all_feeds,
     config_options,
     json_option,
     load_graph,
@@ -102,8 +101,7 @@ def trial_of(
     if config.memory_limit is None:
         config = replace(config, stack_bytes=limit("stack_bytes"))
     loaded = load_graph(model, config)
-    types = drawn_types(loaded, parse_bindings(bindings), feeds)
-    values = complete_feeds(read_feeds(feeds), loaded.params, types, seed)
+    values = all_feeds(loaded, read_feeds(feeds), parse_bindings(bindings), seed)
     return bisect.trial_of(loaded, values, loaded.config)
 
 

@@ -393,6 +393,48 @@ def _load(path: Path) -> Any:
         raise FeedError(f"{path} is not a .npy or .npz file of plain arrays") from None
 
 
+def all_feeds(
+    loaded: Any, feeds: dict[str, Any], binding: dict[str, int], seed: int | None
+) -> dict[str, Any]:
+    """Feeds and, with a seed, arrays for what is missing, in sizes that feeds or --bind say.
+
+    Raises GraphError where the two disagree, and where neither says a size.
+    """
+    from graphc.ir.types import Type, substitute
+
+    told = _sizes_of(loaded, feeds)
+    for name in sorted(told.keys() & binding.keys()):
+        if told[name] != binding[name]:
+            raise GraphError(
+                f"--bind {name}={binding[name]}, and the feeds have {name}={told[name]}",
+                hint="leave one out",
+            )
+    if seed is None and not binding:
+        return complete_feeds(feeds, loaded.params, tuple(loaded.types), seed)
+    bindable([k for k in loaded.types if isinstance(k, Type)], {**told, **binding})
+    types: Any = tuple(substitute(kind, {**told, **binding}) for kind in loaded.types)
+    return complete_feeds(feeds, loaded.params, types, seed)
+
+
+def _sizes_of(loaded: Any, feeds: dict[str, Any]) -> dict[str, int]:
+    """The sizes that feeds have, of the names of dimensions."""
+    import numpy as np
+
+    from graphc.frontend.trace.spec import bind
+    from graphc.ir.types import Type
+
+    pairs = [
+        (name, kind)
+        for name, kind in zip(loaded.params, loaded.types)
+        if name in feeds and isinstance(kind, Type) and kind.symbols()
+    ]
+    return bind(
+        [name for name, _ in pairs],
+        [kind for _, kind in pairs],
+        [np.shape(feeds[name]) for name, _ in pairs],
+    )
+
+
 def complete_feeds(
     feeds: dict[str, Any], names: tuple[str, ...], types: tuple[Type, ...], seed: int | None
 ) -> dict[str, Any]:
@@ -467,6 +509,6 @@ def bindable(types: Sequence[Any], binding: dict[str, int]) -> Sequence[Any]:
     missing, unknown = sorted(names - binding.keys()), sorted(binding.keys() - names)
     if missing or unknown:
         wrong = f"no value for {', '.join(missing)}" if missing else f"there is no {unknown[0]}"
-        listed = " ".join(f"--bind {name}=1" for name in sorted(names))
+        listed = " ".join(f"--bind {name}=1" for name in missing or sorted(names))
         raise GraphError(f"dimensions: {wrong}", hint=f"write {listed}" if names else None)
     return types

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from graphc.cli.bench import drawn_types
 from graphc.cli.bisect import feed_options
 from graphc.cli.common import (
     MODEL,
-    complete_feeds,
+    all_feeds,
     config_options,
     json_option,
     load_graph,
@@ -58,8 +57,7 @@ def profile_command(
     from graphc.frontend.diagnosis.why import Why, measured
 
     loaded = load_graph(model, make_config(options))
-    types = drawn_types(loaded, parse_bindings(bindings), feeds)
-    values = complete_feeds(read_feeds(feeds), loaded.params, types, seed or 0)
+    values = all_feeds(loaded, read_feeds(feeds), parse_bindings(bindings), seed or 0)
     with progress("compiling", loaded.node_count):
         built, arrays = loaded.prepared((), values)
     why = Why(built.stages, loaded.config, measured(built, arrays, runs))

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from graphc.cli.bench import drawn_types
 from graphc.cli.bisect import feed_options
 from graphc.cli.common import (
     MODEL,
-    complete_feeds,
+    all_feeds,
     config_options,
     json_option,
     load_graph,
@@ -63,8 +62,7 @@ def record_command(
     from graphc.runtime.observe.replay import recorded, write
 
     loaded = load_graph(model, make_config(options))
-    types = drawn_types(loaded, parse_bindings(bindings), feeds)
-    given = complete_feeds(read_feeds(feeds), loaded.params, types, seed or 0)
+    given = all_feeds(loaded, read_feeds(feeds), parse_bindings(bindings), seed or 0)
     executable, arrays = _prepared(loaded, given)
     _, found = recorded(executable, arrays)
     tried, other = _searched(executable, arrays, orders or 0, time.monotonic() + seconds)

@@ -9,9 +9,9 @@ from typing import Any
 import click
 
 from graphc.base.record import replace
-from graphc.cli.bench import drawn_types
 from graphc.cli.common import (
     MODEL,
+    all_feeds,
     complete_feeds,
     config_options,
     json_option,
@@ -102,10 +102,7 @@ def run_command(
         key = read_key(require_signature) if require_signature is not None else None
         loaded = load_graph(model, config, key=key)
         with _recorded(summaries):
-            binding = parse_bindings(bindings)
-            asked = seed is not None or binding
-            types = drawn_types(loaded, binding, given) if asked else loaded.types
-            drawn = complete_feeds(given, loaded.params, types, seed)
+            drawn = all_feeds(loaded, given, parse_bindings(bindings), seed)
             names, results, lost = _run_graph(loaded, drawn, (engine, check), tracer)
     if output is not None:
         write_results(output, names, results)

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from graphc.cli.bench import drawn_types
 from graphc.cli.common import (
     MODEL,
-    complete_feeds,
+    all_feeds,
     config_options,
     json_option,
     load_graph,
@@ -85,7 +84,6 @@ def _compiled_page(
             return page_of_graph(loaded, texts)
         with progress("compiling", loaded.node_count):
             return page_of(loaded.build(*shapes), loaded.config, sources=texts)
-    types = drawn_types(loaded, bindings, feeds)
-    given = complete_feeds(read_feeds(feeds), loaded.params, types, seed)
+    given = all_feeds(loaded, read_feeds(feeds), bindings, seed)
     built, arrays = loaded.prepared((), given)
     return page_of(built, loaded.config, traced_runs(built, arrays, count), texts)

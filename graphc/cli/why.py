@@ -7,11 +7,10 @@ from typing import Any
 
 import click
 
-from graphc.cli.bench import drawn_types
 from graphc.cli.bisect import feed_options
 from graphc.cli.common import (
     MODEL,
-    complete_feeds,
+    all_feeds,
     config_options,
     json_option,
     load_graph,
@@ -51,8 +50,7 @@ def why_command(
     times = None
     with progress("compiling", loaded.node_count):
         if feeds or seed is not None:
-            types = drawn_types(loaded, binding, feeds)
-            values = complete_feeds(read_feeds(feeds), loaded.params, types, seed)
+            values = all_feeds(loaded, read_feeds(feeds), binding, seed)
             built, arrays = loaded.prepared((), values)
             times = measured(built, arrays, runs)
         else:

@@ -141,6 +141,7 @@ class ImportedModel(LoadedGraph):
         self._ready: dict[tuple[Any, ...], Compiled] = {}
         self._traced: dict[tuple[tuple[str, int], ...], Graph] = {}
         self._outlines: dict[tuple[tuple[str, int], ...], list[Any]] = {}
+        self._open_graph: Graph | None = None  # the one with the symbols of the file
         self._adopt(
             identifier(source.title),
             tuple(self.kinds),
@@ -156,11 +157,11 @@ class ImportedModel(LoadedGraph):
 
         Raises GraphError where an operator needs their values: see `bound`.
         """
-        if self._symbolic:
-            return self._symbolic_graph()
-        graph = self.bound({})
-        assert isinstance(graph, Graph)
-        return graph
+        if not self._symbolic:
+            return self.bound({})
+        if self._open_graph is None:
+            self._open_graph = self._symbolic_graph()
+        return self._open_graph
 
     @property
     def node_count(self) -> int:

@@ -49,10 +49,14 @@ def test_sizes_that_nothing_says_are_asked_for(command, model, monkeypatch, caps
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_sizes_are_said_once(command, model, monkeypatch, capsys):
+def test_sizes_are_those_of_feeds_or_bound(command, model, monkeypatch, capsys):
     monkeypatch.chdir(model.parent)
-    said_twice = ("--feed", "x=x.npy", "--bind", "n=4", *COMMANDS[command])
-    assert status(command, str(model), *said_twice) == 1
+    fed = (command, str(model), "--feed", "x=x.npy", "--seed", "1", *COMMANDS[command])
+    assert status(*fed, "--bind", "k=3") == 0, capsys.readouterr()
+    assert status(*fed, "--bind", "k=3", "--bind", "n=4") == 0, capsys.readouterr()
+    assert status(*fed) == 1
+    assert "write --bind k=1\n" in capsys.readouterr().err
+    assert status(*fed, "--bind", "k=3", "--bind", "n=5") == 1
     assert "leave one out" in capsys.readouterr().err
 
 
@@ -62,8 +66,12 @@ def test_a_run_draws_open_sizes(model, run, tmp_path):
     assert status == 0 and "[4]" in out
     status, _, err = run("run", model, "--seed", "1")
     assert status == 1 and "--bind k=1 --bind n=1" in err
-    status, _, err = run("run", model, "--seed", "1", "--feed", f"x={tmp_path / 'x.npy'}", *bound)
-    assert status == 1 and "leave one out" in err
+    fed = ("--feed", f"x={tmp_path / 'x.npy'}")
+    assert run("run", model, "--seed", "1", *fed, *bound)[0] == 0
+    f = gc.compile(lambda x, y: x + y)
+    f.save(tmp_path / "same.gir", *[gc.spec(("n", 8), "f32")] * 2)
+    status, out, _ = run("run", tmp_path / "same.gir", "--seed", "1", *fed)
+    assert status == 0 and "[4, 8]" in out, "n is that of x"
     assert run("compile", model, "-o", tmp_path / "m.gcx", *bound)[0] == 0
     status, _, err = run("run", tmp_path / "m.gcx", "--seed", "1", *bound)
     assert status == 1 and "--bind has no effect" in err

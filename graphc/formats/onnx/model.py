@@ -9,6 +9,7 @@ from typing import Any
 
 from graphc.base.record import record
 from graphc.config import Config
+from graphc.errors import FeedError
 from graphc.formats.kinds import Kind
 from graphc.formats.model import ImportedModel
 from graphc.formats.onnx.interpret import Importer
@@ -16,6 +17,7 @@ from graphc.formats.onnx.reader import read
 from graphc.formats.onnx.records import File
 from graphc.formats.onnx.support import require_supported, words_of
 from graphc.formats.onnx.text_stage import text_stage
+from graphc.ir.types import Type
 
 
 def load(path: str | PathLike[str], **options: Any) -> OnnxModel:
@@ -66,6 +68,20 @@ class OnnxModel(ImportedModel):
         self._texts = text_stage(file)
         self._behind: dict[tuple[Any, ...], OnnxModel] = {}  # by types of what it is fed
 
+    def bind(self, shapes: Sequence[tuple[int, ...]]) -> dict[str, int]:
+        """The values of the symbolic dimensions. Raises FeedError for a shape that does not fit."""
+        try:
+            return super().bind(shapes)
+        except FeedError as error:
+            if not any(map(_other_size, self.types, shapes)):
+                raise
+            raise FeedError(
+                error.message,
+                hint="the file fixes its sizes: export it with open ones (dynamic_axes, "
+                "dynamic_shapes), or name one in the file: "
+                "model.graph.input[0].type.tensor_type.shape.dim[0].dim_param = 'batch'",
+            ) from None
+
     def run(self, values: Sequence[Any]) -> list[Any]:
         if self._texts is None:
             return super().run(values)
@@ -80,3 +96,11 @@ class OnnxModel(ImportedModel):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return OnnxModel, (self.file, super().__reduce__()[1][1])
+
+
+def _other_size(declared: Type, shape: tuple[int, ...]) -> bool:
+    """Whether a shape has another size where the file says a number."""
+    sizes = zip(declared.shape, shape)
+    return len(shape) == declared.rank and any(
+        isinstance(extent, int) and extent != size for extent, size in sizes
+    )

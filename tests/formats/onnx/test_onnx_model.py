@@ -543,3 +543,26 @@ def test_images_of_an_open_batch_have_a_graph(tmp_path: Path) -> None:
     given, made = [tensor("x", ["N", 1, 2, 3])], [tensor("y", ["N", 1, 4, 6])]
     model = gc.load(save(tmp_path / "m.onnx", nodes, given, made, initializer=[rest]))
     assert str(model.graph.results[0].type) == "f32[N,1,4,6]"
+
+
+def test_a_size_that_the_file_fixes_is_refused_with_the_way_to_open_it(tmp_path: Path) -> None:
+    w = numpy_helper.from_array(np.ones((3, 2), np.float32), "w")
+    node = helper.make_node("MatMul", ["x", "w"], ["y"])
+    made = [tensor("x", [1, 3])], [tensor("y", [1, 2])]
+    path = save(tmp_path / "m.onnx", [node], *made, initializer=[w])
+    x = np.ones((4, 3), np.float32)
+    with pytest.raises(gc.FeedError, match="x has shape") as refused:
+        gc.load(path)(x=x)
+    assert refused.value.hint is not None
+    model = onnx.load(path)
+    told = refused.value.hint.split(": ")[-1]
+    assert told.startswith("model.graph.input[0]") and told.endswith("dim_param = 'batch'")
+    model.graph.input[0].type.tensor_type.shape.dim[0].dim_param = "batch"
+    onnx.save(model, path)
+    np.testing.assert_array_equal(gc.load(path)(x=x)["y"], x @ np.ones((3, 2)))
+
+
+def test_the_graph_of_open_sizes_is_one(tmp_path: Path) -> None:
+    """It was another at every access."""
+    model = gc.load(dense(tmp_path / "m.onnx"))
+    assert model.graph is model.graph
