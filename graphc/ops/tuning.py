@@ -78,6 +78,8 @@ class OpsTuning(Tuning):
     # Linear algebra (linalg/), running totals, gradients.
     solved_alone = number(15, 0, 64, "right sides", "solve",
         "right sides one by one against blocks of them")
+    alone_elements = number(8192, 0, 9215, "elements of a matrix", "eigenvalues",
+        "a call by native code alone against routines that keep to the thread that calls them")
     panel = number(16, 4, 256, "columns", "solve",
         "a panel that stays near against products of few terms")
     product_block = number(256, 16, 1 << 20, "columns", "solve",

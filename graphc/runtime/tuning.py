@@ -29,8 +29,6 @@ class RuntimeTuning(Tuning):
 
     library_bytes = number(1 << 21, 0, 1 << 40, "bytes of scratch", "eigenvalues",
         "how soon Ctrl-C ends a routine of LAPACK against a thread for its run")
-    threaded_library_bytes = number(1 << 15, 0, 1 << 40, "bytes of scratch", "eigenvalues",
-        "routines on the thread that calls them against a call by native code alone")
     listens = number(0.05, 1e-3, 1.0, "seconds", "interrupt",
         "the same: the time between two looks for an interrupt")
 

@@ -17,9 +17,10 @@ from typing import Any
 import numpy as np
 
 PREFIX = "lapack."  # of the symbols by which objects call routines
+ALONE = "alone."  # behind it: of one for a matrix that OpenBLAS gives no second thread to
 _SPELLINGS = ("scipy_{}_64_", "{}_64_", "{}_")
 _DTYPES = {"s": np.float32, "d": np.float64, "c": np.complex64, "z": np.complex128}
-_NAME = re.compile(rb"lapack\.([a-z]+)\0")
+_NAME = re.compile(rb"lapack\.((?:alone\.)?[a-z]+)\0")
 
 Words = list[int]  # addresses of the arguments
 
@@ -30,9 +31,20 @@ def addresses(code: bytes) -> dict[str, int]:
     return {f"{PREFIX}{name}": address(name) for name in names}
 
 
+def is_called(code: bytes) -> bool:
+    """Does object code call a routine?"""
+    return PREFIX.encode() in code
+
+
+def may_share(code: bytes) -> bool:
+    """Does it call one that OpenBLAS may take several threads for?"""
+    return any(not name.startswith(ALONE.encode()) for name in _NAME.findall(code))
+
+
 @cache
 def address(name: str) -> int:
     """The address of a routine such as "dgesdd"; 0 for one that is not known."""
+    name = name.removeprefix(ALONE)
     return native(name) or _in_python(name)
 
 

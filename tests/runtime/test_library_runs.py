@@ -11,6 +11,7 @@ import pytest
 
 import graphc as gc
 from graphc.errors import RunError
+from graphc.ops import tuning as ops_tuning
 from graphc.runtime.call import library_runs
 from graphc.runtime.load.layouts import FrameWords
 from graphc.runtime.tuning import tuned
@@ -21,7 +22,7 @@ X = np.random.default_rng(0).standard_normal((40, 40))
 @pytest.fixture(autouse=True)
 def _apart(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tuned, "library_bytes", 0)
-    monkeypatch.setattr(tuned, "threaded_library_bytes", 0)
+    monkeypatch.setattr(ops_tuning.tuned, "alone_elements", 0)
 
 
 def factors(x: Any) -> Any:
@@ -34,6 +35,18 @@ def test_runs_of_large_programs_alone_are_apart(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(tuned, "library_bytes", found.image.arena_bytes + 1)
     assert not library_runs.is_apart(found.image)
     assert not library_runs.is_apart(gc.compile(lambda x: x @ x).executable(X).image)
+
+
+@pytest.mark.parametrize(
+    ("shape", "alone"), [((20, 20), True), ((4096, 2), True), ((64, 64), True), ((65, 65), False)]
+)
+def test_small_matrices_are_left_to_native_code(
+    shape: tuple[int, int], alone: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """OpenBLAS takes no second thread for them, whatever its number is."""
+    monkeypatch.setattr(ops_tuning.tuned, "alone_elements", 8192)
+    found = gc.compile(factors, sizes="exact").executable(np.ones(shape))
+    assert library_runs.shares_library(found.image) is not alone
 
 
 def test_routines_compute_on_the_thread_that_calls_them(monkeypatch: pytest.MonkeyPatch) -> None:

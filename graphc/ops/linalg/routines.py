@@ -14,13 +14,15 @@ from typing import Any
 
 from graphc.errors import GraphError
 from graphc.ir.op import CudaCode, Library, Loops
-from graphc.ir.sizes import greatest
-from graphc.ir.types import I64, DType, leaves
+from graphc.ir.sizes import Size, greatest
+from graphc.ir.types import I64, Dimension, DType, leaves
 from graphc.loops.nest import NON_FINITE, Buffer, Expr, Scalars
 from graphc.loops.scalars import Element, Pair
 from graphc.ops.linalg.lane_nests import Lanes, in_lanes
 from graphc.ops.record.arguments import Applied, ReadAt, Write
 from graphc.ops.reduce.cumulative import unravel
+from graphc.ops.tuning import tuned
+from graphc.seams.lapack import ALONE
 
 PREFIX = {"f32": "s", "f64": "d", "c64": "c", "c128": "z"}
 CELLS = 16  # more than any routine has arguments
@@ -28,6 +30,15 @@ BLOCK = 64  # columns that a routine works on at a time, where it has the memory
 
 Need = tuple[DType, int]  # scratch: its element type and their count
 Rows = dict[str, Need]
+
+
+def is_alone(m: Dimension, n: Dimension) -> bool:
+    """Does OpenBLAS compute on the thread that calls it, whatever is done to an m x n matrix?  Its
+    products of a matrix and a vector do below 9,216 elements, those of two up to 2**18
+    multiply-adds."""
+    if isinstance(m, Size) or isinstance(n, Size):
+        return False
+    return m * n <= tuned.alone_elements and m * n * min(m, n) <= 1 << 18
 
 
 class Routines:
@@ -61,7 +72,8 @@ class Routines:
             number = ord(argument) if isinstance(argument, str) else argument
             b.store(self.cells, cell, b.integer(number))
             places.append((self.cells, b.integer(cell)))
-        b.routine(PREFIX[self.element.name] + name, places)
+        alone = ALONE if is_alone(self.m, self.n) else ""
+        b.routine(f"{alone}{PREFIX[self.element.name]}{name}", places)
         b.fail(b.load(self.cells, len(arguments)) != 0, NON_FINITE)
 
     def get(self, name: str, position: Expr) -> Any:

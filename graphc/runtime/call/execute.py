@@ -27,7 +27,7 @@ from graphc.runtime.call.binding import Binding, Homes
 from graphc.runtime.call.failure import explain, take_error
 from graphc.runtime.call.frame import Frame, Part, part_of
 from graphc.runtime.call.interrupt import EVER, stop_on_interrupt
-from graphc.runtime.call.library_runs import calls_library, is_apart, on_one_thread, walk_apart
+from graphc.runtime.call.library_runs import is_apart, on_one_thread, shares_library, walk_apart
 from graphc.runtime.call.memory import address_of, result_array
 from graphc.runtime.call.nesting import Build, Fetch, nested
 from graphc.runtime.call.pending import Pending
@@ -85,10 +85,10 @@ class Executable:
         self._keep: list[Any] = [image, self.part]
         dtypes = (*self._param_dtypes, *self._result_dtypes)
         self._is_apart = any(map(is_apart, image.images))
-        self._calls_library = any(map(calls_library, image.images))
+        self._shares_library = any(map(shares_library, image.images))
         self._context = (
             None
-            if self._is_apart or self._calls_library
+            if self._is_apart or self._shares_library
             else entry.make_context(image, dtypes, self._binding, self._keep)
         )
         self.entry = self._make_entry()
@@ -325,7 +325,7 @@ class Executable:
         return status
 
     def _go(self, frame: Frame) -> int:
-        if not self._calls_library:
+        if not self._shares_library:
             return self.part.go(frame)
         with on_one_thread:
             return self.part.go(frame)

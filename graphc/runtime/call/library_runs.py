@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 from graphc.forks import fork_safe_lock
 from graphc.runtime.load.program import Image
 from graphc.runtime.tuning import tuned
-from graphc.seams.lapack import PREFIX, thread_count
+from graphc.seams.lapack import is_called, may_share, thread_count
 
 if TYPE_CHECKING:
     from graphc.runtime.call.frame import Frame
@@ -76,16 +76,16 @@ def goes_on() -> bool:
 def is_apart(image: Image) -> bool:
     """Whether runs of a program are waited for: those that call a library for what may take long,
     by the memory they use, and those that call compiled programs."""
-    if image.arena_bytes >= tuned.library_bytes and calls_library(image):
+    if image.arena_bytes >= tuned.library_bytes and any(
+        is_called(code) for code, _ in image.objects
+    ):
         return True
     return any(host.program is not None for host in image.hosts.values())
 
 
-def calls_library(image: Image) -> bool:
-    """Whether a program calls routines of LAPACK for what is large enough to be shared by threads
-    there."""
-    large = image.arena_bytes >= tuned.threaded_library_bytes
-    return large and any(PREFIX.encode() in code for code, _ in image.objects)
+def shares_library(image: Image) -> bool:
+    """Whether a program calls routines of LAPACK for what threads would share there."""
+    return any(may_share(code) for code, _ in image.objects)
 
 
 class LibraryRun:
