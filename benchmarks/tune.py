@@ -120,6 +120,7 @@ SMALL: dict[str, Callable[[], Judge]] = {
     "sum-f64": lambda: Judge(lambda x: x.sum(), (normal(1 << 20).astype("f8"),)),
     "small-loops": lambda: Judge(lambda x: x.sum(2).max(1), (normal(4096, 6, 5),)),
     "sum-tall": lambda: Judge(lambda x: x.sum(0), (normal(1 << 18, 7),)),
+    "sum-few-rows": lambda: Judge(lambda x: x.sum(1), (normal(100, 30, 200),)),
     "sum-columns": lambda: Judge(lambda x: x.sum(0), (normal(2048, 1000),)),
     "distances": lambda: Judge(
         lambda x, y: np.sqrt(np.sum((x[:, None] - y) ** 2, -1)), (normal(300, 50), normal(200, 50))

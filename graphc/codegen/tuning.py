@@ -192,6 +192,8 @@ class CodegenTuning(Tuning):
         "the same: operands of so many")
     fold_rows = number(8, 1, 32, "rows", "sum-columns",
         "rows added up before an accumulator is stored against streams")
+    narrow_rows = number(64, 0, 1 << 20, "rows", "sum-few-rows",
+        "f32 accumulators against sums that lose nothing")
     fold_rows_of_many = number(4, 1, 32, "rows", "layernorm",
         "the same where several operands are read")
     register_columns = number((16, 32), (), (8, 16, 32, 64), "columns", "sum-columns",

@@ -7,10 +7,10 @@ once.
             for c in block:  acc[c] = acc[c] + x[r, c] + x[r + 1, c] ..
         for c in block: store finish(acc[c])
 
-f32 sums are folded in f64, so that long columns lose nothing.  Several rows at a time save loads
-and stores of accumulators, and memory is fetched from several places at once: rows of a block of
-few columns are too short for the processor to fetch ahead along them.  The order of a sum is that
-of the rows.
+f32 sums of many rows are folded in f64, so that they lose nothing.  Several rows at a time save
+loads and stores of accumulators, and memory is fetched from several places at once: rows of a block
+of few columns are too short for the processor to fetch ahead along them.  The order of a sum is
+that of the rows.
 """
 
 from __future__ import annotations
@@ -98,7 +98,13 @@ class Columns(Nest):
         lower = reduction_of(node)
         element = tensor_type(node.inputs[0]).dtype
         kinds = [v.dtype for v in initial(Scalars(), lower, element)]
-        return [F64 if k is F32 and lower.combine == "add" else k for k in kinds]
+        widens = lower.combine == "add" and self.is_long()
+        return [F64 if k is F32 and widens else k for k in kinds]
+
+    def is_long(self) -> bool:
+        """Do columns have more rows than f32 adds up without a loss worth its doubled traffic?"""
+        rows = math.prod(loop.extent for loop in self.space.loops if loop.reduced)
+        return isinstance(rows, Size) or rows > tuned.narrow_rows
 
     def column_block(
         self,

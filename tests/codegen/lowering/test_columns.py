@@ -25,8 +25,9 @@ def draw(*shape: int) -> np.ndarray:
 
 
 def in_order(x: np.ndarray) -> np.ndarray:
-    """The sum over the first axis as columns add it: row after row, in f64."""
-    return np.add.accumulate(x.astype(np.float64), axis=0)[-1].astype(x.dtype)
+    """The sum over the first axis as columns add it: row after row, in f64 if these are many."""
+    held = x.astype(np.float64) if len(x) > tuned.narrow_rows else x
+    return np.add.accumulate(held, axis=0)[-1].astype(x.dtype)
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -44,7 +45,11 @@ def distance(request, monkeypatch) -> None:
 
 
 @examples(8)
-@given(st.integers(1, 40), st.integers(1, 3), st.sampled_from([2, 3, 8, 17, 64, 513, 1030]))
+@given(
+    st.integers(1, 40) | st.integers(63, 70),
+    st.integers(1, 3),
+    st.sampled_from([2, 3, 8, 17, 64, 513, 1030]),
+)
 def test_a_sum_takes_the_rows_in_order_whatever_their_number(rows: int, outer: int, width: int):
     x = draw(outer, rows, width)
     made = gc.compile(lambda x: x.sum(axis=1))(x)
