@@ -6,7 +6,7 @@ import math
 
 from graphc.ir.types import F64
 from graphc.loops.nest import Expr
-from graphc.loops.scalars import fma, sqrt, where
+from graphc.loops.scalars import fma, rare, sqrt, where
 from graphc.loops.vecmath.vocabulary import Real, function
 
 
@@ -53,18 +53,23 @@ def cbrt(x: Expr) -> Expr:
 
 @function
 def hypot(x: Expr, y: Expr) -> Expr:
-    """sqrt(x**2 + y**2); f32 in f64, f64 relative to the larger operand. inf wins over NaN."""
+    """sqrt(x**2 + y**2) where that is far from the ends of the format, and of zeros; else f32 in
+    f64, f64 relative to the larger operand. inf wins over NaN."""
     r = Real(x)
     infinity = r.c(math.inf)
     size_x, size_y = abs(x), abs(y)
     if r.single:
         wide_x, wide_y = x.cast(F64), y.cast(F64)
-        total = fma(wide_x, wide_x, wide_y * wide_y)
-        value = sqrt(total).cast(x.dtype)
+        careful = sqrt(fma(wide_x, wide_x, wide_y * wide_y)).cast(x.dtype)
     else:
-        value = _hypot_by_ratio(r, size_x, size_y)
+        careful = _hypot_by_ratio(r, size_x, size_y)
     infinite = (size_x == infinity) | (size_y == infinity)
-    return where(infinite, infinity, value)
+    careful = where(infinite, infinity, careful)
+    total = fma(x, x, y * y)
+    # What a square loses below the format is less than a rounding of such a sum.
+    least, most = (2.0**-100, 2.0**126) if r.single else (2.0**-960, 2.0**1022)
+    usual = ((total >= least) & (total <= most)) | (size_x + size_y == 0.0)
+    return rare(~usual, careful, sqrt(total))
 
 
 def _hypot_by_ratio(r: Real, x: Expr, y: Expr) -> Expr:
