@@ -14,7 +14,7 @@ from typing import Any
 
 from graphc.errors import GraphError
 from graphc.ir.op import CudaCode, Library, Loops
-from graphc.ir.sizes import Size, greatest
+from graphc.ir.sizes import greatest
 from graphc.ir.types import I64, Dimension, DType, leaves
 from graphc.loops.nest import NON_FINITE, Buffer, Expr, Scalars
 from graphc.loops.scalars import Element, Pair
@@ -36,7 +36,7 @@ def is_alone(m: Dimension, n: Dimension) -> bool:
     """Does OpenBLAS compute on the thread that calls it, whatever is done to an m x n matrix?  Its
     products of a matrix and a vector do below 9,216 elements, those of two up to 2**18
     multiply-adds."""
-    if isinstance(m, Size) or isinstance(n, Size):
+    if not isinstance(m, int) or not isinstance(n, int):
         return False
     return m * n <= tuned.alone_elements and m * n * min(m, n) <= 1 << 18
 

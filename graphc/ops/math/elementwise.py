@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from graphc.ir.types import F64, I8, DType
+from graphc.ir.types import F64, I8, U64, DType
 from graphc.loops import complex_math
 from graphc.loops.nest import Expr
-from graphc.loops.scalars import bits_type, copy_sign, floor, is_nan, over_pairs, where
+from graphc.loops.scalars import bits_type, copy_sign, floor, is_nan, over_pairs, rare, trunc, where
 from graphc.ops.math.remainder import float_remainder
 from graphc.ops.record.arguments import ArrayLike
 from graphc.ops.record.derivatives import over_nonzero, where_true
@@ -115,8 +115,39 @@ def _opposite(left: Expr, y: Expr) -> Any:
     return differ & (left != 0)
 
 
+def _quotient(x: Expr, y: Expr) -> Any:
+    """x // y, truncated, of integers.  No vector instruction divides them, but a quotient in f64 of
+    numbers below 2**52 lies on the right side of every integer: it is 1 / y from the next at least,
+    and rounded by less.  By zero it is 0, and the minimum over -1 wraps, as ever.
+    """
+    if y.op == "const" and (x.dtype.bits <= 32 or y.data & (y.data - 1) == 0):
+        return x // y  # a product, or a shift
+    signed = x.dtype.kind == "i"
+    made = trunc(x.cast(F64) / y.cast(F64)).cast(x.dtype)
+    if x.dtype.bits > 32:
+        size, unit = ((abs(v) if signed else v).cast(U64) for v in (x, y))
+        far = _far_quotient(size, unit).cast(x.dtype)
+        far = where((x < 0) != (y < 0), -far, far) if signed else far
+        made = rare((size | unit) >= 1 << 52, far, made)
+    made = where(y == -1, -x, made) if signed else made
+    return where(y == 0, 0, made)
+
+
+def _far_quotient(size: Expr, unit: Expr) -> Any:
+    """Of any u64: a quotient that is too small by no more than its rounding, one of what is left,
+    and at last one more."""
+    less, wide = 1 - 2.0**-50, unit.cast(F64)
+    first = (size.cast(F64) / wide * less).cast(U64)
+    left = size - first * unit
+    more = (left.cast(F64) / wide * less).cast(U64)
+    made = first + more
+    return where(left - more * unit >= unit, made + 1, made)
+
+
 def _fmod(x: Expr, y: Expr) -> Any:
-    return float_remainder(x, y) if x.dtype.kind == "f" else x % y
+    if x.dtype.kind == "f":
+        return float_remainder(x, y)
+    return where(y == 0, 0, x - _quotient(x, y) * y)
 
 
 def _remainder(x: Expr, y: Expr) -> Any:
@@ -128,10 +159,12 @@ def _remainder(x: Expr, y: Expr) -> Any:
 
 
 def _floor_divide(x: Expr, y: Expr) -> Any:
-    left, one = _fmod(x, y), x.like(1)
+    one = x.like(1)
     if x.dtype.kind != "f":
-        quotient = x // y
+        quotient = _quotient(x, y)
+        left = where(y == 0, 0, x - quotient * y)
         return where(_opposite(left, y), quotient - one, quotient)
+    left = _fmod(x, y)
     exact = (x - left) / y
     exact = where(_opposite(left, y), exact - one, exact)
     whole = floor(exact)
