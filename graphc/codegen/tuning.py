@@ -76,6 +76,8 @@ class CodegenTuning(Tuning):
     read_work = number(4, 0, 1 << 20, "multiply-adds", "gemm-256",
         "what an element from the third level costs")
     copy_work = number(8, 0, 1 << 20, "multiply-adds", "gemm-256", "what copying an element costs")
+    foreign_work = number(16, 0, 1 << 20, "multiply-adds", "conv",
+        "what an element that another thread made costs more")
     store_work = number(16, 0, 1 << 20, "multiply-adds", "gemm-64",
         "what storing an element of the result costs")
     row_work = number(64, 0, 1 << 20, "multiply-adds", "matvec",

@@ -408,7 +408,8 @@ def _units(
 def _load(flags: int, kind: Kind, sizes: Sizes, unit: tuple[int, int], threads: int) -> int:
     """What the busiest thread has to do with units of (columns, rows), in multiply-adds.
 
-    Matrix-vector products read B once; tiles are paid in full, and so is every copy.
+    Matrix-vector products read B once; tiles are paid in full, and so is every copy. Where B is a
+    constant, rows of A that other threads have made lie in the caches of these.
     """
     columns, rows = unit
     units = sizes.batch * -(-sizes.n // columns) * -(-sizes.m // rows)
@@ -418,8 +419,11 @@ def _load(flags: int, kind: Kind, sizes: Sizes, unit: tuple[int, int], threads: 
         work = -(-rows // kind.rows) * kind.rows * columns * sizes.k
     copied = columns if flags & (Flag.PACK_B | Flag.LATE | Flag.MADE_B) else 0
     copied += rows if flags & (Flag.PACK_A | Flag.MADE_A) else 0
+    across = min(threads, -(-sizes.n // columns))
+    foreign = rows - rows // across if flags & Flag.PACKED_B else 0
     work += (
         sizes.k * (tuned.read_work * (rows + columns) + tuned.copy_work * copied)
+        + sizes.k * tuned.foreign_work * foreign
         + tuned.unit_overhead
     )
     return -(-units // threads) * work

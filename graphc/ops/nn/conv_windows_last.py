@@ -33,6 +33,7 @@ TOGETHER = 4  # results whose sums are made at once: their vectors and one of we
 MOST_UNROLLED = 256  # products of those
 MOST_CHANNELS = 64  # that are copied together: a window of them stays in the first level
 LANES = 16
+LEAST_STRIPS = 2
 
 
 @record(frozen=True)
@@ -78,9 +79,12 @@ class Strip:
 
     @property
     def rows(self) -> int:
-        """Rows of results in a strip, about as many in each."""
+        """Rows of results in a strip, about as many in each. A single image has several strips:
+        threads then have rows of it, as they do of products, and read what they made themselves.
+        """
         room = max(0, tuned.window_strip_of_pixels // self.line - self.span(1, 0))
         most = room // self.stride[0] + 1
+        most = min(most, -(-self.out[0] // LEAST_STRIPS)) if self.x[0] == 1 else most
         return -(-self.out[0] // -(-self.out[0] // most))
 
     @property
@@ -139,8 +143,8 @@ class _Strips:
     def nest(self) -> None:
         b, shape, low = self.b, self.shape, self.node.attrs["low"]
         with b.loop(_units(self.node), "parallel") as unit:
-            rest, row = unit // shape.strips, unit % shape.strips * shape.rows
-            image, self.first = rest // shape.blocks, rest % shape.blocks * shape.channels
+            rest, self.first = unit // shape.blocks, unit % shape.blocks * shape.channels
+            image, row = rest // shape.strips, rest % shape.strips * shape.rows
             self.width: Expr | int = shape.channels
             if shape.x[3] % shape.channels:
                 self.width = minimum(b.integer(shape.channels), shape.x[3] - self.first)
@@ -248,6 +252,8 @@ conv_windows_last_op = define(
             ([(1, 11, 9, 5), (2, 3, 5)], _attrs(dilation=(2, 3), low=(0, 3), out=(9, 5))),
             ([(1, 90, 40, 16), (5, 5, 16)], _attrs(out=(91, 37), low=(3, 0))),
             ([(1, 2, 2, 4), (9, 9, 4)], _attrs(out=(2, 2), low=(4, 4))),
+            ([(1, 9, 6, 80), (3, 3, 80)], _attrs(low=(1, 1), out=(9, 6))),
+            ([(2, 9, 6, 80), (3, 3, 80)], _attrs(low=(1, 1), out=(9, 6))),
         ],
         [([(2, 9, 11, 3), (3, 3, 4)], _attrs(out=(9, 11)))],
         dtypes=FLOATS,
