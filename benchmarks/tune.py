@@ -73,6 +73,19 @@ def wide(side: int, channels: int, groups: int = 1, window: int = 3) -> Judge:
     return Judge(lambda x, w: gc.conv(x, w, padding=pad, groups=groups), (x, w))
 
 
+def dilated(*rows: tuple[int, int, int]) -> Judge:
+    """Convolutions by constants, windows of 3 x 3 that reach far beyond the image: channels, side
+    and dilation."""
+    images = [normal(1, channels, side, side) for channels, side, _ in rows]
+    weights = [normal(channels, channels, 3, 3) for channels, _, _ in rows]
+
+    def each(images: list[Any]) -> list[Any]:
+        layers = zip(images, weights, rows)
+        return [gc.conv(x, w, padding=gap, dilation=gap) for x, w, (_, _, gap) in layers]
+
+    return Judge(each, (images,))
+
+
 def layers(*rows: tuple[int, int, int, int], finish: bool = True) -> Judge:
     """Convolutions by constants, which are packed ahead: channels in and out, side, window; an
     epilogue `finish`es each."""
@@ -185,6 +198,7 @@ SMALL: dict[str, Callable[[], Judge]] = {
     "pool": lambda: Judge(lambda x: gc.max_pool(x, 2), (normal(4, 16, 28, 28),)),
     "depthwise": lambda: wide(28, 32, groups=32),
     "winograd": lambda: wide(14, 32),
+    "dilated": lambda: dilated((256, 14, 12), (64, 16, 6), (64, 33, 6), (32, 20, 12)),
     "small-images": lambda: layers(
         (256, 64, 3, 1), (256, 64, 4, 1), (256, 32, 5, 1), (512, 32, 5, 1), finish=False
     ),

@@ -47,6 +47,16 @@ class PassesTuning(Tuning):
         "the same against transforming the weights in each run")
     winograd_tiles_if_constant = number(12, 1, 1 << 20, "tiles", "winograd",
         "the same where weights are transformed once")
+    live_taps = number(0.85, 0.0, 1.0, "of the products on an axis", "dilated",
+        "products by zeros left out against a sum of several results")
+    live_channels = number(24, 1, 1 << 20, "products left out for each tap", "dilated",
+        "the same: what a result costs in the sum")
+    live_products = number(9, 1, 1 << 10, "products", "dilated",
+        "the same: what a kernel costs a compilation")
+    live_work = number(1 << 20, 0, 1 << 40, "products left out", "dilated",
+        "the same: what a kernel costs a run")
+    live_results = number(64, 0, 1 << 30, "products left out for each tap", "dilated",
+        "the same where weights are cut in each run")
     narrowed_operations = number(24.0, 0.0, 1e9, "multiplications per element", "bf16",
         "products of 16 bits against rounding their operands")
     paired_operations = number(64.0, 0.0, 1e9, "multiplications per element", "bf16",

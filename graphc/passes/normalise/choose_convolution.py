@@ -2,11 +2,14 @@
 
 winograd      3x3 and 5x5, enough channels and tiles: transforms around a batched matrix product
 few_channels  depthwise and narrow grouped convolutions, few results: loops over windows
+live_taps     windows that lie in the padding for the most part: a product for each tap, of what it
+              reads of the image
 
     conv(pad(x), w)  ->  winograd_output(einsum(winograd_weight(w), winograd_input(x)))
 
 The transform of constant weights is a constant.  Winograd's sums come out in another order and
-through intermediate values several times as large, so a program without fast_math does not use it.
+through intermediate values several times as large, so a program without fast_math does not use it;
+nor does it leave out products by the zeros of the padding, which infinite weights make NaN.
 One whose products may be of 16 bits does with so many tiles and channels that it saves
 more than those.
 """
@@ -24,6 +27,7 @@ from graphc.ir.sizes import hint_of, is_open
 from graphc.ir.types import F32, Type
 from graphc.ops.nn.conv_windows import FLOATS, fits_unrolled
 from graphc.ops.nn.winograd_tiles import Strips
+from graphc.passes.normalise.live_taps import by_live_taps
 from graphc.passes.normalise.rules import Rule, by_op, on_gpus_alone
 from graphc.passes.tuning import tuned
 
@@ -41,7 +45,7 @@ def choose_convolution(graph: Graph, config: Config) -> Graph:
     """
     narrow = config.precision == "bf16" and hardware_for(config).brain
     tiles = winograd_of_many if narrow else winograd
-    ways: tuple[Rule, ...] = (few_channels,) if config.strict else (few_channels, tiles)
+    ways: tuple[Rule, ...] = (few_channels,) if config.strict else (few_channels, tiles, live_taps)
     if on_gpus_alone(config):
         return graph
     return by_op(graph, {"conv": ways})
@@ -168,7 +172,25 @@ def weights(w: Node, tile: int, r: Rewriter) -> Node:
     return r.emit(OPS["const"], (), {"value": literal(value, F32)})
 
 
-# ------------------------------------------------------------------------------------ both
+# ------------------------------------------------------------------------------------ live taps
+
+
+def live_taps(node: Node, r: Rewriter) -> Node | None:
+    """A convolution of which most products are by zeros around the image, of known sizes."""
+    if not is_static(node) or node.after:
+        return None
+    x, w = node.inputs
+    image, low = without_padding(x)
+    assert isinstance(image.type, Type)
+    assert isinstance(w.type, Type)
+    if image is x or w.type.dtype.name not in FLOATS:
+        return None
+    if is_open((*image.type.dims, *w.type.dims)):
+        return None
+    return by_live_taps(node, image, low, r)
+
+
+# ------------------------------------------------------------------------------------ all
 
 
 def is_static(node: Node) -> bool:
