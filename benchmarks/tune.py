@@ -198,6 +198,7 @@ SMALL: dict[str, Callable[[], Judge]] = {
     "pool": lambda: Judge(lambda x: gc.max_pool(x, 2), (normal(4, 16, 28, 28),)),
     "depthwise": lambda: wide(28, 32, groups=32),
     "winograd": lambda: wide(14, 32),
+    "grouped": lambda: wide(14, 288, groups=18),
     "dilated": lambda: dilated((256, 14, 12), (64, 16, 6), (64, 33, 6), (32, 20, 12)),
     "small-images": lambda: layers(
         (256, 64, 3, 1), (256, 64, 4, 1), (256, 32, 5, 1), (512, 32, 5, 1), finish=False

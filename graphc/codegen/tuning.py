@@ -51,6 +51,10 @@ class CodegenTuning(Tuning):
         "the same where the rows of a panel evict each other from the first level")
     lane_columns = number(96, 1, 1 << 30, "columns", "conv",
         "windows read in place against copies: of all images that share weights in lanes")
+    lane_rows = number(2, 1, 1 << 20, "columns for each row in lanes", "conv",
+        "the same where rows are few, and so is what is copied of them")
+    narrow_lanes = number(19, 0, 1 << 10, "quarters of a row", "conv",
+        "the same where the last rows are one vector: tiles that fetch a number for each product")
     near_windows = number(1 << 20, 0, 1 << 40, "elements", "conv",
         "the same: copies, which fetch in advance, of images that come from far away")
     window_share = number(4, 1, 1 << 20, "windows", "bf16",

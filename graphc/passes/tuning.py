@@ -43,6 +43,8 @@ class PassesTuning(Tuning):
         "multiplications saved against transforms")
     winograd_outputs = number(8, 1, 1 << 20, "channels", "winograd",
         "multiplications saved against transforms")
+    winograd_group = number(256, 0, 1 << 30, "products of two channels of a group", "grouped",
+        "the same of several groups, whose weights are read for few products each")
     winograd_tiles = number(24, 1, 1 << 20, "tiles", "winograd",
         "the same against transforming the weights in each run")
     winograd_tiles_if_constant = number(12, 1, 1 << 20, "tiles", "winograd",

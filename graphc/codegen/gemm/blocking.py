@@ -143,10 +143,13 @@ def in_lanes(kind: Kind, hardware: Hardware, groups: Groups, sizes: Sizes) -> in
     _, rows = _blocks(kind, hardware, sizes)
     one = least(rows + 1 - sizes.m, _fits(kind, hardware, sizes.m * sizes.k))
     columns = either(one, sizes.n * sizes.batch, sizes.n) if _one_a(groups) else sizes.n
-    turned = _round(sizes.m, kind.columns) * (sizes.k + tuned.turned_steps)
+    turned = _round(sizes.m, kind.lanes) * (sizes.k + tuned.turned_steps)
+    narrow = _round(sizes.m, kind.columns) - _round(sizes.m, kind.lanes)  # its tiles are slower
+    turned += either(narrow, tuned.narrow_lanes * sizes.k // 4, 0)
     less = (sizes.m + tuned.window_rows) * sizes.k - turned
     near = tuned.near_windows - reach_of([*groups.n, *groups.k], "b")
-    positive: int = least(columns + 1 - tuned.lane_columns, less, near)
+    few = least(tuned.lane_columns, tuned.lane_rows * sizes.m)
+    positive: int = least(columns + 1 - few, less, near)
     return positive
 
 

@@ -45,6 +45,7 @@ from graphc.codegen.gemm.layout import (
     copy_bit,
     height_bit,
     lane_bit,
+    narrow_lane_bit,
     stream_bit,
     window_bit,
 )
@@ -79,7 +80,7 @@ ABI = [("ptr", "bufs"), ("ptr", "params"), ("i64", "lo"), ("i64", "hi"), ("i64",
 TABLE = ("ptr", "core")
 FEW_HEIGHTS = (2, 4, 8)
 STREAMS = sum(stream_bit(rows) for rows in range(1, STREAM_ROWS + 1))
-LANES = sum(lane_bit(columns) for columns in range(2, 16, 2))
+LANES = sum(lane_bit(columns) | narrow_lane_bit(columns) for columns in range(2, 16, 2))
 
 Emitter = Callable[[Core], str]
 
@@ -168,8 +169,11 @@ def _functions(kind: Kind, hardware: Hardware, parts: int) -> Iterator[tuple[int
     if parts & (Part.TILES | Part.NARROW):
         yield from _tiles(kind, parts)
     for columns in range(2, kind.rows + 1, 2) if may_read_windows(kind, hardware) else ():
+        emit = functools.partial(emit_lane_tile, columns=columns)
         if parts & lane_bit(columns):
-            yield Slot.LANES + columns // 2, functools.partial(emit_lane_tile, columns=columns)
+            yield Slot.LANES + columns // 2, functools.partial(emit, vectors=kind.vectors)
+        if parts & narrow_lane_bit(columns):
+            yield Slot.NARROW_LANES + columns // 2, functools.partial(emit, vectors=1)
 
 
 def _tiles(kind: Kind, parts: int) -> Iterator[tuple[int, Emitter]]:

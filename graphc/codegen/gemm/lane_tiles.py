@@ -34,14 +34,15 @@ LANE_TILE_ARGUMENTS = [
 ]
 
 
-def emit_lane_tile(core: Core, columns: int) -> str:
-    """A panel of `rows` rows times so many columns of C, of which `columns` count.
+def emit_lane_tile(core: Core, columns: int, vectors: int) -> str:
+    """A panel of `rows` rows, of so many vectors, times so many columns of C, of which `columns`
+    count.
 
     `add` not zero: add to what C holds. The tables have an entry for each column.
     """
-    lanes, size, element = core.kind.columns, core.size, core.kind.element
+    lanes, size, element = vectors * core.kind.lanes, core.size, core.kind.element
     vector = core.vector(lanes)
-    body = Body(f"lane_tile_{columns}", LANE_TILE_ARGUMENTS)
+    body = Body(f"lane_tile_{vectors}x{columns}", LANE_TILE_ARGUMENTS)
     sums = [body.local(vector, "zeroinitializer") for _ in range(columns)]
     starts = [body.at("%b", body.word("%column_b", column)) for column in range(columns)]
     panel, offset = body.local("ptr", "%a"), body.local("i64", body.word("%k_b", 0))
@@ -52,22 +53,22 @@ def emit_lane_tile(core: Core, columns: int) -> str:
             scalar = body.load(element, body.at(start, source), size)
             spread = core.splat(body, lanes, scalar)
             total.set(core.multiply_add(body, lanes, spread, values, total.get()))
-        panel.advance(body.at(place, lanes * size))
+        panel.advance(body.at(place, core.kind.columns * size))
         offset.advance(body.word("%k_b", body.add(k, 1)))
     results = [total.get() for total in sums]
     all_rows = body.test("eq", "%rows", lanes)
     full = body.both(all_rows, body.test("eq", "%columns", columns))
     with body.when(full):
-        _turn_out(core, body, results)
+        _turn_out(core, body, results, lanes)
     with body.when(body.negate(full)):
-        _store_part(core, body, results)
+        _store_part(core, body, results, lanes)
     body.do("ret void")
     return core.finish(body)
 
 
-def _turn_out(core: Core, body: Body, sums: list[str]) -> None:
+def _turn_out(core: Core, body: Body, sums: list[str], wide: int) -> None:
     """Store a whole tile: squares are turned in registers, rows go out in powers of two."""
-    lanes, wide = core.kind.lanes, core.kind.columns
+    lanes = core.kind.lanes
     more = body.test("ne", "%add", 0)
     for first in range(0, len(sums), lanes):
         few = sums[first : first + lanes]
@@ -119,9 +120,9 @@ def _store_pieces(
         start += few
 
 
-def _store_part(core: Core, body: Body, sums: list[str]) -> None:
+def _store_part(core: Core, body: Body, sums: list[str], wide: int) -> None:
     """Store the rows and columns of a tile that count, one by one."""
-    wide, element, size = core.kind.columns, core.kind.element, core.size
+    element, size = core.kind.element, core.size
     room = body.slot(core.vector(wide), len(sums))
     for number, value in enumerate(sums):
         body.store(core.vector(wide), value, body.at(room, number, core.vector(wide)), size)
@@ -173,6 +174,8 @@ def emit_lane_strip(core: Core) -> str:
         a = body.at(block, panel)
         table_c = body.at(frame.work(Word.ROW_C), row, "i64")
         rows = body.least(body.sub("%rows", row), kind.columns)
+        narrow = body.test("sle", rows, kind.lanes)
+        slots = body.choose(narrow, "i64", Slot.NARROW_LANES, Slot.LANES)
         column = body.local("i64", "%first")
         with body.loop(0, tiles) as tile:
             start = column.get()
@@ -181,7 +184,10 @@ def emit_lane_strip(core: Core) -> str:
             table_b = body.at(frame.work(Word.COLUMN_B), body.sub(start, "%origin"), "i64")
             c = body.at("%c", body.sub(start, "%left"), kind.element)
             columns = body.least(body.mul(half, 2), body.sub("%stop", start))
-            function = frame.function(body.add(half, Slot.LANES))
+            chosen = frame.function(body.add(half, slots))
+            absent = body.new(f"icmp eq ptr {chosen}, null")
+            whole = frame.function(body.add(half, Slot.LANES))
+            function = body.choose(absent, "ptr", whole, chosen)
             there = body.new(f"icmp ne ptr {function}, null")
             with body.when(there):
                 body.do(

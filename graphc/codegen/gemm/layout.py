@@ -146,6 +146,11 @@ def lane_bit(columns: int) -> int:
     return stream_bit(STREAM_ROWS) << columns // 2
 
 
+def narrow_lane_bit(columns: int) -> int:
+    """The same whose lanes are one vector."""
+    return lane_bit(14) << columns // 2
+
+
 class Slot:
     """Place of each function in the table through which the walk calls them."""
 
@@ -165,19 +170,20 @@ class Slot:
     WINDOWS = 30  # as TILES and NARROW, and as far from one another
     NARROW_WINDOWS = 37
     LANES = 44  # plus half the number of columns
-    VECTOR = 52  # what calls DOTS to ROW
-    BLOCK = 53  # what calls the tiles
-    STREAM = 53  # plus the number of rows, 1 to 4
+    NARROW_LANES = 51
+    VECTOR = 59  # what calls DOTS to ROW
+    BLOCK = 60  # what calls the tiles
+    STREAM = 60  # plus the number of rows, 1 to 4
     # Steps of VECTOR and of BLOCK.
-    FILL = 58
-    FILL_ROWS = 59
-    PACK_ROWS = 60
-    PACK_COLUMNS = 61
-    MAKE = 62
-    FINISH = 63
-    LANE_STRIP = 64
-    LANE_PACK = 65
-    COUNT = 66
+    FILL = 65
+    FILL_ROWS = 66
+    PACK_ROWS = 67
+    PACK_COLUMNS = 68
+    MAKE = 69
+    FINISH = 70
+    LANE_STRIP = 71
+    LANE_PACK = 72
+    COUNT = 73
 
 
 class Field:

@@ -3,6 +3,7 @@
 A program has one core per data type with what all its plans need.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from graphc.codegen.gemm.form import Groups, total
@@ -15,6 +16,7 @@ from graphc.codegen.gemm.layout import (
     copy_bit,
     height_bit,
     lane_bit,
+    narrow_lane_bit,
     stream_bit,
     window_bit,
 )
@@ -24,7 +26,7 @@ from graphc.ir.sizes import Size, hint_of, is_open, least
 
 _ENTRY = "graphc_contract_"
 _RANGES = {"TILES": "tile", "NARROW": "narrow", "COPIES": "copy", "WINDOWS": "window"}
-_RANGES |= {"NARROW_WINDOWS": "narrow_window", "LANES": "lane"}
+_RANGES |= {"NARROW_WINDOWS": "narrow_window", "LANES": "lane", "NARROW_LANES": "narrow_lane"}
 _SINGLE = {name for name in vars(Slot) if name.isupper()} - _RANGES.keys() - {"STREAM", "COUNT"}
 SLOT_NAMES = {
     **{getattr(Slot, name): name.lower() for name in _SINGLE},
@@ -80,7 +82,8 @@ def parts_of(words: list[int], kind: Kind, groups: Groups, ordered: bool) -> int
         dots = Part.DOTS | (Part.DOT_TILES if words[Word.M] > 1 else 0)
         return parts | (dots if flags & Flag.DOTS else Part.ROWS)
     if flags & Flag.LANES:
-        parts |= sum(map(lane_bit, _lane_widths(words, kind)))
+        for bit in _lane_bits(words, kind):
+            parts |= sum(map(bit, _lane_widths(words, kind)))
         return parts | Part.PACK_B | Part.TURNS
     if flags & Flag.STREAM:
         return parts | sum(map(stream_bit, _stream_rows(words)))
@@ -103,6 +106,21 @@ def _stream_rows(words: list[int]) -> range:
     if is_open((rows, units)):
         return range(1, STREAM_ROWS + 1)
     return range(rows, rows + 1) if units == 1 else range(1, rows + 1)
+
+
+def _lane_bits(words: list[int], kind: Kind) -> list[Callable[[int], int]]:
+    """Which tiles a plan has whose lanes are rows of A: of whole panels, of one vector, or both.
+
+    Whole ones stand in for narrow ones that a core has not.
+    """
+    rows = words[Word.M]
+    if kind.vectors == 1:
+        return [lane_bit]
+    if is_open((rows,)):
+        return [lane_bit, narrow_lane_bit]
+    if rows <= kind.lanes:
+        return [narrow_lane_bit]
+    return [lane_bit, narrow_lane_bit] if 0 < rows % kind.columns <= kind.lanes else [lane_bit]
 
 
 def _lane_widths(words: list[int], kind: Kind) -> set[int]:

@@ -156,10 +156,10 @@ def suits(node: Node, least: int = 0) -> bool:
     images, outputs, height, width = node.type.dims
     constant = node.inputs[1].op.traits.constant
     least = max(least, tuned.winograd_tiles_if_constant if constant else tuned.winograd_tiles)
-    enough = (
-        w.dims[1] >= tuned.winograd_inputs
-        and outputs // node.attrs["groups"] >= tuned.winograd_outputs
-    )
+    groups, inputs = node.attrs["groups"], w.dims[1]
+    enough = inputs >= tuned.winograd_inputs and outputs // groups >= tuned.winograd_outputs
+    if groups > 1 and inputs * outputs // groups <= tuned.winograd_group:
+        return False
     return enough and hint_of(images * height * width) >= 16 * least
 
 

@@ -242,7 +242,7 @@ def test_panels_of_pixels_go_on_in_the_next_rows(dtype: str) -> None:
                 (Dim(rows, 0, width * step, out), Dim(out, 0, step, 1)),
                 (Dim(2, 6, height * width), Dim(2, 3, width), Dim(3, 1, 1)),
             )
-            with chosen({"codegen.lane_columns": 1 << 30}):
+            with chosen({"codegen.lane_columns": 1 << 30, "codegen.lane_rows": 1 << 20}):
                 plan = contract.plan(form, contract.host_target())
             assert plan.params[Word.FLAGS] & (Flag.PACK_B | Flag.LATE)
             call(plan, core(dtype)[f"graphc_contract_{dtype}"], [weight, image, result])
@@ -272,6 +272,7 @@ def test_windows_read_in_place_have_the_bits_of_copied_ones(dtype: str, cpu: str
     run = linked_core(dtype, named(cpu))[f"graphc_contract_{dtype}"]
     generator = np.random.default_rng(5)
     cases = [(16, 3, 7, 7), (31, 2, 5, 9), (300, 2, 6, 6), (15, 300, 3, 11), (64, 5, 1, 33)]
+    cases += [(48, 3, 5, 9), (6, 40, 4, 4), (25, 3, 7, 3)]  # panels of one vector, some last ones
     for (filters, channels, rows, out), step, apart in product(cases, (1, 2), (1, 2)):
         width, height = (out - 1) * step + 3, (rows - 1) * step + 2
         shapes = (channels, height, width), (filters, channels, 2, 3)
@@ -289,7 +290,8 @@ def test_windows_read_in_place_have_the_bits_of_copied_ones(dtype: str, cpu: str
         )
         results = []
         for columns in (1, 1 << 30):
-            with chosen({"codegen.lane_columns": columns, "codegen.window_rows": 1 << 20}):
+            numbers = {"codegen.lane_columns": columns, "codegen.window_rows": 1 << 20}
+            with chosen(numbers | {"codegen.lane_rows": 1 << 20}):
                 plan = contract.plan(form, hardware)
             assert bool(plan.params[Word.FLAGS] & Flag.LANES) is (columns == 1)
             results.append(guarded(np.zeros((filters, rows, out * apart), NUMPY[dtype]), "behind"))
@@ -460,7 +462,8 @@ def test_many_images_multiply_one_copy_of_weights(dtype: str, own: bool) -> None
         )
         results = []
         for columns in (1, 1 << 30):
-            with chosen({"codegen.lane_columns": columns, "codegen.window_rows": 1 << 20}):
+            numbers = {"codegen.lane_columns": columns, "codegen.window_rows": 1 << 20}
+            with chosen(numbers | {"codegen.lane_rows": 1 << 20}):
                 plan = contract.plan(form, hardware)
             flags = plan.params[Word.FLAGS]
             assert bool(flags & Flag.LANES) is (columns == 1)
