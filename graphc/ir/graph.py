@@ -544,15 +544,6 @@ def swept(graph: Graph) -> Graph:
     return without(graph, unread(graph))
 
 
-def users(graph: Graph) -> list[list[Node]]:
-    """For each id the nodes that read it (once per use), in order; results are not counted."""
-    table: list[list[Node]] = [[] for _ in range(graph.next_id)]
-    for node in graph.nodes:
-        for source in node.inputs:
-            table[source.id].append(node)
-    return table
-
-
 def canonical(graph: Graph) -> Graph:
     """Ids renumbered from 0, names and locations dropped: for cache keys and equality."""
     mapped: dict[int, Node] = {}

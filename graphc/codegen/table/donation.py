@@ -45,7 +45,7 @@ def donations(graph: Graph, names: tuple[str, ...], *, may_stage: bool = False) 
             free[number] = param
         elif graph.results[first := memories.index((param, 0))].type is param.type:
             made[first] = number
-    readers = readers_of(graph, free.values())
+    readers = memory_readers(graph, free.values())
     times = times_of(graph)
     for result, candidates in by_name(graph, free):
         if made[result] >= 0 or memories.index(memories[result]) != result:
@@ -114,7 +114,7 @@ def written_in_place(graph: Graph, *, may_stage: bool = False) -> dict[Leaf, str
     if not used:
         return {}
     reads = [nodes["read"] for nodes in used.values() if "read" in nodes]
-    readers = readers_of(graph, reads)
+    readers = memory_readers(graph, reads)
     times = times_of(graph)
     results = {memory(result) for result in graph.results}
     made: dict[Leaf, str] = {}
@@ -321,7 +321,7 @@ def _stays_in_place(body: Graph, carry: int, may_stage: bool) -> bool:
         return memories.count((param, 0)) == 1
     if memories.count(memories[carry]) > 1 or (param, 0) in memories:
         return False
-    readers = readers_of(body, (param,))[param]
+    readers = memory_readers(body, (param,))[param]
     return takes_over(result, param, readers, times_of(body), may_stage=may_stage)
 
 
@@ -335,7 +335,7 @@ def branches_in_place(node: Node, leaf: int, held: Node, may_stage: bool = False
         times = times_of(region)
         memories = [memory(result) for result in region.results]
         params = [region.params[k] for k in passed]
-        for param, readers in readers_of(region, params).items():
+        for param, readers in memory_readers(region, params).items():
             if memories[leaf] == (param, 0):
                 continue
             written = takes_over(region.results[leaf], param, readers, times, may_stage=may_stage)
@@ -402,7 +402,7 @@ def scatters_onto(region: Graph, reached: set[Node]) -> bool:
     return updates and uses == [(last, 0)]
 
 
-def readers_of(graph: Graph, held: Iterable[Node]) -> dict[Node, list[Node]]:
+def memory_readers(graph: Graph, held: Iterable[Node]) -> dict[Node, list[Node]]:
     """For each of these values the nodes that read its memory, aliases included."""
     found: dict[Node, list[Node]] = {node: [] for node in held}
     for node in graph.nodes:

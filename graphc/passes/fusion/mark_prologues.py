@@ -20,6 +20,7 @@ from graphc.codegen.tuning import tuned as codegen_tuned
 from graphc.config import Config
 from graphc.ir.graph import Graph, Node
 from graphc.ir.op import Scalar
+from graphc.ir.readers import readers_of
 from graphc.ir.rewrites import permitted
 from graphc.ir.sizes import hint_of
 from graphc.ir.types import Type
@@ -89,17 +90,6 @@ def is_read_once(group: Group, reader: Node, readers: dict[Node, list[Node | Non
             return False
         leaving = [(node, r) for r in readers[node]]
     return False
-
-
-def readers_of(graph: Graph) -> dict[Node, list[Node | None]]:
-    """Who reads each node, each use once; None is the caller."""
-    readers: dict[Node, list[Node | None]] = {node: [] for node in (*graph.params, *graph.nodes)}
-    for node in graph.nodes:
-        for source in (*node.inputs, *node.after):
-            readers[source].append(node)
-    for result in graph.results:
-        readers[result].append(None)
-    return readers
 
 
 def pays(group: Group, reader: Node, groups: Groups, config: Config) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from graphc.codegen.lowering.operands import NARROW, can_fold_view, meet
 from graphc.ir.graph import Graph, Node
 from graphc.ir.op import Alias, Compute, Contraction
+from graphc.ir.readers import readers_of
 from graphc.ir.types import Type
 
 
@@ -18,15 +19,11 @@ def widening_casts(graph: Graph) -> frozenset[Node]:
     casts = frozenset(n for n in graph.nodes if narrow_type(n) is not None and not n.after)
     if not casts:
         return casts
-    readers: dict[Node, list[Node]] = {}
-    for node in graph.nodes:
-        for source in (*node.inputs, *node.after):
-            readers.setdefault(source, []).append(node)
-    results = set(graph.results)
+    readers = readers_of(graph)
     multiplied: dict[Node, list[Node]] = {}  # cast -> the casts it is multiplied with
     refused: list[Node] = []
     for cast in casts:
-        partners = partners_of(cast, readers, results)
+        partners = partners_of(cast, readers)
         if partners is None or not partners <= casts:
             refused.append(cast)
         for partner in partners or ():
@@ -40,21 +37,19 @@ def widening_casts(graph: Graph) -> frozenset[Node]:
     return casts - gone
 
 
-def partners_of(
-    cast: Node, readers: dict[Node, list[Node]], results: set[Node]
-) -> frozenset[Node] | None:
+def partners_of(cast: Node, readers: dict[Node, list[Node | None]]) -> frozenset[Node] | None:
     """The casts of what a cast is multiplied with; None if it is read in another way as well."""
     found: set[Node] = set()
     pending = [cast]
     while pending:
         value = pending.pop()
-        if value in results or not readers.get(value):
+        if not readers[value]:
             return None
         for reader in readers[value]:
-            if is_view(reader):
+            if reader is not None and is_view(reader):
                 pending.append(reader)
                 continue
-            if not reads_narrow(reader, cast):
+            if reader is None or not reads_narrow(reader, cast):
                 return None
             found.update(behind_views(n) for n in reader.inputs)
     return frozenset(found)

@@ -19,10 +19,11 @@ from dataclasses import field
 
 from graphc.base.record import record
 from graphc.config import Config
-from graphc.ir.graph import Graph, Node, Rewriter, node_effect, swept, users
+from graphc.ir.graph import Graph, Node, Rewriter, node_effect, swept
 from graphc.ir.liveness import planned_bytes
 from graphc.ir.op import OPS, Alias, Compute, Contraction, Effect, Library, Reduction, Scalar
 from graphc.ir.place import parse_device
+from graphc.ir.readers import readers_of
 from graphc.ir.types import Type
 from graphc.ops.math.comparison import compares_values
 from graphc.passes.placement.one_device import placed
@@ -107,13 +108,13 @@ def waiting_values(graph: Graph) -> Waiting:
     position = [-1] * graph.next_id
     for k, node in enumerate(graph.nodes):
         position[node.id] = k
-    readers = users(graph)
-    results = set(graph.results)
+    readers = readers_of(graph)
     change = [0] * (len(graph.nodes) + 1)
     last = {}
     for node in graph.nodes:
-        if node not in results and readers[node.id] and not node.op.traits.constant:
-            last[node] = max(position[reader.id] for reader in readers[node.id])
+        reads = [reader for reader in readers[node] if reader is None or node in reader.inputs]
+        if reads and None not in reads and not node.op.traits.constant:
+            last[node] = max(position[reader.id] for reader in reads if reader is not None)
             change[position[node.id]] += node.nbytes
             change[last[node]] -= node.nbytes
     turn = most = total = 0

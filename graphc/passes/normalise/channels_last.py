@@ -24,9 +24,9 @@ from graphc.config import Config
 from graphc.ir.graph import Graph, Node, Rewriter, rebuild, swept
 from graphc.ir.literal import literal
 from graphc.ir.op import OPS, Contraction, Loops, Reduction, Scalar
+from graphc.ir.readers import readers_of
 from graphc.ir.sizes import hint_of
 from graphc.ir.types import DTYPES, F32, I8, U8, Type
-from graphc.passes.fusion.mark_prologues import readers_of
 from graphc.passes.fusion.widening import behind_views, narrow_type
 from graphc.passes.normalise.rules import on_gpus_alone
 from graphc.passes.reasons import explain, summarise

@@ -18,8 +18,8 @@ from graphc.config import Config
 from graphc.ir.graph import Graph, Node, Rewriter, rebuild
 from graphc.ir.literal import literal
 from graphc.ir.op import OPS
+from graphc.ir.readers import live_readers
 from graphc.ir.types import AnyType, Type
-from graphc.passes.normalise.trim import live_readers
 from graphc.passes.reasons import explain
 
 Array = np.ndarray[Any, Any]

@@ -19,9 +19,9 @@ from typing import NamedTuple
 from graphc.config import Config
 from graphc.ir.graph import Graph, Node, Rewriter, rebuild
 from graphc.ir.op import OPS
+from graphc.ir.readers import live_readers
 from graphc.ir.types import Type
 from graphc.ops.record.dims import row_major_strides
-from graphc.passes.normalise.trim import live_readers
 from graphc.passes.reasons import explain
 
 

@@ -18,9 +18,9 @@ from graphc.errors import GraphError
 from graphc.ir.graph import Graph, Node, Rewriter
 from graphc.ir.literal import literal
 from graphc.ir.op import OPS, Reduction, Scalar
+from graphc.ir.readers import live_readers
 from graphc.ir.types import F32, F64, TupleType, Type
 from graphc.passes.normalise.rules import Rule, by_rules, on_gpus_alone
-from graphc.passes.normalise.trim import live_readers
 
 MOST_ROUNDS = 50
 

@@ -9,8 +9,8 @@ the inside back.  What lay around it costs most on small images: 10x10 results f
 from __future__ import annotations
 
 from graphc.config import Config
-from graphc.ir.graph import Graph, Node, Rewriter, node_effect, rebuild
-from graphc.ir.op import Effect
+from graphc.ir.graph import Graph, Node, Rewriter, rebuild
+from graphc.ir.readers import live_readers
 from graphc.ir.types import Type
 from graphc.passes.reasons import explain
 
@@ -31,18 +31,6 @@ def trim(graph: Graph, config: Config) -> Graph:
         return made
 
     return rebuild(graph, rewrite)
-
-
-def live_readers(graph: Graph) -> list[int]:
-    """How often a result or a node that something needs reads each node, by id."""
-    counts = [0] * graph.next_id
-    for result in graph.results:
-        counts[result.id] += 1
-    for node in reversed(graph.nodes):
-        if counts[node.id] or node_effect(node) > Effect.READ:
-            for source in node.inputs:
-                counts[source.id] += 1
-    return counts
 
 
 def _cuts_convolution(node: Node) -> bool:

@@ -20,6 +20,7 @@ from graphc.config import Config
 from graphc.ir.graph import Builder, Graph, Node, Rewriter, rebuild
 from graphc.ir.liveness import root
 from graphc.ir.op import OPS, Attrs
+from graphc.ir.readers import readers_of
 from graphc.ir.rewrites import permitted
 from graphc.ir.sizes import Size, either, extent_of, far_of, greatest, least, parts_of
 from graphc.ir.types import TupleType, Type, leaves
@@ -115,17 +116,12 @@ def chosen(found: list[list[Node]], room: Room) -> tuple[dict[int, Chain], set[i
     return made, gone
 
 
-Readers = dict[Node, set[Node | None]]  # None: the caller
+Readers = dict[Node, list[Node | None]]
 
 
 def chains(graph: Graph, room: Room) -> list[list[Node]]:
     """Kernels with large values between them that nothing else reads, last ones first."""
-    readers: Readers = {}
-    for node in graph.nodes:
-        for source in (*node.inputs, *node.after):
-            readers.setdefault(source, set()).add(node)
-    for result in graph.results:
-        readers.setdefault(result, set()).add(None)
+    readers = readers_of(graph)
     found = []
     for last in reversed(graph.nodes):
         if may_block(last) and isinstance(last.type, Type):
@@ -169,9 +165,7 @@ def chain_before(last: Node, readers: Readers, room: Room) -> list[Node]:
                 continue
             values = values_of(kernel, readers)
             size = max((far_of(tensor_type(value).nbytes) for value in values), default=0)
-            if size >= enough and all(
-                readers.get(value, set()) <= set(kernels) for value in values
-            ):
+            if size >= enough and all(set(readers[value]) <= set(kernels) for value in values):
                 kernels.insert(0, kernel)
                 pending.append(kernel)
     return kernels
