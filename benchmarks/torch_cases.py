@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 
 import graphc as gc
 from graphc.config import Config
-from graphc.formats.torch.backend import CompiledGraph
+from graphc.formats.torch.compiled_graph import CompiledGraph
 from graphc.formats.torch.decompositions import of_graphs
 
 # Shares of the largest element, by type: kernels add in another order than PyTorch's.
@@ -131,7 +131,7 @@ def outcome(case: Case) -> tuple[str, str]:
         return "untraced", f"{type(problem).__name__}: {problem}"[:200]
     try:
         with torch.no_grad():
-            found = CompiledGraph(graph, case.tensors, Config.create())(*fresh())
+            found = CompiledGraph(graph, Config.create(), shares=False)(*fresh())
     except gc.GraphError as error:
         return "refused", str(error)
     except Exception as problem:  # noqa: BLE001 - a fault of graphc's, which is told with the others

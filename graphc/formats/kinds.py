@@ -6,7 +6,7 @@ from graphc.base.record import record
 from graphc.errors import GraphError
 from graphc.formats.encoded_values import CARRIED, STRINGS
 from graphc.frontend.trace.trace import identifier
-from graphc.ir.types import I64, Dimension, Type, dtype, symbol, tensor
+from graphc.ir.types import I64, Dim, Dimension, Type, dtype, symbol, tensor
 
 
 @record(frozen=True)
@@ -15,12 +15,13 @@ class Kind:
 
     form    "tensor", "sequence", "optional" or "" where the file does not say
     element the NumPy dtype of its elements, the name of a narrower one, or "" where it does not say
-    shape   ints, names of dimensions and None; None where the rank is not declared
+    shape   ints, names of dimensions, polynomials of these and None; None where the rank is not
+            declared
     """
 
     form: str = ""
     element: str = ""
-    shape: tuple[int | str | None, ...] | None = None
+    shape: tuple[int | str | Dim | None, ...] | None = None
 
 
 def type_of(name: str, kind: Kind) -> Type | None:
@@ -39,8 +40,8 @@ def type_of(name: str, kind: Kind) -> Type | None:
     return tensor(element, dims)
 
 
-def _dimension(name: str, axis: int, extent: int | str | None) -> Dimension:
-    if isinstance(extent, int):
+def _dimension(name: str, axis: int, extent: int | str | Dim | None) -> Dimension:
+    if isinstance(extent, int | Dim):
         return extent
     named = extent is not None and any(c.isalnum() for c in extent)  # "?" names none
     return symbol(identifier(extent if extent and named else f"{name}_dim{axis}")[:64])

@@ -16,6 +16,7 @@ _KEPT = (
     "native_batch_norm",
     "_softmax",
     "as_strided_scatter",
+    "linspace",
 )
 
 

@@ -18,6 +18,7 @@ from graphc.base.record import record
 from graphc.errors import FeedError, GraphError, LimitError
 from graphc.formats.deciding_values import DecidedInside, Needed, number
 from graphc.formats.encoded_values import Narrow
+from graphc.formats.torch.promotion import with_default
 from graphc.formats.torch.records import Block, Name, Node, Program, Whole
 from graphc.formats.torch.table import SAME_NAMES, Rule, find, why_not
 from graphc.frontend.trace.trace import FunctionTrace, give_name
@@ -44,10 +45,14 @@ _UNCOMPUTABLE = (
 
 
 class Refusal(GraphError):
-    """A node that cannot be imported."""
+    """A node that cannot be imported.
+
+    outer  the node of the program's own graph that it is, or that holds it in a graph of its own
+    """
 
     def __init__(self, node: Node, reason: str) -> None:
         super().__init__(f"{node.title}: {reason}", location=node.location)
+        self.outer = node
 
 
 def nodes_of(block: Block) -> Iterator[Node]:
@@ -109,7 +114,10 @@ class Importer:
         scope: dict[str, Any] = {}
         for name, value in self.program.fixed.items():
             scope[name] = _Unused(value) if isinstance(value, np.ndarray) else value
-        return self.run(self.program.block, ChainMap({**scope, **feeds}))
+        for name, (source, axis) in self.program.sizes.items():
+            scope[name] = feeds[source].shape[axis]
+        with with_default(self.program.default):
+            return self.run(self.program.block, ChainMap({**scope, **feeds}))
 
     def _check_sizes(self, feeds: Mapping[str, Any]) -> None:
         sizes: dict[str, int] = {}
@@ -147,7 +155,10 @@ class Importer:
         try:
             made = self._apply(node, scope, trace)
             self._keep(node.outputs, made, scope, trace, node)
-        except (Refusal, LimitError, Needed, DecidedInside):
+        except Refusal as error:
+            error.outer = node
+            raise
+        except (LimitError, Needed, DecidedInside):
             raise
         except GraphError as error:
             raise Refusal(node, error.message) from error
@@ -255,7 +266,9 @@ def _own(rule: Rule, made: Any, first: Any) -> Any:
 
 
 def _written(target: Any, made: Any) -> Any:
-    """The first argument, after a result was written to it."""
+    """The first argument, after a result was written to it, or to each of a list."""
+    if isinstance(target, list):
+        return [_written(one, value) for one, value in zip(target, made, strict=True)]
     if not isinstance(target, Tracer):
         raise GraphError("works in place on what is no tensor")
     value = made if isinstance(made, Value) else f.full(target.shape, made, dtype=target.dtype)

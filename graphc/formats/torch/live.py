@@ -5,13 +5,14 @@ PyTorch is imported here alone, and only when one of these functions is called.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from graphc.base.record import record
+from graphc.base.record import record, replace
 from graphc.base.refusing import refusing
 from graphc.config import Config
 from graphc.errors import FeedError, GraphError
@@ -30,6 +31,7 @@ from graphc.formats.torch.records import (
     Program,
     Whole,
 )
+from graphc.ir.types import Dim, symbol
 from graphc.seams.torch import argument_names
 
 _CHECK = "aten._linalg_check_errors.default"
@@ -108,17 +110,17 @@ class Reader:
             elif node.op == "output":
                 given = node.args[0]
                 outputs = given if isinstance(given, list | tuple) else (given,)
-            elif node.op == "call_function" and not self._is_check(node):
+            elif node.op == "call_function" and not self.is_check(node):
                 nodes.append(self._node(len(nodes), node, module))
             elif node.op not in ("get_attr", "call_function"):
                 raise GraphError(f"the graph holds a {node.op}, which torch.export removes")
         return Block(tuple(inputs), tuple(nodes), tuple(self._value(v, module) for v in outputs))
 
-    def _is_check(self, node: Any) -> bool:
+    def is_check(self, node: Any) -> bool:
         """Whether this is a check that PyTorch makes while it runs, or a part of its results."""
         target = target_of(node.target)
         if target == "higher_order.with_effects" and str(node.args[1]) == _CHECK:
-            self.tokens[node] = node.args[0]
+            self.tokens[node] = self.tokens.get(node.args[0], node.args[0])
         elif target == "_operator.getitem" and node.args[0] in self.tokens:
             self.tokens[node] = self.tokens[node.args[0]]
         return node in self.tokens
@@ -130,7 +132,7 @@ class Reader:
         target = target_of(node.target)
         if target in OF_MEMORY:
             inputs.append(("laid", _laid(node.args[0].meta.get("val"))))
-        return Node(index, target, tuple(inputs), (Whole(node.name),), _location(node))
+        return Node(index, target, tuple(inputs), (Whole(node.name),), location_of(node))
 
     def _value(self, given: Any, module: Any) -> Any:
         torch = torch_package()
@@ -168,7 +170,7 @@ def _laid(tensor: Any) -> Any:
     return [strides, start] if all(isinstance(n, int) for n in (*strides, start)) else None
 
 
-def _location(node: Any) -> Location | None:
+def location_of(node: Any) -> Location | None:
     frames = _FRAME.findall(node.meta.get("stack_trace") or "")
     return (frames[-1][0], int(frames[-1][1])) if frames else None
 
@@ -177,16 +179,38 @@ def kind_of(value: Any) -> Kind:
     """What an input is, from the value that a graph was made with."""
     torch = torch_package()
     if isinstance(value, torch.Tensor):
-        sizes = tuple(n if isinstance(n, int) else _symbol(n) for n in value.shape)
+        sizes = tuple(n if isinstance(n, int) else _extent(n) for n in value.shape)
         return Kind("tensor", element_name(value.dtype), sizes)
     floats = isinstance(value, float | torch.SymFloat)
     return Kind("tensor", "float64" if floats else "int64", ())
 
 
-def _symbol(size: Any) -> str | None:
-    """The name of a size; None for one that follows from others."""
-    text = str(size)
-    return text if text.isidentifier() else None
+def _extent(size: Any) -> str | Dim | None:
+    """The name of a size, or a polynomial of names; None for one that follows in another way."""
+    held = size.node.expr
+    symbols = sorted(held.free_symbols, key=str)
+    if held.is_Symbol or not symbols or not held.is_polynomial(*symbols):
+        return str(held) if held.is_Symbol else None
+    made: Any = 0
+    for powers, coefficient in held.as_poly(*symbols).terms():
+        if not coefficient.is_Integer:
+            return None
+        named = [symbol(str(name)) for name, power in zip(symbols, powers) for _ in range(power)]
+        made = made + math.prod(named, start=int(coefficient))
+    return made  # type: ignore[no-any-return]
+
+
+def with_known_sizes(kinds: Mapping[str, Kind]) -> dict[str, Kind]:
+    """What inputs are, without polynomials of sizes that are no extent of an input themselves."""
+    plain = {n for kind in kinds.values() for n in kind.shape or () if isinstance(n, str)}
+
+    def known(extent: Any) -> Any:
+        return None if isinstance(extent, Dim) and not extent.symbols() <= plain else extent
+
+    return {
+        name: replace(kind, shape=tuple(map(known, kind.shape or ())))
+        for name, kind in kinds.items()
+    }
 
 
 # ------------------------------------------------------------------------------------ programs
@@ -217,7 +241,9 @@ def from_exported(program: Any, name: str) -> Program:
     wanted = [v for s, v in zip(specs, block.outputs) if s.kind.name in _RESULTS]
     names = [v.name if isinstance(v, Name) else f"result_{k}" for k, v in enumerate(wanted)]
     inner = Block(block.inputs, block.nodes, tuple(wanted))
-    return Program(name, inner, kinds, fixed, _distinct(names), titles, _ranges(program))
+    default = element_name(torch_package().get_default_dtype())
+    ranges = _ranges(program)
+    return Program(name, inner, kinds, fixed, _distinct(names), titles, ranges, default=default)
 
 
 _RESULTS = ("USER_OUTPUT", "LOSS_OUTPUT")

@@ -5,6 +5,9 @@ i64[3] + f32[]  ->  f32      f32[3] + f64[]  ->  f32      i64[3] + 1.5  ->  f32 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import reduce
 from typing import Any
 
@@ -17,8 +20,33 @@ from graphc.ops.record.value import as_value
 from graphc.ops.record.value import functions as f
 
 DType = np.dtype[Any]
-DEFAULT = np.dtype(np.float32)
 BFLOAT16: DType = np.dtype(ml_dtypes.bfloat16)
+
+
+_FLOAT32 = np.dtype(np.float32)
+_default: ContextVar[DType] = ContextVar("default", default=_FLOAT32)
+
+
+def default_float() -> DType:
+    """The type of floats that nothing says the type of: what torch.set_default_dtype set where the
+    program that is imported was made."""
+    return _default.get()
+
+
+@contextmanager
+def with_default(name: str) -> Iterator[None]:
+    """Have programs imported whose default is the type of this name."""
+    token = _default.set(BFLOAT16 if name == "bfloat16" else np.dtype(name))
+    try:
+        yield
+    finally:
+        _default.reset(token)
+
+
+def _complex(kind: DType) -> DType:
+    """The complex type whose parts are of this one, or of the narrowest that has one."""
+    wide: DType = np.promote_types(_FLOAT32 if kind == BFLOAT16 else kind, np.complex64)
+    return wide
 
 
 def dtype_of(x: Any) -> DType:
@@ -53,15 +81,15 @@ def _number_type(value: Any) -> DType:
     if isinstance(value, bool):
         return np.dtype(bool)
     if isinstance(value, complex):
-        return np.dtype(np.complex64)
-    return DEFAULT if isinstance(value, float) else np.dtype(np.int64)
+        return _complex(default_float())
+    return default_float() if isinstance(value, float) else np.dtype(np.int64)
 
 
 def _combined(higher: DType | None, lower: DType | None) -> DType | None:
     if higher is None or lower is None:
         return higher if lower is None else lower
     if category(higher) == 2 and category(lower) == 3:
-        return np.promote_types(higher if higher != BFLOAT16 else DEFAULT, np.complex64)
+        return _complex(higher)
     if category(higher) >= category(lower):
         return higher
     return lower if category(higher) < 2 else _wider(higher, lower)
@@ -95,10 +123,10 @@ def promoted(*operands: Any, floats: bool = False) -> list[Any]:
     """The operands in their common type; with `floats`, integers become the default float."""
     kind = common(*operands)
     if floats and category(kind) < 2:
-        kind = DEFAULT
+        kind = default_float()
     return [cast(x, kind) for x in operands]
 
 
 def as_float(x: Any) -> Any:
     """An array as one of floats."""
-    return x if is_float(x) else f.astype(x, DEFAULT)
+    return x if is_float(x) else f.astype(x, default_float())

@@ -100,6 +100,8 @@ class Program:
     kinds      of the inputs that a caller gives, by name, in their order
     fixed      arrays and numbers of the other ones; `titles` are what the module calls them
     ranges     of the named sizes: smallest and largest, None for one that has no bound
+    sizes      numbers that are extents of inputs: the input and its axis
+    default    the type of floats that nothing says the type of
     """
 
     name: str
@@ -109,6 +111,8 @@ class Program:
     result_names: tuple[str, ...]
     titles: Mapping[str, str] = field(default_factory=dict)
     ranges: Mapping[str, tuple[int | None, int | None]] = field(default_factory=dict)
+    sizes: Mapping[str, tuple[str, int]] = field(default_factory=dict)
+    default: str = "float32"
 
 
 def element_name(number: Any) -> str:

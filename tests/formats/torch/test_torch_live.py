@@ -12,8 +12,6 @@ import numpy as np
 import pytest
 
 import graphc as gc
-from graphc.base.record import replace
-from graphc.formats.torch.table import RULES
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 nn, F = torch.nn, torch.nn.functional
@@ -312,24 +310,6 @@ def test_writes_through_windows_and_diagonals_reach_the_array() -> None:
     x = torch.randn(4, 5)
     for made, wanted in zip(gc.from_torch(Writes(), x)(x.numpy()), Writes()(x)):
         same(made, wanted)
-
-
-def test_a_gradient_that_is_not_there_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A rule that leaves out what only gradients read serves calls without them."""
-    torch._dynamo.reset()
-    name = "aten._embedding_bag"
-    whole = RULES[name].function
-
-    def rule(weight: Any, indices: Any, offsets: Any, **rest: Any) -> Any:
-        return whole(weight, indices, offsets, **rest)[0], None, None, None
-
-    monkeypatch.setitem(RULES, name, replace(RULES[name], function=rule))
-    bag, rows = nn.EmbeddingBag(10, 4), torch.tensor([[1, 2], [4, 4]])
-    compiled = torch.compile(bag, backend=gc.torch_backend)
-    with pytest.raises(gc.GraphError, match=r"_embedding_bag.* cannot be differentiated"):
-        compiled(rows)
-    with torch.no_grad():
-        np.testing.assert_allclose(compiled(rows), bag(rows), rtol=1e-6)
 
 
 def learns(function: Any, *values: Any) -> None:

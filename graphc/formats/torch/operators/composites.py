@@ -24,10 +24,10 @@ from graphc.formats.torch.operators.shapes import (
     tensor_split,
 )
 from graphc.formats.torch.promotion import (
-    DEFAULT,
     as_float,
     cast,
     common,
+    default_float,
     dtype_of,
     is_float,
     promoted,
@@ -213,7 +213,7 @@ def range_(start: Any, end: Any, step: Any = 1, dtype: Element | None = None) ->
     """Up to the end and with it."""
     count = math.floor((end - start) / step) + 1
     made = f.add(f.multiply(f.arange(count, dtype=np.float64), float(step)), float(start))
-    return cast(made, element_of(dtype, DEFAULT))
+    return cast(made, element_of(dtype, default_float()))
 
 
 @aten("logspace")
@@ -221,7 +221,7 @@ def logspace(
     start: Any, end: Any, steps: int, base: float = 10.0, dtype: Element | None = None
 ) -> Any:
     exponents = f.linspace(start, end, steps)
-    return cast(f.power(np.float64(base), exponents), element_of(dtype, DEFAULT))
+    return cast(f.power(np.float64(base), exponents), element_of(dtype, default_float()))
 
 
 @aten("vander")

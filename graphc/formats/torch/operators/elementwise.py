@@ -29,6 +29,7 @@ _SAME = {
     "abs": "abs",
     "absolute": "abs",
     "neg": "negative",
+    "_neg_view": "negative",
     "negative": "negative",
     "bitwise_not": "invert",
     "logical_not": "logical_not",
@@ -189,7 +190,19 @@ def where(condition: Any, x: Any, other: Any) -> Any:
 
 @aten("lerp")
 def lerp(x: Any, end: Any, weight: Any) -> Any:
-    return f.add(x, f.multiply(f.subtract(end, x), cast(weight, dtype_of(x))))
+    """Counted from the end that is nearer, as in PyTorch: with a weight of 1 it is reached."""
+    share, whole = cast(weight, dtype_of(x)), cast(1, dtype_of(x))
+    way = f.subtract(end, x)
+    from_x = f.add(x, f.multiply(way, share))
+    from_end = f.subtract(end, f.multiply(way, f.subtract(whole, share)))
+    if isinstance(weight, int | float):
+        return from_x if abs(weight) < 0.5 else from_end
+    return f.where(f.less(f.abs(share), cast(0.5, share.dtype)), from_x, from_end)
+
+
+@aten("fma", space="prims")
+def fma(a: Any, b: Any, c: Any) -> Any:
+    return f.add(f.multiply(a, b), c)
 
 
 @aten("addcmul")

@@ -11,13 +11,19 @@ import numpy as np
 from graphc.formats.deciding_values import refuse
 from graphc.formats.torch.operators.elementwise import element_of
 from graphc.formats.torch.operators.shapes import extents_of
-from graphc.formats.torch.promotion import DEFAULT, cast, dtype_of
+from graphc.formats.torch.promotion import cast, default_float, dtype_of
 from graphc.formats.torch.records import Element
-from graphc.formats.torch.table import aten
+from graphc.formats.torch.table import aten, find
 from graphc.ops.random import random
 from graphc.ops.record.value import functions as f
 
 SEED = "graphc_seed"  # the input of programs that draw anew in every call
+
+
+def draws(target: str) -> bool:
+    """Whether an operator draws random numbers."""
+    rule = find(target)
+    return rule is not None and rule.takes_call and rule.function.__module__ == __name__
 
 
 def _key(call: Any) -> Any:
@@ -32,14 +38,14 @@ def _key(call: Any) -> Any:
 @aten("rand", "rand_like")
 def rand(size: Any = None, x: Any = None, dtype: Element | None = None, *, call: Any) -> Any:
     shape = extents_of(size) if x is None else x.shape
-    kind = element_of(dtype, DEFAULT if x is None else dtype_of(x))
+    kind = element_of(dtype, default_float() if x is None else dtype_of(x))
     return f.astype(random.uniform(_key(call), shape, "f32"), kind)
 
 
 @aten("randn", "randn_like")
 def randn(size: Any = None, x: Any = None, dtype: Element | None = None, *, call: Any) -> Any:
     shape = extents_of(size) if x is None else x.shape
-    kind = element_of(dtype, DEFAULT if x is None else dtype_of(x))
+    kind = element_of(dtype, default_float() if x is None else dtype_of(x))
     return f.astype(random.normal(_key(call), shape, "f32"), kind)
 
 
@@ -97,7 +103,7 @@ def normal_numbers(
     mean: float, std: float, size: Any, dtype: Element | None = None, *, call: Any
 ) -> Any:
     drawn = random.normal(_key(call), extents_of(size), "f32") * std + mean
-    return f.astype(drawn, element_of(dtype, np.dtype(np.float32)))
+    return f.astype(drawn, element_of(dtype, default_float()))
 
 
 @aten("native_dropout")

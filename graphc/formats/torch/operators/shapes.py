@@ -12,7 +12,7 @@ import numpy as np
 
 from graphc.formats.deciding_values import axes_of, count_of, is_end, refuse
 from graphc.formats.torch.operators.elementwise import element_of
-from graphc.formats.torch.promotion import DEFAULT, cast, common, dtype_of
+from graphc.formats.torch.promotion import cast, common, default_float, dtype_of
 from graphc.formats.torch.records import Element
 from graphc.formats.torch.table import aten
 from graphc.frontend.trace import views
@@ -499,13 +499,13 @@ def zeros(
     stride: Any = None,
     physical_layout: Any = None,
 ) -> Any:
-    default = DEFAULT if x is None else dtype_of(x)
+    default = default_float() if x is None else dtype_of(x)
     return f.zeros(extents_of(size), element_of(dtype, default))
 
 
 @aten("ones", "new_ones")
 def ones(size: Any, x: Any = None, dtype: Element | None = None) -> Any:
-    default = DEFAULT if x is None else dtype_of(x)
+    default = default_float() if x is None else dtype_of(x)
     return f.ones(extents_of(size), element_of(dtype, default))
 
 
@@ -531,7 +531,7 @@ def ones_like(x: Any, dtype: Element | None = None) -> Any:
 
 @aten("scalar_tensor")
 def scalar_tensor(s: Any, dtype: Element | None = None) -> Any:
-    return f.full((), cast(s, element_of(dtype, DEFAULT)))
+    return f.full((), cast(s, element_of(dtype, default_float())))
 
 
 aten("scalar_tensor", space="prims")(scalar_tensor)
@@ -562,12 +562,24 @@ def iota(
 
 @aten("linspace")
 def linspace(start: Any, end: Any, steps: int, dtype: Element | None = None) -> Any:
-    return f.astype(f.linspace(start, end, steps), element_of(dtype, DEFAULT))
+    kind = element_of(dtype, default_float())
+    if kind == np.float32 and all(isinstance(v, int | float) for v in (start, end, steps)):
+        return _even_steps(np.float32(start), np.float32(end), steps)
+    return f.astype(f.linspace(start, end, steps), kind)
+
+
+def _even_steps(start: Any, end: Any, steps: int) -> Any:
+    """As PyTorch rounds them: each half is counted from its own end, and rounded once."""
+    with np.errstate(all="ignore"):
+        step = np.float64((end - start) / np.float32(max(steps - 1, 1)))
+        places = np.arange(steps)
+        low, high = start + step * places, end - step * (steps - 1 - places)
+        return np.where(places < max(steps // 2, steps == 1), low, high).astype(np.float32)
 
 
 @aten("eye")
 def eye(n: int, m: int | None = None, dtype: Element | None = None) -> Any:
-    return f.eye(n, n if m is None else m, dtype=element_of(dtype, DEFAULT))
+    return f.eye(n, n if m is None else m, dtype=element_of(dtype, default_float()))
 
 
 @aten("tril_indices")

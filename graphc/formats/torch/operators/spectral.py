@@ -10,7 +10,7 @@ import numpy as np
 from graphc.formats.deciding_values import refuse
 from graphc.formats.torch.operators.elementwise import element_of
 from graphc.formats.torch.operators.shapes import pad_, unfold
-from graphc.formats.torch.promotion import DEFAULT, as_float, cast, category, dtype_of
+from graphc.formats.torch.promotion import as_float, cast, category, default_float, dtype_of
 from graphc.formats.torch.records import Element
 from graphc.formats.torch.table import aten
 from graphc.formats.windows import add_windows
@@ -170,7 +170,7 @@ def _turns(length: int, periodic: bool) -> Array:
 
 def _cosines(at: Array, terms: Sequence[float], dtype: Element | None) -> Array:
     made = sum(t * np.cos(2 * np.pi * k * at) for k, t in enumerate(terms))
-    return np.where(len(at) > 1, made, 1).astype(element_of(dtype, DEFAULT))
+    return np.where(len(at) > 1, made, 1).astype(element_of(dtype, default_float()))
 
 
 @aten("hann_window")
@@ -202,7 +202,7 @@ def bartlett_window(
 ) -> Array:
     at = _turns(window_length, periodic)
     made = np.where(len(at) > 1, 1 - np.abs(2 * at - 1), 1)
-    return made.astype(element_of(dtype, DEFAULT))
+    return made.astype(element_of(dtype, default_float()))
 
 
 @aten("kaiser_window")
@@ -211,7 +211,7 @@ def kaiser_window(
 ) -> Array:
     at = 2 * _turns(window_length, periodic) - 1
     made = np.i0(beta * np.sqrt(np.maximum(1 - at * at, 0))) / np.i0(beta)
-    return np.where(len(at) > 1, made, 1).astype(element_of(dtype, DEFAULT))
+    return np.where(len(at) > 1, made, 1).astype(element_of(dtype, default_float()))
 
 
 # Along one axis; along several.  Whole numbers are transformed as floats of the default type.
@@ -259,7 +259,7 @@ for _name, _made in (("hfft2", fft_hfftn), ("ihfft2", fft_ihfftn)):
 for _name in ("fftfreq", "rfftfreq"):
     aten(f"fft_{_name}")(
         lambda n, d=1.0, dtype=None, _name=_name, **rest: getattr(np.fft, _name)(n, d).astype(
-            element_of(dtype, DEFAULT)
+            element_of(dtype, default_float())
         )
     )
 for _name in ("fftshift", "ifftshift"):
