@@ -93,11 +93,7 @@ STAGES = (
             optional=True,
         ),
         Stage(
-            "normalise.forward_writes",
-            Over.REGIONS,
-            about=has("writes_slice"),
-            keeps=Keeps.BITS,
-            optional=True,
+            "normalise.forward_writes", about=has("writes_slice"), keeps=Keeps.BITS, optional=True
         ),
         Stage(
             "normalise.join_writes",

@@ -6,6 +6,9 @@
 
 A Python loop that fills an array and reads what its last turns have left there waits for no memory
 then, and nothing else needs the array between two writes: `join_writes` makes one of them.
+
+The second rewrite makes %1 outlive the write, which could not take its memory then.  So it is for
+arrays that nothing may overwrite: constants, and arguments that are not donated.
 """
 
 from __future__ import annotations
@@ -13,9 +16,12 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
+from graphc.codegen.table.donation import is_named
 from graphc.config import Config
 from graphc.ir.graph import Graph, Node, Rewriter
+from graphc.ir.regions import map_inside
 from graphc.ir.types import Type
+from graphc.passes.normalise.join_writes import is_constant
 from graphc.passes.normalise.rules import by_op
 
 MOST_WRITES = 500_000  # elsewhere, that all reads of a graph together are followed through
@@ -53,6 +59,14 @@ class Along(NamedTuple):
 
 def forward_writes(graph: Graph, config: Config) -> Graph:
     """The graph with reads of what was written, not of the array that it was written into."""
+    given = [p for p in graph.params if not is_named(p.attrs["name"], config.donate)]
+    return forwarded(graph, frozenset(given))
+
+
+def forwarded(graph: Graph, given: frozenset[Node]) -> Graph:
+    """The same, knowing the parameters that nothing may overwrite."""
+    if graph.nesting:  # what a region is given may be overwritten
+        graph = map_inside(graph, lambda region: forwarded(region, frozenset()))
     if not any(node.op.traits.writes_slice for node in graph.nodes):
         return graph
     boxes: dict[Node, list[Along] | None] = {}
@@ -73,7 +87,9 @@ def forward_writes(graph: Graph, config: Config) -> Graph:
             if not any(a.apart(b) for a, b in zip(read, written, strict=True)):
                 return part_of_updates(node, read, source, written, r)
             source, passed = source.inputs[0], passed + 1
-        return None if source is node.inputs[0] else r.emit(node.op, (source,), node.attrs)
+        stays = is_constant(source) or source in given
+        moves = stays and source is not node.inputs[0]
+        return r.emit(node.op, (source,), node.attrs) if moves else None
 
     return by_op(graph, {"slice": (read_of_written,)})
 

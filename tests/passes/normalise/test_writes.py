@@ -12,6 +12,7 @@ from effort import rounds
 import graphc as gc
 from graphc.codegen.build import build
 from graphc.config import Config
+from graphc.ir.liveness import planned_bytes
 from graphc.ops.reference.interpreter import interpret
 from graphc.passes import pipeline
 
@@ -133,6 +134,55 @@ def test_an_array_of_the_caller_is_written_in_place() -> None:
 
     found = ops_of(step, np.ones(1000), np.ones(2))
     assert (found["slice_update"], found["concat"]) == (2, 0)
+
+
+def donated(x: Any) -> Any:
+    x[0] = 1.0
+    x[1] = x[5] * 2
+    return x
+
+
+def carried(x: Any) -> Any:
+    def turn(i: Any, y: Any) -> Any:
+        y = y.copy()
+        y[0] = 1.0
+        y[1] = y[5] * 2 + i
+        return y
+
+    return gc.fori(0, 9, turn, x)
+
+
+def branches(x: Any) -> Any:
+    return gc.cond(x[2] > 0, donated, lambda x: x * 1, x)
+
+
+@pytest.mark.parametrize("function", [donated, carried, branches])
+def test_a_read_behind_a_write_does_not_keep_the_array_from_being_overwritten(
+    function: Any,
+) -> None:
+    x = RNG.standard_normal(100_000)
+    wanted = gc.compile(function, opt=0)(x)
+    fn = gc.compile(function, donate=["x"])
+    (plan,) = [value for name, value, _, _ in fn.stages(x) if name == "plan"]
+    assert planned_bytes(plan) < 1.5 * x.nbytes
+    made = fn(x)
+    np.testing.assert_array_equal(made, wanted)
+    assert np.shares_memory(made, x)
+
+
+def test_a_read_behind_a_write_leaves_a_variable_in_place() -> None:
+    x = RNG.standard_normal(100_000)
+    held = gc.Variable(x)
+
+    def step(a: Any) -> None:
+        held[0] = a
+        held[1] = held[5] * 2
+
+    fn = gc.compile(step)
+    (plan,) = [value for name, value, _, _ in fn.stages(1.0) if name == "plan"]
+    assert planned_bytes(plan) < x.nbytes
+    fn(1.0)
+    assert held.value[1] == x[5] * 2
 
 
 def test_what_is_read_between_two_writes_is_kept() -> None:
