@@ -10,6 +10,7 @@ from graphc.codegen.gcd import gcd_text
 from graphc.codegen.llvm.target import Target
 from graphc.codegen.occurrences import SCRATCH, occurrences_text
 from graphc.codegen.scatter import Scatter, scatter_text
+from graphc.codegen.sorting.digits import Rows, digits_text, least_text, scratch_of
 from graphc.codegen.sorting.order import order_text
 from graphc.codegen.sorting.places import places_text
 from graphc.codegen.sorting.quicksort import block_of, sort_text
@@ -71,10 +72,19 @@ def _adjoint(node: Any, target: Target) -> Native:
     return Native(text, 0, (*node.op.lower.params(node), indices.size), is_cut=False)
 
 
+def _by_digits(node: Any, target: Target) -> Native | None:
+    keys, length = node.inputs[0].type.dtype, node.type.dims[-1]
+    if node.op.lower.loops(node) is not None:
+        return None
+    kind = Rows(keys.bits, node.op.lower.native == "order")
+    scratch = scratch_of(kind, length)
+    return Native(digits_text(target, kind), scratch, (length, scratch))
+
+
 def _sort(node: Any, target: Target) -> Native | None:
     keys = node.inputs[0].type.dtype
-    if keys.bits < 32:
-        return None
+    if keys.bits < 32 or target.vector_bits < 256:
+        return _by_digits(node, target)
     length = node.type.dims[-1]
     scratch = -(-length * keys.itemsize // LINE) * LINE + LINE
     return Native(sort_text(target, keys.bits), scratch, (length, scratch))
@@ -82,8 +92,8 @@ def _sort(node: Any, target: Target) -> Native | None:
 
 def _select(node: Any, target: Target) -> Native | None:
     keys, wanted = node.inputs[0].type, node.attrs["k"]
-    if keys.dtype.bits < 32 or wanted > MOST:
-        return None
+    if keys.dtype.bits < 32 or wanted > MOST or target.vector_bits < 256:
+        return Native(least_text(target, keys.dtype.bits), 0, (keys.dims[-1], wanted))
     is_short = 2 * wanted <= block_of(target, keys.dtype.bits)
     text = select_text(target, keys.dtype.bits, is_short)
     return Native(text, 0, (keys.dims[-1], wanted))
@@ -92,7 +102,9 @@ def _select(node: Any, target: Target) -> Native | None:
 def _order(node: Any, target: Target) -> Native | None:
     keys, length = node.inputs[0].type.dtype, node.type.dims[-1]
     is_long = not isinstance(length, Size) and length >= 1 << 32  # a row's cut bits fit twice
-    if keys.bits < 32 or is_long or node.op.lower.loops(node) is not None:
+    if keys.bits < 32 or is_long or target.vector_bits < 256:
+        return _by_digits(node, target)
+    if node.op.lower.loops(node) is not None:
         return None
     scratch = -(-length * 8 // LINE) * LINE + LINE
     return Native(order_text(target, keys.bits), scratch, (length, scratch))
@@ -102,17 +114,13 @@ def _places(node: Any, target: Target) -> Native:
     return Native(places_text(target), 0, (node.inputs[0].type.size, node.attrs["size"]))
 
 
-def _for_long_vectors(make: _Make) -> _Make:
-    return lambda node, target: make(node, target) if target.vector_bits >= 256 else None
-
-
 _KERNELS: dict[str, _Make] = {
     "gcd": _gcd,
     "occurrences": _occurrences,
     "scatter": _scatter,
     "sparse_adjoint": _adjoint,
-    "sort": _for_long_vectors(_sort),
-    "order": _for_long_vectors(_order),
-    "select": _for_long_vectors(_select),
-    "places": _for_long_vectors(_places),
+    "sort": _sort,
+    "order": _order,
+    "select": _select,
+    "places": _places,
 }

@@ -527,7 +527,7 @@ class Extern:
 
 
 _copy = Extern("llvm.memcpy.p0.p0.i64", VOID, PTR, PTR, I64, I1)
-_fill = Extern("llvm.memset.p0.i64", VOID, PTR, I8, I64, I1)
+fill = Extern("llvm.memset.p0.i64", VOID, PTR, I8, I64, I1)
 
 
 def copy_bytes(f: Writer, target: Value, source: Value, count: Operand) -> None:
@@ -537,7 +537,7 @@ def copy_bytes(f: Writer, target: Value, source: Value, count: Operand) -> None:
 
 def clear_bytes(f: Writer, target: Value, count: Operand) -> None:
     """Set bytes to zero."""
-    _fill(f, target, 0, count, 0)
+    fill(f, target, 0, count, 0)
 
 
 class Global:

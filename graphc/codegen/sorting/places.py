@@ -1,6 +1,6 @@
 """Where an array is true: words of a bit for each element, of which a few lanes at a time become
 numbers that are compressed.  Words without a bit cost nothing more; what may not fit any more is
-written one by one.
+written one by one, as is all on machines without vectors of 256 bits.
 """
 
 from __future__ import annotations
@@ -54,6 +54,20 @@ class Finder:
             lanes.store(f, made, lanes.at(f, self.places, self.found))
             self.found.set(self.found + lanes.number(f, mask))
 
+    def vectors(self, mask: Value, total: Value, flag: Value) -> Value:
+        """The places of all whole vectors; returns how many elements those have."""
+        f, whole = self.f, total // self.width
+        with watched(f, flag, 0, whole) as k:
+            start = k * self.width
+            word = self.word(mask, start)
+            with f.when(word != 0):
+                with f.when(self.found + self.width <= self.size):
+                    self.all_at_once(word, start)
+                    f.again()
+                wide = word if self.width == 64 else word.cast("zext", I64)
+                self.one_by_one(wide, start)
+        return whole * self.width
+
     def one_by_one(self, word: Value, start: Value) -> None:
         f = self.f
         left = f.local(word)
@@ -62,12 +76,9 @@ class Finder:
                 f.leave()
             bit = Extern("llvm.cttz.i64", I64, I64, I1)(f, left, 1)
             left.set(left & (left - 1))
-            self.one(start + bit)
-
-    def one(self, place: Value) -> None:
-        with self.f.when(self.found < self.size):
-            self.places[self.found] = place
-        self.found.set(self.found + 1)
+            with f.when(self.found < self.size):
+                self.places[self.found] = start + bit
+            self.found.set(self.found + 1)
 
 
 @forgotten
@@ -83,20 +94,12 @@ def places_text(target: Target) -> str:
         mask, places, count, flag = (bufs.pointer(k) for k in (0, 1, 2, -1))
         made = Finder(f, target, places, size)
         found: Local = made.found
-        whole = total // made.width
-        with watched(f, flag, 0, whole) as k:
-            start = k * made.width
-            word = made.word(mask, start)
-            with f.when(word != 0):
-                with f.when(found + made.width <= size):
-                    made.all_at_once(word, start)
-                    f.again()
-                wide = word if made.width == 64 else word.cast("zext", I64)
-                made.one_by_one(wide, start)
-        with f.loop(whole * made.width, total) as k:
+        first = made.vectors(mask, total, flag) if target.vector_bits >= 256 else total * 0
+        with watched(f, flag, first, total) as k:  # nothing to predict but whether there is room
             byte = f.new("ptr", f"getelementptr i8, ptr {mask.text}, i64 {k.text}", "i8")
-            with f.when(byte.load() != 0):
-                made.one(k)
+            with f.when(found < size):
+                places[found] = k
+            found.set(found + (byte.load() != 0).cast("zext", I64))
         count[0] = found
         with watched(f, flag, found, size) as k:
             places[k] = 0
