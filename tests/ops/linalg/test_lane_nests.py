@@ -25,7 +25,7 @@ def close(got: Any, want: Any, dtype: Any) -> None:
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("n", [1, 2, 3, 4, 6])
+@pytest.mark.parametrize("n", [1, 2, 3, 4, 6, 8])
 def test_solutions_inverses_and_determinants(n: int, dtype: Any) -> None:
     for stack in ((33,), (2, 70)):
         x, b = matrices(*stack, n, n, dtype=dtype), matrices(*stack, n, 2, dtype=dtype)
@@ -38,7 +38,7 @@ def test_solutions_inverses_and_determinants(n: int, dtype: Any) -> None:
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("n", [1, 2, 4, 6])
+@pytest.mark.parametrize("n", [1, 2, 4, 6, 9, 12])
 def test_triangles_of_symmetric_matrices(n: int, dtype: Any) -> None:
     for stack in ((33,), (2, 70)):
         x = matrices(*stack, n, n, dtype=dtype)
