@@ -235,7 +235,7 @@ def matrix_power(a: ArrayLike, n: int) -> Any:
 
 # ------------------------------------------------------------------------------------ 1-d filters
 
-CAUSAL_BLOCK = 64  # elements of which all products are written out, half of them for nothing
+CAUSAL_BLOCK = 16  # elements of which all products are written out, half of them for nothing
 
 
 def _correlation(a: Value, v: Value, mode: str) -> Any:
