@@ -39,7 +39,7 @@ class Frame:
         return self.body.at("%work", self.body.word("%params", word))
 
     def fill(
-        self, table: int, run: int, group: int, field: int, start: Operand, count: Operand
+        self, table: int, run: Operand, group: int, field: int, start: Operand, count: Operand
     ) -> None:
         """Fill a table of the workspace with the offsets of a range of a group; run 0 is none."""
         self.body.do(
@@ -174,7 +174,9 @@ def emit_fill_rows(core: Core) -> str:
     frame = Frame(body)
     with body.when(frame.fresh(Flag.SAME_ROWS)):
         staged, pack_a = frame.has(Flag.TILE), frame.has(Flag.PACK_A)
-        frame.fill(Word.ROW_A, Word.ROW_A_RUN, Word.M_DIMS, Field.A, "%i", "%rows")
+        unread = body.both(body.negate(pack_a), body.negate(frame.has(Flag.LANES)))
+        run = body.choose(unread, "i64", 0, Word.ROW_A_RUN)
+        frame.fill(Word.ROW_A, run, Word.M_DIMS, Field.A, "%i", "%rows")
         with body.when(body.negate(staged)):
             frame.fill(Word.ROW_C, 0, Word.M_DIMS, Field.C, "%i", "%rows")
         with body.when(staged):

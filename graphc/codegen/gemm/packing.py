@@ -93,22 +93,30 @@ def emit_fill(core: Core) -> str:
             row.set(body.add(row.get(), 1))
             inner.set(0)
     with body.when(body.test("ne", "%run", 0)):
-        _fill_runs(core, body, table)
+        runs = body.at("%work", body.word("%params", "%run"))
+        with body.when(several):
+            _fill_runs(core, body, table, runs)
+        with body.when(body.negate(several)), body.loop(0, "%count") as step:
+            near = body.test("eq", stride, _neighbour(core, body))
+            body.put(runs, step, body.choose(near, "i64", body.sub("%count", step), 1))
     body.do("ret void")
     return core.finish(body)
 
 
-def _fill_runs(core: Core, body: Body, table: str) -> None:
+def _neighbour(core: Core, body: Body) -> str:
+    """The bytes from an element to the next in memory."""
+    in_c = body.test("eq", "%field", Field.C)
+    return body.choose(in_c, "i64", core.kind.result_bytes, core.kind.memory_bytes)
+
+
+def _fill_runs(core: Core, body: Body, table: str, runs: str) -> None:
     """Walk the table backwards: a run grows while neighbours are one element apart."""
-    runs = body.at("%work", body.word("%params", "%run"))
     run = body.local("i64", 0)
     following = body.local("i64", 0)
     with body.loop(0, "%count") as step:
         position = body.sub(body.sub("%count", 1), step)
         value = body.word(table, position)
-        in_c = body.test("eq", "%field", Field.C)
-        element = body.choose(in_c, "i64", core.kind.result_bytes, core.kind.memory_bytes)
-        near = body.test("eq", body.sub(following.get(), value), element)
+        near = body.test("eq", body.sub(following.get(), value), _neighbour(core, body))
         near = body.both(near, body.test("ne", step, 0))
         length = body.choose(near, "i64", body.add(run.get(), 1), 1)
         body.put(runs, position, length)
