@@ -37,14 +37,14 @@ def audit_command(model: Path, bindings: tuple[str, ...], as_json: bool) -> None
         return
     inputs, constants = record["inputs"], record["constants"]
     columns = ["name", "type", "elements", "bytes"]
-    print_table("inputs", columns, [tuple(row.values()) for row in inputs])
+    print_table("inputs", columns, _cells(inputs))
     if record["variables"]:
         click.echo()
-        print_table("variables", columns, [tuple(row.values()) for row in record["variables"]])
+        print_table("variables", columns, _cells(record["variables"]))
     if constants:
         click.echo()
         shown = sorted(constants, key=lambda row: -int(row["bytes"] or 0))[:_MOST_CONSTANTS]
-        print_table("constants", columns, [tuple(row.values()) for row in shown])
+        print_table("constants", columns, _cells(shown))
     click.echo()
     ops = [tuple(row.values()) for row in record["ops"]]
     print_table("ops", ["op", "count", "flops", "bytes moved"], ops)
@@ -61,6 +61,11 @@ def audit_command(model: Path, bindings: tuple[str, ...], as_json: bool) -> None
             f"{total['open']:,} operations on open sizes are left out of flops and bytes: "
             "--bind NAME=SIZE counts them"
         )
+
+
+def _cells(rows: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
+    """What tables show of arrays: those of open sizes have no number."""
+    return [tuple("open" if cell is None else cell for cell in row.values()) for row in rows]
 
 
 def _print_weights(arrays: dict[str, Any], as_json: bool) -> None:

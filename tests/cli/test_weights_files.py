@@ -76,3 +76,28 @@ def test_weights_of_keras_that_are_linked_twice_are_refused(tmp_path):
     with pytest.raises(gc.GraphError, match="damaged") as caught:
         gc.convert(tmp_path / "m.weights.h5", tmp_path / "m.npz")
     assert "linked twice" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("m.pt", "torch.export.save"),
+        ("m.pkl", "skl2onnx"),
+        ("m.tflite", "tf2onnx"),
+        ("m.h5", "keras.models.load_model"),
+        ("m.weights.h5", "graphc audit lists them"),
+        ("m.what", "a .gir file is text"),
+    ],
+)
+def test_files_that_are_not_read_say_how_theirs_is(name, told, run, tmp_path):
+    (tmp_path / name).write_bytes(b"\x80\x04\x95\xff\xfe")
+    status, _, err = run("show", tmp_path / name)
+    assert status == 1 and told in err
+
+
+def test_arrays_of_open_sizes_have_no_number(run, tmp_path):
+    gc.compile(np.tanh).save(tmp_path / "m.gir", gc.spec(("n", 3), "f32"))
+    status, out, _ = run("audit", tmp_path / "m.gir")
+    assert status == 0 and "open" in out and "None" not in out
+    status, out, _ = run("audit", tmp_path / "m.gir", "--json")
+    assert status == 0 and json.loads(out)["inputs"][0]["elements"] is None

@@ -175,16 +175,35 @@ def read_text(path: Path) -> str:
         raise GraphError(f"cannot read {path}: {error.strerror}") from None
     except UnicodeDecodeError:
         if path.suffix in _OF_WEIGHTS:
+            whole = "; a whole model: keras.models.load_model(...).save('model.keras')"
             raise GraphError(
                 f"{path} holds weights, and no model",
-                hint="graphc audit lists them, graphc convert writes them in another format",
+                hint="graphc audit lists them, graphc convert writes them in another format"
+                + whole * (path.suffix == ".h5"),
             ) from None
+        other = next((hint for names, hint in _OTHERS if path.suffix in names), None)
         raise GraphError(
-            f"{path} is not graph text", hint="a .gir file is text; a .gcx file is compiled"
+            f"{path} is not graph text" if other is None else f"{path} is no file that is read",
+            hint=other or "a .gir file is text; a .gcx file is compiled",
         ) from None
 
 
 _OF_WEIGHTS = (".npz", ".safetensors", ".h5", ".index")
+# Files of other libraries that are not read, and how what is in them comes here.
+_OTHERS = (
+    (
+        (".pt", ".pth", ".bin", ".ckpt", ".jit", ".ts"),
+        "files of torch.save and TorchScript run code: export the model instead "
+        "(torch.export.save(torch.export.export(model, arguments), 'model.pt2')), or save its "
+        "weights as .safetensors",
+    ),
+    (
+        (".pkl", ".pickle", ".joblib", ".sav"),
+        "pickles run code: export the model as ONNX instead (skl2onnx for scikit-learn, "
+        "onnxmltools for XGBoost and LightGBM)",
+    ),
+    ((".pb", ".tflite"), "graphs of TensorFlow come through ONNX: python -m tf2onnx.convert"),
+)
 
 
 def head_comments(text: str) -> list[str]:
