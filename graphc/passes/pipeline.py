@@ -138,7 +138,7 @@ STAGES = (
         keeps=Keeps.PRECISION,
         breaks=(verify.no_duplicates,),  # zeros around what is rounded
     ),
-    Stage("normalise.channels_last", Over.REGIONS, about=has("convolution"), optional=True),
+    Stage("normalise.put_channels_last", Over.REGIONS, about=has("convolution"), optional=True),
     # It decides in which order numbers are added; a part of a bucket may be what there is already.
     Stage(
         "devices.merge_collectives",
@@ -251,6 +251,7 @@ RENAMED = {  # stages of earlier versions, whose dumps may lie about
     "output_transpose": "transpose_outputs",
     "cluster": "propose_groups",
     "pack": "pack_constants",
+    "channels_last": "put_channels_last",
 }
 MOST_ROUNDS = 50  # of a cycle
 

@@ -20,10 +20,10 @@ from graphc.base.record import record
 from graphc.ir.sizes import is_open
 from graphc.ir.types import F32, F64, I8, U8
 from graphc.loops.nest import Buffer, Expr, Scalars
+from graphc.ops.nn.window_strips import WindowStrips
 from graphc.ops.record.arguments import Applied, ReadAt, Write
 from graphc.ops.tuning import tuned
 
-Ints = tuple[int, ...]
 LANES = 16, 8  # channels side by side: a vector or half of one, or several shorter ones
 MOST_UNROLLED = 256  # products of a row of windows
 TURNED = 8  # columns that are turned at a time
@@ -33,20 +33,10 @@ SET = 4096  # bytes: what lies so far apart shares a set of the first cache leve
 
 
 @record(frozen=True)
-class LaneShape:
-    """Extents of a depthwise convolution whose channels lie side by side, and of its strips."""
+class LaneShape(WindowStrips):
+    """Strips of images whose channels lie side by side in the copy."""
 
-    x: Ints
-    window: Ints
-    out: Ints
-    stride: Ints
-    dilation: Ints
-
-    @classmethod
-    def of(cls, node: Any) -> LaneShape:
-        x, w = (n.type.dims for n in node.inputs)
-        out, stride, dilation = (node.attrs[k] for k in ("out", "stride", "dilation"))
-        return cls(x, w[2:], out, stride, dilation)
+    AXES = slice(2, None)
 
     @property
     def lanes(self) -> int:
@@ -54,29 +44,14 @@ class LaneShape:
         return next(count for count in LANES if self.x[1] % count == 0)
 
     @property
-    def reach(self) -> Ints:
-        """Rows and columns of x that a window spans."""
-        return tuple((k - 1) * d + 1 for k, d in zip(self.window, self.dilation))
-
-    @property
     def pitch(self) -> int:
-        return (self.out[1] - 1) * self.stride[1] + self.reach[1]
+        return self.span(self.out[1], 1)
 
     @property
     def rows(self) -> int:
-        """Rows of results in a strip."""
         lines = tuned.window_lines // (self.pitch * self.lanes)
-        most = max(1, (lines - self.reach[0]) // self.stride[0] + 1)
+        most = max(1, (lines - self.span(1, 0)) // self.stride[0] + 1)
         return -(-self.out[0] // -(-self.out[0] // most))
-
-    @property
-    def lines(self) -> int:
-        """Rows of x that a strip reads."""
-        return (self.rows - 1) * self.stride[0] + self.reach[0]
-
-    @property
-    def strips(self) -> int:
-        return -(-self.out[0] // self.rows)
 
     @property
     def whole(self) -> bool:
@@ -292,7 +267,7 @@ def in_lanes(node: Any) -> bool:
     shape = LaneShape.of(node)
     if is_open((*shape.x[2:], *shape.out)):
         return False
-    if shape.pitch * shape.reach[0] * shape.lanes > tuned.window_lines:
+    if shape.pitch * shape.span(1, 0) * shape.lanes > tuned.window_lines:
         return False
     if shape.whole:
         return True

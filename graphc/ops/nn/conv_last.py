@@ -3,7 +3,7 @@
     result[n, p, o] = sum over k, c of  x[n, p * stride + k * dilation, c] * w[k, c, o]
 
 Each window is runs of neighbours in memory, which tiles of products of pairs read where they lie.
-The pass `channels_last` writes convolutions so; users have `conv`.
+The pass `put_channels_last` writes convolutions so; users have `conv`.
 """
 
 from __future__ import annotations

@@ -23,6 +23,7 @@ from graphc.loops.scalars import minimum
 from graphc.ops.linalg.matmul import contraction_types
 from graphc.ops.nn.conv import Ints
 from graphc.ops.nn.conv_windows import FLOATS, conv_windows_op
+from graphc.ops.nn.window_strips import WindowStrips
 from graphc.ops.record.arguments import Applied, Array, ReadAt, Write
 from graphc.ops.record.batching import lane_by_lane
 from graphc.ops.record.dims import samples_of, tensor_type
@@ -37,24 +38,10 @@ LEAST_STRIPS = 2
 
 
 @record(frozen=True)
-class Strip:
-    """Extents of a convolution and of its strips."""
+class StripShape(WindowStrips):
+    """Strips of images with channels last, some channels at a time."""
 
-    x: Ints
-    window: Ints
-    out: Ints
-    stride: Ints
-    dilation: Ints
-
-    @classmethod
-    def of(cls, node: Any) -> Strip:
-        x, w = (n.type.dims for n in node.inputs)
-        out, stride, dilation = (node.attrs[k] for k in ("out", "stride", "dilation"))
-        return cls(x, w[:2], out, stride, dilation)
-
-    def span(self, results: int, axis: int) -> int:
-        """Rows or columns of x that neighbouring results read."""
-        return (results - 1) * self.stride[axis] + (self.window[axis] - 1) * self.dilation[axis] + 1
+    AXES = slice(2)
 
     @property
     def channels(self) -> int:
@@ -86,15 +73,6 @@ class Strip:
         most = room // self.stride[0] + 1
         most = min(most, -(-self.out[0] // LEAST_STRIPS)) if self.x[0] == 1 else most
         return -(-self.out[0] // -(-self.out[0] // most))
-
-    @property
-    def strips(self) -> int:
-        return -(-self.out[0] // self.rows)
-
-    @property
-    def lines(self) -> int:
-        """Rows of the copy."""
-        return self.span(self.rows, 0)
 
     @property
     def together(self) -> int:
@@ -138,7 +116,7 @@ class _Strips:
     ) -> None:
         self.b, self.node, self.read, self.write = b, node, read, write
         (self.copy,) = scratch
-        self.shape = Strip.of(node)
+        self.shape = StripShape.of(node)
 
     def nest(self) -> None:
         b, shape, low = self.b, self.shape, self.node.attrs["low"]
@@ -215,12 +193,12 @@ class _Strips:
 
 
 def _units(node: Applied) -> int:
-    shape = Strip.of(node)
+    shape = StripShape.of(node)
     return shape.x[0] * shape.blocks * shape.strips
 
 
 def _workspace(node: Applied) -> Any:
-    shape = Strip.of(node)
+    shape = StripShape.of(node)
     element = tensor_type("conv_windows_last", node.type).dtype.compute
     return ((element, shape.lines * shape.line),)
 

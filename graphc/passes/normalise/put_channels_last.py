@@ -1,4 +1,4 @@
-"""channels_last: between products of few bits, images hold the channels of a pixel side by side.
+"""put_channels_last: between products of few bits, images hold a pixel's channels side by side.
 
     conv(x, w)                %3 = transpose(x) {perm=[0, 2, 3, 1]}
     relu              ->      %4 = conv_last(%3, w as [kh, kw, c, o])
@@ -38,7 +38,7 @@ Bundles = dict[tuple[object, ...], int]  # types of an image and weights -> how 
 MANY = 8  # an operand of fewer elements than results, by so much, is turned for next to nothing
 
 
-def channels_last(graph: Graph, config: Config) -> Graph:
+def put_channels_last(graph: Graph, config: Config) -> Graph:
     """The graph with chains of convolutions on images with channels last, where that pays."""
     if on_gpus_alone(config) or config.parity:
         return graph

@@ -58,7 +58,7 @@ def test_a_chain_is_turned_once_before_and_once_behind() -> None:
         return x + 1
 
     x = normal(1, 64, 14, 14)
-    made = graphs(network, x)["channels_last"]
+    made = graphs(network, x)["put_channels_last"]
     assert count(made, "conv_last") == 3 and count(made, "conv") == 0
     assert count(made, "transpose") == 2  # a bias has the same order either way
     wanted = interpret(graphs(network, x)["narrow_products"], [x])[0]
@@ -68,7 +68,7 @@ def test_a_chain_is_turned_once_before_and_once_behind() -> None:
 def test_convolutions_that_save_less_than_turning_costs_stay() -> None:
     w, v = weights(64, 64, 1, 1), weights(48, 64, 1, 1)
     made = graphs(lambda x: gc.conv(gc.sin(gc.conv(x, w)), v), normal(1, 64, 28, 28))
-    assert count(made["channels_last"], "conv_last") == 0
+    assert count(made["put_channels_last"], "conv_last") == 0
     long = [weights(256, 256, 1, 1) for _ in range(6)]
 
     def chain(x: Any) -> Any:
@@ -79,7 +79,7 @@ def test_convolutions_that_save_less_than_turning_costs_stay() -> None:
         return x.mean(axis=(2, 3), keepdims=True)
 
     made = graphs(chain, normal(1, 64, 14, 14))
-    assert count(made["channels_last"], "conv_last") >= len(long)
+    assert count(made["put_channels_last"], "conv_last") >= len(long)
 
 
 def test_other_machines_and_odd_channels_keep_their_planes() -> None:
@@ -89,7 +89,7 @@ def test_other_machines_and_odd_channels_keep_their_planes() -> None:
             given = normal(1, channels, 12, 12)
             weight = w if channels == 33 else weights(64, 34, 3, 3)
             made = graphs(lambda x, w=weight: gc.conv(x, w), given, **options)
-            assert count(made.get("channels_last", made["dce"]), "conv_last") == 0
+            assert count(made.get("put_channels_last", made["dce"]), "conv_last") == 0
 
 
 class Network:
@@ -207,7 +207,7 @@ def test_random_networks_are_what_they_were(seed: int) -> None:
     with chosen(FREE):
         made = graphs(network, network.x)
         wanted = interpret(made["narrow_products"], [network.x])[0]
-        assert result_error(wanted, interpret(made["channels_last"], [network.x])[0]) < 1e-5
+        assert result_error(wanted, interpret(made["put_channels_last"], [network.x])[0]) < 1e-5
         for threads in (1, 2):
             ran = gc.compile(network, precision="bf16", threads=threads)(network.x)
             assert result_error(wanted, ran) < 0.03  # f32 on other machines
@@ -216,7 +216,7 @@ def test_random_networks_are_what_they_were(seed: int) -> None:
 def test_most_random_networks_have_images_with_channels_last() -> None:
     with chosen(FREE):
         made = [graphs(network, network.x) for network in map(Network, range(8))]
-    assert sum(count(stages["channels_last"], "conv_last") > 0 for stages in made) >= 5
+    assert sum(count(stages["put_channels_last"], "conv_last") > 0 for stages in made) >= 5
 
 
 class OfBytes(Network):
@@ -280,8 +280,8 @@ def test_random_networks_of_bytes_are_what_they_were(seed: int) -> None:
     with chosen(FREE):
         made = graphs(network, network.x, precision="f32")
         wanted = interpret(made["choose_integers"], [network.x])[0]
-        assert count(made["channels_last"], "conv_last") > 0
-        assert result_error(wanted, interpret(made["channels_last"], [network.x])[0]) < 1e-6
+        assert count(made["put_channels_last"], "conv_last") > 0
+        assert result_error(wanted, interpret(made["put_channels_last"], [network.x])[0]) < 1e-6
         for threads in (1, 2):
             ran = gc.compile(network, threads=threads)(network.x)
             assert result_error(wanted, ran) < 1e-5
@@ -306,9 +306,9 @@ def test_images_are_filters_of_others(kind: type[Network], groups: int) -> None:
         ran = gc.compile(network, precision=precision)(x)
     before = "choose_integers" if kind is OfBytes else "narrow_products"
     (wanted,) = interpret(made[before], [x])
-    assert count(made["channels_last"], "conv_last") == 3
-    assert count(made["channels_last"], "conv_windows_last") == (groups == 8)
-    assert result_error(wanted, interpret(made["channels_last"], [x])[0]) < 1e-5
+    assert count(made["put_channels_last"], "conv_last") == 3
+    assert count(made["put_channels_last"], "conv_windows_last") == (groups == 8)
+    assert result_error(wanted, interpret(made["put_channels_last"], [x])[0]) < 1e-5
     assert result_error(wanted, ran) < (1e-5 if kind is OfBytes else 0.03)
 
 
@@ -334,10 +334,10 @@ def test_networks_of_two_ranks_share_operands(kind: type[Network], seed: int) ->
     before = "choose_integers" if integers else "narrow_products"
     with chosen(FREE):
         made = graphs(network, *given, precision="f32" if integers else "bf16")
-        assert count(made["channels_last"], "conv_last") == 9
+        assert count(made["put_channels_last"], "conv_last") == 9
         ran = gc.compile(network, precision="f32" if integers else "bf16")(*given)
     wanted = interpret(made[before], given)
-    for want, turned, own in zip(wanted, interpret(made["channels_last"], given), ran):
+    for want, turned, own in zip(wanted, interpret(made["put_channels_last"], given), ran):
         assert result_error(want, turned) < 1e-5
         assert result_error(want, own) < (1e-5 if integers else 0.03)
 
@@ -361,10 +361,10 @@ def test_depthwise_convolutions_of_bytes_follow() -> None:
     x = RNG.integers(0, 256, (2, 64, 15, 14), np.uint8)
     with chosen(FREE):
         made = graphs(network, x, precision="f32")
-        assert count(made["channels_last"], "conv_last") == 3
-        assert count(made["channels_last"], "conv_windows_last") == 2
+        assert count(made["put_channels_last"], "conv_last") == 3
+        assert count(made["put_channels_last"], "conv_windows_last") == 2
         (wanted,) = interpret(made["trace"], [x])
-        np.testing.assert_array_equal(interpret(made["channels_last"], [x])[0], wanted)
+        np.testing.assert_array_equal(interpret(made["put_channels_last"], [x])[0], wanted)
         for threads in (1, 2):
             np.testing.assert_array_equal(gc.compile(network, threads=threads)(x), wanted)
 
@@ -382,7 +382,7 @@ def test_bytes_without_bundles_keep_their_planes() -> None:
             (image.astype(signed), filters, 0),  # what is too much would be summed up apart
         ):
             made = graphs(network, x, w, precision="f32")
-            assert count(made["channels_last"], "conv_last") == lasts
+            assert count(made["put_channels_last"], "conv_last") == lasts
 
 
 @pytest.mark.slow
@@ -397,7 +397,7 @@ def test_gradients_of_random_networks(seed: int) -> None:
     with chosen(FREE):
         made = graphs(step, network.x)
         wanted = interpret(made["narrow_products"], [network.x])[0]
-        assert result_error(wanted, interpret(made["channels_last"], [network.x])[0]) < 1e-4
+        assert result_error(wanted, interpret(made["put_channels_last"], [network.x])[0]) < 1e-4
 
 
 def test_images_of_16_bits_are_turned_and_joined_as_such() -> None:
@@ -410,10 +410,10 @@ def test_images_of_16_bits_are_turned_and_joined_as_such() -> None:
 
     with chosen(FREE):
         made = graphs(network, x, y)
-        assert count(made["channels_last"], "conv_last") == 1
-        assert "bf16[2,14,14,96]" in {str(node.type) for node in made["channels_last"].nodes}
+        assert count(made["put_channels_last"], "conv_last") == 1
+        assert "bf16[2,14,14,96]" in {str(node.type) for node in made["put_channels_last"].nodes}
         wanted = interpret(made["cse"], [x, y])[0]
-        assert result_error(wanted, interpret(made["channels_last"], [x, y])[0]) < 1e-5
+        assert result_error(wanted, interpret(made["put_channels_last"], [x, y])[0]) < 1e-5
         assert result_error(wanted, gc.compile(network, precision="bf16")(x, y)) < 1e-5
 
 
@@ -431,10 +431,10 @@ def test_depthwise_convolutions_follow() -> None:
     x = normal(2, 64, 15, 14)
     with chosen(FREE):
         made = graphs(network, x)
-        assert count(made["channels_last"], "conv_windows_last") == 2
-        assert count(made["channels_last"], "transpose") == 2
+        assert count(made["put_channels_last"], "conv_windows_last") == 2
+        assert count(made["put_channels_last"], "transpose") == 2
         wanted = interpret(made["narrow_products"], [x])[0]
-        assert result_error(wanted, interpret(made["channels_last"], [x])[0]) < 1e-5
+        assert result_error(wanted, interpret(made["put_channels_last"], [x])[0]) < 1e-5
         for threads in (1, 2):
             ran = gc.compile(network, precision="bf16", threads=threads)(x)
             assert result_error(wanted, ran) < 0.03
