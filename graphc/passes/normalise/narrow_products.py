@@ -106,14 +106,17 @@ def saved(node: Node) -> float:
 
 
 def sources_of(node: Node) -> list[Node]:
-    """What is rounded of the operands: what lies behind views that the product can read through,
-    unless that is larger."""
+    """What is rounded of the operands: what lies deepest behind views that the product can read
+    through and is not larger."""
     found = []
     for position, operand in enumerate(node.inputs):
-        source = behind_views(operand)
-        near = costs_nothing(source) or elements_of(source) <= elements_of(operand)
-        reached = near and is_f32(source) and reads_through(node, position, source)
-        found.append(source if reached else operand)
+        source = behind = operand
+        while is_view(behind):
+            behind = behind.inputs[0]
+            near = costs_nothing(behind) or elements_of(behind) <= elements_of(operand)
+            if near and is_f32(behind) and reads_through(node, position, behind):
+                source = behind
+        found.append(source)
     return found
 
 

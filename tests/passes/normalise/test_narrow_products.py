@@ -102,6 +102,15 @@ def test_weights_that_are_known_are_rounded_once() -> None:
     assert ("const", BF16) in kinds and ("const", F32) not in kinds
 
 
+def test_parts_of_an_array_are_rounded_before_they_are_turned() -> None:
+    """A product reads through the turn; rounding all of the array would cost more."""
+    x = np.zeros((200, 192), np.float32)
+    graph, note = stage(lambda x: x[:, :96] @ x[:, 96:].T, x)
+    made = [node for node in graph.nodes if node.op.name == "narrow"]
+    assert "1 of 1 products in bf16" in note
+    assert [node.inputs[0].op.traits.slices for node in made] == [True, True]
+
+
 def test_weights_of_16_bits_are_read_as_they_are() -> None:
     w = normal(200, 96).astype(ml_dtypes.bfloat16)
     graph, note = stage(lambda x, w: x @ w.T + x @ w.T * 2, normal(1, 96), w)
