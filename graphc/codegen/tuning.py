@@ -55,6 +55,8 @@ class CodegenTuning(Tuning):
         "the same where rows are few, and so is what is copied of them")
     narrow_lanes = number(19, 0, 1 << 10, "quarters of a row", "conv",
         "the same where the last rows are one vector: tiles that fetch a number for each product")
+    half_lanes = number(28, 0, 1 << 10, "quarters of a row", "conv",
+        "the same where they are half of one")
     near_windows = number(1 << 20, 0, 1 << 40, "elements", "conv",
         "the same: copies, which fetch in advance, of images that come from far away")
     window_share = number(4, 1, 1 << 20, "windows", "bf16",

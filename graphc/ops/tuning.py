@@ -48,7 +48,7 @@ class OpsTuning(Tuning):
         "channels side by side: rows that are so short against turning them")
     lane_shifts = number(4, 0, 1 << 12, "products of a result", "depthwise",
         "the same: so many products of vectors that begin between two lines of the cache")
-    window_terms = number(128, 1, 1 << 12, "products in the inner loop", "depthwise",
+    window_terms = number(144, 1, 1 << 12, "products in the inner loop", "depthwise",
         "outputs summed together against registers and code")
 
     # The reference interpreter (reference/).

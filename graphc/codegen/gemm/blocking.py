@@ -143,14 +143,22 @@ def in_lanes(kind: Kind, hardware: Hardware, groups: Groups, sizes: Sizes) -> in
     _, rows = _blocks(kind, hardware, sizes)
     one = least(rows + 1 - sizes.m, _fits(kind, hardware, sizes.m * sizes.k))
     columns = either(one, sizes.n * sizes.batch, sizes.n) if _one_a(groups) else sizes.n
-    turned = _round(sizes.m, kind.lanes) * (sizes.k + tuned.turned_steps)
-    narrow = _round(sizes.m, kind.columns) - _round(sizes.m, kind.lanes)  # its tiles are slower
-    turned += either(narrow, tuned.narrow_lanes * sizes.k // 4, 0)
-    less = (sizes.m + tuned.window_rows) * sizes.k - turned
+    less = (sizes.m + tuned.window_rows) * sizes.k - _turned(kind, sizes)
     near = tuned.near_windows - reach_of([*groups.n, *groups.k], "b")
     few = least(tuned.lane_columns, tuned.lane_rows * sizes.m)
     positive: int = least(columns + 1 - few, less, near)
     return positive
+
+
+def _turned(kind: Kind, sizes: Sizes) -> int:
+    """What rows in lanes cost: empty lanes, sums that are turned, and slower tiles for last rows
+    that are one vector, or half of one."""
+    lanes, half = kind.lanes, kind.lanes // 2
+    last = (sizes.m - 1) % kind.columns + 1
+    rows = either(half + 1 - last, _round(sizes.m, half), _round(sizes.m, lanes))
+    narrow = either(lanes + 1 - last, tuned.narrow_lanes, 0)
+    slower = either(half + 1 - last, tuned.half_lanes, narrow)
+    return rows * (sizes.k + tuned.turned_steps) + slower * sizes.k // 4
 
 
 def together(words: list[int], kind: Kind) -> int:

@@ -43,6 +43,7 @@ from graphc.codegen.gemm.layout import (
     Slot,
     Word,
     copy_bit,
+    half_lane_bit,
     height_bit,
     lane_bit,
     narrow_lane_bit,
@@ -80,7 +81,11 @@ ABI = [("ptr", "bufs"), ("ptr", "params"), ("i64", "lo"), ("i64", "hi"), ("i64",
 TABLE = ("ptr", "core")
 FEW_HEIGHTS = (2, 4, 8)
 STREAMS = sum(stream_bit(rows) for rows in range(1, STREAM_ROWS + 1))
-LANES = sum(lane_bit(columns) | narrow_lane_bit(columns) for columns in range(2, 16, 2))
+LANES = sum(
+    bit(columns)
+    for columns in range(2, 16, 2)
+    for bit in (lane_bit, narrow_lane_bit, half_lane_bit)
+)
 
 Emitter = Callable[[Core], str]
 
@@ -171,9 +176,11 @@ def _functions(kind: Kind, hardware: Hardware, parts: int) -> Iterator[tuple[int
     for columns in range(2, kind.rows + 1, 2) if may_read_windows(kind, hardware) else ():
         emit = functools.partial(emit_lane_tile, columns=columns)
         if parts & lane_bit(columns):
-            yield Slot.LANES + columns // 2, functools.partial(emit, vectors=kind.vectors)
+            yield Slot.LANES + columns // 2, functools.partial(emit, lanes=kind.columns)
         if parts & narrow_lane_bit(columns):
-            yield Slot.NARROW_LANES + columns // 2, functools.partial(emit, vectors=1)
+            yield Slot.NARROW_LANES + columns // 2, functools.partial(emit, lanes=kind.lanes)
+        if parts & half_lane_bit(columns):
+            yield Slot.HALF_LANES + columns // 2, functools.partial(emit, lanes=kind.lanes // 2)
 
 
 def _tiles(kind: Kind, parts: int) -> Iterator[tuple[int, Emitter]]:

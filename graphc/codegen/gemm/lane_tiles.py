@@ -34,15 +34,15 @@ LANE_TILE_ARGUMENTS = [
 ]
 
 
-def emit_lane_tile(core: Core, columns: int, vectors: int) -> str:
-    """A panel of `rows` rows, of so many vectors, times so many columns of C, of which `columns`
+def emit_lane_tile(core: Core, columns: int, lanes: int) -> str:
+    """A panel of `rows` rows, at most so many lanes, times so many columns of C, of which `columns`
     count.
 
     `add` not zero: add to what C holds. The tables have an entry for each column.
     """
-    lanes, size, element = vectors * core.kind.lanes, core.size, core.kind.element
+    size, element = core.size, core.kind.element
     vector = core.vector(lanes)
-    body = Body(f"lane_tile_{vectors}x{columns}", LANE_TILE_ARGUMENTS)
+    body = Body(f"lane_tile_{lanes}x{columns}", LANE_TILE_ARGUMENTS)
     sums = [body.local(vector, "zeroinitializer") for _ in range(columns)]
     starts = [body.at("%b", body.word("%column_b", column)) for column in range(columns)]
     panel, offset = body.local("ptr", "%a"), body.local("i64", body.word("%k_b", 0))
@@ -73,11 +73,12 @@ def _turn_out(core: Core, body: Body, sums: list[str], wide: int) -> None:
     for first in range(0, len(sums), lanes):
         few = sums[first : first + lanes]
         for half in range(0, wide, lanes):
-            order = list(range(half, half + lanes))
+            order = [min(lane, wide - 1) for lane in range(half, half + lanes)]
             square = [core.pick(body, wide, value, value, order) for value in few]
             square += [square[-1]] * (lanes - len(few))
-            rows = transposed(core, body, square)
-            places = [body.at("%c", body.word("%row_c", half + row)) for row in range(lanes)]
+            rows = transposed(core, body, square)[: wide - half]
+            words = [body.word("%row_c", half + row) for row in range(len(rows))]
+            places = [body.at("%c", word) for word in words]
             if core.hardware.masked:
                 _store_masked(core, body, rows, [(p, first) for p in places], len(few), more)
                 continue
@@ -174,8 +175,9 @@ def emit_lane_strip(core: Core) -> str:
         a = body.at(block, panel)
         table_c = body.at(frame.work(Word.ROW_C), row, "i64")
         rows = body.least(body.sub("%rows", row), kind.columns)
-        narrow = body.test("sle", rows, kind.lanes)
+        narrow, half_full = (body.test("sle", rows, n) for n in (kind.lanes, kind.lanes // 2))
         slots = body.choose(narrow, "i64", Slot.NARROW_LANES, Slot.LANES)
+        least = body.choose(half_full, "i64", Slot.HALF_LANES, slots)
         column = body.local("i64", "%first")
         with body.loop(0, tiles) as tile:
             start = column.get()
@@ -184,10 +186,12 @@ def emit_lane_strip(core: Core) -> str:
             table_b = body.at(frame.work(Word.COLUMN_B), body.sub(start, "%origin"), "i64")
             c = body.at("%c", body.sub(start, "%left"), kind.element)
             columns = body.least(body.mul(half, 2), body.sub("%stop", start))
-            chosen = frame.function(body.add(half, slots))
-            absent = body.new(f"icmp eq ptr {chosen}, null")
-            whole = frame.function(body.add(half, Slot.LANES))
-            function = body.choose(absent, "ptr", whole, chosen)
+            function = frame.function(body.add(half, least))
+            for wider in (slots, Slot.LANES):
+                absent = body.new(f"icmp eq ptr {function}, null")
+                function = body.choose(
+                    absent, "ptr", frame.function(body.add(half, wider)), function
+                )
             there = body.new(f"icmp ne ptr {function}, null")
             with body.when(there):
                 body.do(

@@ -151,6 +151,11 @@ def narrow_lane_bit(columns: int) -> int:
     return lane_bit(14) << columns // 2
 
 
+def half_lane_bit(columns: int) -> int:
+    """The same whose lanes are half of one."""
+    return narrow_lane_bit(14) << columns // 2
+
+
 class Slot:
     """Place of each function in the table through which the walk calls them."""
 
@@ -171,19 +176,20 @@ class Slot:
     NARROW_WINDOWS = 37
     LANES = 44  # plus half the number of columns
     NARROW_LANES = 51
-    VECTOR = 59  # what calls DOTS to ROW
-    BLOCK = 60  # what calls the tiles
-    STREAM = 60  # plus the number of rows, 1 to 4
+    HALF_LANES = 58
+    VECTOR = 66  # what calls DOTS to ROW
+    BLOCK = 67  # what calls the tiles
+    STREAM = 67  # plus the number of rows, 1 to 4
     # Steps of VECTOR and of BLOCK.
-    FILL = 65
-    FILL_ROWS = 66
-    PACK_ROWS = 67
-    PACK_COLUMNS = 68
-    MAKE = 69
-    FINISH = 70
-    LANE_STRIP = 71
-    LANE_PACK = 72
-    COUNT = 73
+    FILL = 72
+    FILL_ROWS = 73
+    PACK_ROWS = 74
+    PACK_COLUMNS = 75
+    MAKE = 76
+    FINISH = 77
+    LANE_STRIP = 78
+    LANE_PACK = 79
+    COUNT = 80
 
 
 class Field:

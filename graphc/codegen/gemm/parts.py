@@ -3,7 +3,7 @@
 A program has one core per data type with what all its plans need.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from graphc.codegen.gemm.form import Groups, total
@@ -14,6 +14,7 @@ from graphc.codegen.gemm.layout import (
     Slot,
     Word,
     copy_bit,
+    half_lane_bit,
     height_bit,
     lane_bit,
     narrow_lane_bit,
@@ -27,6 +28,7 @@ from graphc.ir.sizes import Size, hint_of, is_open, least
 _ENTRY = "graphc_contract_"
 _RANGES = {"TILES": "tile", "NARROW": "narrow", "COPIES": "copy", "WINDOWS": "window"}
 _RANGES |= {"NARROW_WINDOWS": "narrow_window", "LANES": "lane", "NARROW_LANES": "narrow_lane"}
+_RANGES |= {"HALF_LANES": "half_lane"}
 _SINGLE = {name for name in vars(Slot) if name.isupper()} - _RANGES.keys() - {"STREAM", "COUNT"}
 SLOT_NAMES = {
     **{getattr(Slot, name): name.lower() for name in _SINGLE},
@@ -108,19 +110,18 @@ def _stream_rows(words: list[int]) -> range:
     return range(rows, rows + 1) if units == 1 else range(1, rows + 1)
 
 
-def _lane_bits(words: list[int], kind: Kind) -> list[Callable[[int], int]]:
-    """Which tiles a plan has whose lanes are rows of A: of whole panels, of one vector, or both.
+def _lane_bits(words: list[int], kind: Kind) -> Sequence[Callable[[int], int]]:
+    """Which tiles a plan has whose lanes are rows of A: of whole panels, and of what the last panel
+    has if it fits one vector, or half of one.
 
-    Whole ones stand in for narrow ones that a core has not.
+    Wider ones stand in for those that a core has not.
     """
     rows = words[Word.M]
-    if kind.vectors == 1:
-        return [lane_bit]
     if is_open((rows,)):
-        return [lane_bit, narrow_lane_bit]
-    if rows <= kind.lanes:
-        return [narrow_lane_bit]
-    return [lane_bit, narrow_lane_bit] if 0 < rows % kind.columns <= kind.lanes else [lane_bit]
+        return [lane_bit, narrow_lane_bit, half_lane_bit]
+    last = rows % kind.columns or kind.columns
+    ends = half_lane_bit if last <= kind.lanes // 2 else narrow_lane_bit
+    return [lane_bit] * (rows > kind.lanes) + [ends] * (last <= kind.lanes)
 
 
 def _lane_widths(words: list[int], kind: Kind) -> set[int]:

@@ -272,7 +272,8 @@ def test_windows_read_in_place_have_the_bits_of_copied_ones(dtype: str, cpu: str
     run = linked_core(dtype, named(cpu))[f"graphc_contract_{dtype}"]
     generator = np.random.default_rng(5)
     cases = [(16, 3, 7, 7), (31, 2, 5, 9), (300, 2, 6, 6), (15, 300, 3, 11), (64, 5, 1, 33)]
-    cases += [(48, 3, 5, 9), (6, 40, 4, 4), (25, 3, 7, 3)]  # panels of one vector, some last ones
+    cases += [(48, 3, 5, 9), (6, 40, 4, 4), (25, 3, 7, 3)]  # panels of one vector and of half
+    cases += [(40, 3, 5, 9), (8, 3, 7, 7), (3, 90, 3, 5)]
     for (filters, channels, rows, out), step, apart in product(cases, (1, 2), (1, 2)):
         width, height = (out - 1) * step + 3, (rows - 1) * step + 2
         shapes = (channels, height, width), (filters, channels, 2, 3)

@@ -18,7 +18,7 @@ from graphc.codegen import gemm
 from graphc.codegen.gemm.core import LANES
 from graphc.codegen.gemm.form import Dim, NormalForm
 from graphc.codegen.gemm.hardware import host_target
-from graphc.codegen.gemm.layout import Flag, Word, lane_bit, narrow_lane_bit
+from graphc.codegen.gemm.layout import Flag, Word, half_lane_bit, lane_bit, narrow_lane_bit
 from graphc.codegen.llvm.target import named
 from graphc.ir.sizes import Scope, Size
 from graphc.tuning import chosen
@@ -96,7 +96,7 @@ def dealt(columns: int, pairs: int) -> list[int]:
 @examples(60)
 @given(
     st.integers(17, 2000),
-    st.sampled_from((8, 16, 48, 64, 300)),
+    st.sampled_from((4, 8, 13, 16, 40, 48, 64, 300)),
     st.sampled_from((3, 100)),
     st.booleans(),
     st.integers(1, 3),
@@ -115,16 +115,18 @@ def test_a_core_has_the_tiles_into_which_columns_are_dealt(
     )
     with chosen({"codegen.lane_columns": 1, "codegen.window_rows": 1 << 20}):
         plan = gemm.plan(form, hardware, threads=threads)
-    words, pairs = plan.params, 7 if masked else 3
+    words, pairs, lanes = plan.params, 7 if masked else 3, 16 if masked else 8
+    last = (filters - 1) % (2 * lanes) + 1
     assume(words[Word.FLAGS] & Flag.LANES)  # else windows are copied
     for first in range(0, out, words[Word.UNIT_COLUMNS]):
         stop = min(first + words[Word.UNIT_COLUMNS], out)
         for start in range(first, stop, words[Word.FINISH_COLUMNS]):
             for width in dealt(min(stop - start, words[Word.FINISH_COLUMNS]), pairs):
-                if filters > (16 if masked else 8):
+                if filters > lanes:
                     assert plan.parts & lane_bit(width), width
-                if 0 < filters % (32 if masked else 16) <= (16 if masked else 8):
-                    assert plan.parts & narrow_lane_bit(width), width
+                if last <= lanes:
+                    few = half_lane_bit if last <= lanes // 2 else narrow_lane_bit
+                    assert plan.parts & few(width), width
 
 
 @pytest.mark.parametrize("cpu", ["x86-64-v3", "x86-64-v4"])
