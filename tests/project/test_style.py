@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import statistics
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -166,3 +167,9 @@ def test_no_folder_of_tests_stands_for_a_package() -> None:
     files = (ROOT.parent / "tests").rglob("test_*.py")
     beside = {each.name for folder in {file.parent for file in files} for each in folder.iterdir()}
     assert not beside & {"jax", "keras", "onnx", "tensorflow", "torch"}
+
+
+def test_no_two_files_of_tests_have_one_name() -> None:
+    """pytest imports test files by name alone, so that of two of one name it finds one."""
+    names = Counter(file.name for file in (ROOT.parent / "tests").rglob("test_*.py"))
+    assert not [name for name, count in names.items() if count > 1]
