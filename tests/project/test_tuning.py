@@ -58,6 +58,16 @@ def test_nothing_but_speed_depends_on_them(turn: int) -> None:
     assert tuned_programs.check(turn * 9) is None
 
 
+def test_a_grain_that_no_kernel_has_so_many_units_for() -> None:
+    """It shares a word with how often the cancel flag is looked at, and ran over."""
+    numbers = {"codegen.grain_bytes": 1 << 40, "codegen.long_kernel": 0.0}
+    x = np.ones((300, 17), np.float32)
+    for sizes in ("exact", {"x": ("n", 17)}):
+        with tuning.chosen(numbers | {"codegen.poll_seconds": 1e9}):
+            made = gc.compile(lambda x: x + 1, threads=2, sizes=sizes)(x)
+        np.testing.assert_array_equal(made, x + 1)
+
+
 def test_a_spec_that_is_forgotten_leaves_its_symbol_to_no_other() -> None:
     """Specs were told apart by their addresses, which are used again."""
 

@@ -25,12 +25,19 @@ from graphc.ir.op import Alias, Host
 from graphc.ir.place import Buffer, Region
 from graphc.ir.regions import scheduled_graphs
 from graphc.ir.size_answers import by_example
-from graphc.ir.sizes import hint_of
+from graphc.ir.sizes import hint_of, least
 from graphc.ir.types import AnyType, Type, leaves
 from graphc.ir.verify import broken
 from graphc.ops.control.host_calls import function_called
 from graphc.runtime.load.program import HostCall, Origin, Slot
-from graphc.runtime.load.table import ARENA, CONSTANTS, FIRST_PARAM, Operand, TableBuilder
+from graphc.runtime.load.table import (
+    ARENA,
+    CONSTANTS,
+    FIRST_PARAM,
+    MOST_GRAIN,
+    Operand,
+    TableBuilder,
+)
 
 if TYPE_CHECKING:
     from graphc.codegen.compiler import Compiler
@@ -253,7 +260,7 @@ class TableWriter:
             self.kernels.setdefault(symbol, len(self.kernels)),
             operands,
             units=spec.units,
-            grain=spec.grain,
+            grain=least(spec.grain, MOST_GRAIN),
             poll=spec.poll,
             params=self.params(spec.params),
         )

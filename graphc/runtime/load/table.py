@@ -56,7 +56,7 @@ MOST_STACKS = 1 << 16
 ABSENT = -1  # a base that reads as zero: `set` then stores a plain number
 
 _CALL_HEAD = 7
-_LOWER = (1 << 32) - 1  # half of a word
+_LOWER = MOST_GRAIN = (1 << 32) - 1  # half of a word
 _WORDS = {
     JUMP: 3,
     BRANCH: 5,
