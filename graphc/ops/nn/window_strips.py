@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from graphc.base.record import record
-from graphc.ops.nn.conv import Ints
+
+if TYPE_CHECKING:
+    from graphc.ops.nn.conv import Ints
 
 
 @record(frozen=True)
