@@ -158,8 +158,8 @@ def quantize(
     group: int | None = None,
     format: str | None = None,
     samples: Sequence[Any] | None = None,
-    method: str = "minmax",
-    percentile: float = 99.99,
+    method: str | None = None,
+    percentile: float | None = None,
     **options: Any,
 ) -> Any:
     """The tree with every f32 matrix of at least so many elements in few bits (see `Quantized`).
@@ -179,15 +179,23 @@ def quantize(
     With `samples`, a list of the arguments of calls (a tuple each, or the only one), `tree` is a
     function: it is made anew with its products by constants in 8 bits on both sides (see
     `Calibrated`).  What it multiplies them with is rounded to u8 over its range in the samples:
-    all of it ("minmax"), without the last few ("percentile"), or so that the square of the error is
-    least ("mse").  `options` are those of `gc.compile`.  Raises GraphError where no product is by a
-    constant, or numbers are not finite.
+    all of it ("minmax", the default), without the last few ("percentile", 99.99 of them by
+    default), or so that the square of the error is least ("mse").  `options` are those of
+    `gc.compile`.  Raises GraphError where no product is by a constant, or numbers are not finite.
     """
     _require_options(options)
     if samples is not None:
-        if format is not None:
-            raise GraphError(f"a function is quantized to bytes, not to {format}")
-        return calibrated(tree, samples, method, percentile, options)
+        for name, given in (("bits", bits), ("group", group), ("format", format)):
+            if given is not None and (name, given) != ("bits", 8):
+                raise GraphError(f"a function is quantized to bytes, not to {name}={given!r}")
+        kept = 99.99 if percentile is None else percentile
+        return calibrated(tree, samples, method or "minmax", kept, options)
+    for name, said in (("method", method), ("percentile", percentile)):
+        if said is not None:
+            raise GraphError(
+                f"{name}={said!r} says what of samples is taken, and there are none",
+                hint="gc.quantize(model, samples=[(x,), ...]) quantizes a function on them",
+            )
     if options or callable(tree):
         raise GraphError(
             "a function is quantized on samples", hint="gc.quantize(model, samples=[(x,), ...])"

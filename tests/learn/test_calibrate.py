@@ -82,7 +82,7 @@ def test_zeros_and_constant_samples() -> None:
 def test_refusals() -> None:
     with pytest.raises(GraphError, match="method"):
         gc.quantize(layers, samples=[normal(2, 40)], method="best")
-    for percentile in (10, None, "99", [99.0], float("nan")):
+    for percentile in (10, 0, "99", [99.0], float("nan")):
         with pytest.raises(GraphError, match="percentile"):
             gc.quantize(layers, samples=[normal(2, 40)], percentile=percentile)
     for function, samples in ((layers, []), (layers, 5), (layers, "ab"), (None, [normal(2, 40)])):

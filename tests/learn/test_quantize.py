@@ -339,6 +339,19 @@ def test_training_with_rounded_weights_ends_with_better_ones() -> None:
     assert after < 0.8 * before
 
 
+@pytest.mark.parametrize("option", [{"method": "mse"}, {"percentile": 99.0}])
+def test_what_is_said_of_samples_wants_samples(option: dict[str, Any]) -> None:
+    with pytest.raises(GraphError, match="there are none"):
+        gc.quantize({"w": np.ones((256, 256), np.float32)}, **option)
+
+
+@pytest.mark.parametrize("option", [{"bits": 4}, {"group": 32}, {"format": "mxfp4"}])
+def test_functions_are_quantized_to_bytes_alone(option: dict[str, Any]) -> None:
+    w, x = (np.ones((8, 8), np.float32) for _ in range(2))
+    with pytest.raises(GraphError, match="to bytes, not to"):
+        gc.quantize(lambda x: x @ w, samples=[x], **option)
+
+
 def test_options_that_do_not_exist_are_named() -> None:
     for tree in ([normal(256, 64)], lambda x: x):
         with pytest.raises(GraphError, match="there is no option 'bit'") as caught:
