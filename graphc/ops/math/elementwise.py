@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from graphc.ir.types import F64, I8, U64, DType
+from graphc.ir.types import F32, F64, I8, U64, DType
 from graphc.loops import complex_math
 from graphc.loops.nest import Expr
 from graphc.loops.scalars import bits_type, copy_sign, floor, is_nan, over_pairs, rare, trunc, where
@@ -118,12 +118,14 @@ def _opposite(left: Expr, y: Expr) -> Any:
 def _quotient(x: Expr, y: Expr) -> Any:
     """x // y, truncated, of integers.  No vector instruction divides them, but a quotient in f64 of
     numbers below 2**52 lies on the right side of every integer: it is 1 / y from the next at least,
-    and rounded by less.  By zero it is 0, and the minimum over -1 wraps, as ever.
+    and rounded by less.  So does one in f32 of 16 bits.  By zero it is 0, and the minimum over -1
+    wraps, as ever.
     """
     if y.op == "const" and (x.dtype.bits <= 32 or y.data & (y.data - 1) == 0):
         return x // y  # a product, or a shift
     signed = x.dtype.kind == "i"
-    made = trunc(x.cast(F64) / y.cast(F64)).cast(x.dtype)
+    wide = F32 if x.dtype.bits <= 16 else F64
+    made = trunc(x.cast(wide) / y.cast(wide)).cast(x.dtype)
     if x.dtype.bits > 32:
         size, unit = ((abs(v) if signed else v).cast(U64) for v in (x, y))
         far = _far_quotient(size, unit).cast(x.dtype)
