@@ -75,7 +75,8 @@ def _multilabel_margin_loss(
 
 
 def simplified(program: Any) -> Any:
-    """A program of torch.export without the operators that have no rule, where PyTorch can."""
+    """A program of torch.export without the operators that have no rule, where PyTorch can, and
+    with the casts of autocast in place of blocks that it holds for."""
     import torch
 
     import graphc.formats.torch.operators  # noqa: F401  (fills the table)
@@ -83,7 +84,8 @@ def simplified(program: Any) -> Any:
     kind = type(torch.ops.aten.add.Tensor)
     targets = {node.target for node in program.graph.nodes if node.op == "call_function"}
     unknown = {op for op in targets if isinstance(op, kind) and find(str(op)) is None}
-    if not unknown:
+    autocast = any(getattr(op, "__name__", "") == "wrap_with_autocast" for op in targets)
+    if not unknown and not autocast:
         return program
     known = decompositions()
     return program.run_decompositions({op: known[op] for op in unknown if op in known})

@@ -216,8 +216,9 @@ def with_known_sizes(kinds: Mapping[str, Kind]) -> dict[str, Kind]:
 # ------------------------------------------------------------------------------------ programs
 
 
-def from_exported(program: Any, name: str) -> Program:
-    """The records of a torch.export.ExportedProgram; weights are shared with it."""
+def from_exported(program: Any, name: str, functional: bool = False) -> Program:
+    """The records of a torch.export.ExportedProgram; weights are shared with it, and parameters are
+    inputs of a `functional` one."""
     block = (reader := Reader()).block(program.graph_module)
     fixed: dict[str, Any] = {title: array_of(t) for title, t in reader.held.items()}
     kinds: dict[str, Kind] = {}
@@ -226,7 +227,10 @@ def from_exported(program: Any, name: str) -> Program:
     stored = {**dict(program.state_dict), **dict(program.constants)}
     for spec in program.graph_signature.input_specs:
         form, given = spec.kind.name, spec.arg
-        if form in ("PARAMETER", "BUFFER", "CONSTANT_TENSOR"):
+        if form == "PARAMETER" and functional:
+            kinds[given.name] = kind_of(stored[spec.target])
+            titles[given.name] = spec.target
+        elif form in ("PARAMETER", "BUFFER", "CONSTANT_TENSOR"):
             fixed[given.name] = array_of(stored[spec.target])
             titles[given.name] = spec.target
         elif form == "TOKEN":
@@ -266,72 +270,158 @@ def _ranges(program: Any) -> Mapping[str, tuple[int | None, int | None]]:
 
 
 class LiveModel(TorchModel):
-    """A program whose results nest as those of the module that it was made of."""
+    """A program whose results nest as those of the module that it was made of.
 
-    def __init__(self, program: Program, config: Config | None, nest: Nesting) -> None:
+    weights  the parameters of the module by their names there, for a functional one, which takes
+             a dict of such as its first argument
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        config: Config | None,
+        nest: Nesting,
+        weights: Mapping[str, Array] | None = None,
+    ) -> None:
         super().__init__(program, config)
         self.nesting = nest
+        self.weights = weights
 
     def __reduce__(self) -> tuple[Any, ...]:
         return TorchModel, (self.program, super().__reduce__()[1][1])
 
     def __call__(self, *args: Any, **feeds: Any) -> Any:
-        """Arguments nest as the module's do, keywords are names of the graph."""
-        named = super().__call__(*self.nesting.arguments(args), **feeds)
-        return self.nesting.results([named[name] for name in self.result_names])
+        """Arguments nest as the module's do; keywords are its own, or names of the graph."""
+        first: list[Any] = []
+        if self.weights is not None:
+            given, args = (args[0], args[1:]) if args else ({}, ())
+            first = self._listed(given)
+        values, named = self.nesting.arguments(args, feeds)
+        found = super().__call__(*first, *values, **named)
+        return self.nesting.results([found[name] for name in self.result_names])
+
+    def _listed(self, weights: Any) -> list[Any]:
+        """Weights in the order of the program's inputs. Raises FeedError for others."""
+        known = self.weights or {}
+        names = list(weights) if isinstance(weights, Mapping) else []
+        if set(names) != set(known):
+            raise FeedError(
+                f"{self.name} takes a dict of weights first: {', '.join(known)[:200]}",
+                hint="model.weights is the one of the module",
+            )
+        return [weights[name] for name in known]
 
 
 @record(frozen=True)
 class Nesting:
     """How the arguments and results of a module nest.
 
-    given    which leaves of the arguments the program takes; the others were fixed
-    results  puts results together
+    given     of the leaves of the arguments, which the program takes; the others were fixed
+    keywords  the names in the graph of the leaves of each argument that has a keyword, None for
+              those that were fixed
+    results   puts results together
     """
 
     given: tuple[bool, ...]
+    keywords: Mapping[str, tuple[str | None, ...]]
     results: Callable[[list[Any]], Any]
 
-    def arguments(self, args: tuple[Any, ...]) -> list[Any]:
-        """The leaves of the arguments that the program takes."""
+    def arguments(
+        self, args: tuple[Any, ...], named: Mapping[str, Any]
+    ) -> tuple[list[Any], dict[str, Any]]:
+        """The leaves of the arguments that the program takes, in order and by name."""
         from torch.utils import _pytree as pytree
 
         leaves = pytree.tree_leaves(args)
         if len(leaves) > len(self.given):
             raise FeedError(f"the module takes {len(self.given)} values, got {len(leaves)}")
-        return [leaf for leaf, taken in zip(leaves, self.given) if taken]
+        feeds: dict[str, Any] = {}
+        for keyword, value in named.items():
+            names = self.keywords.get(keyword, (keyword,))
+            held = pytree.tree_leaves(value) if keyword in self.keywords else [value]
+            if len(held) != len(names):
+                raise FeedError(f"{keyword} holds {len(names)} values, got {len(held)}")
+            feeds |= {name: leaf for name, leaf in zip(names, held) if name is not None}
+        return [leaf for leaf, taken in zip(leaves, self.given) if taken], feeds
 
 
 @refusing
 def from_torch(
-    module: Any, *examples: Any, dynamic_shapes: Any = None, name: str = "", **options: Any
+    module: Any,
+    *examples: Any,
+    kwargs: Mapping[str, Any] | None = None,
+    dynamic_shapes: Any = None,
+    strict: bool = False,
+    functional: bool = False,
+    name: str = "",
+    **options: Any,
 ) -> LiveModel:
-    """A module of PyTorch as a callable for arrays, exported by torch.export on example arguments.
+    """A module of PyTorch, or a function, as a callable for arrays, exported by torch.export on
+    example arguments; `kwargs` are those that have keywords.
 
     Its arguments and results nest as the module's do.  `dynamic_shapes` says which sizes may
-    change, as for torch.export.export; the other options are those of gc.compile.  A module is
-    exported as it is: call its eval() first.  Raises GraphError without PyTorch, for what
-    torch.export refuses, and one that lists every operator that cannot be imported.
+    change, and `strict` how the module is traced, as for torch.export.export; the other options are
+    those of gc.compile.  A module is exported as it is: call its eval() first.
+
+    A `functional` model takes a dict of the module's parameters as its first argument, so that it
+    can learn: gc.grad(loss)(model.weights, x).  Else they are fixed.
+
+    Raises GraphError without PyTorch, for what torch.export refuses, and one that lists every
+    operator that cannot be imported.
     """
     torch = torch_package()
-    from torch.utils import _pytree as pytree
-
     if isinstance(module, torch.export.ExportedProgram):
         program = module
     else:
-        try:
-            program = torch.export.export(module, examples, dynamic_shapes=dynamic_shapes)
-        except Exception as error:  # whatever the module's own code raises
-            reason = str(error).strip().split("\n")[0]
-            raise GraphError(
-                f"torch.export refuses {type(module).__name__}: {reason[:300]}",
-                hint="a module is exported with examples that it runs on",
-            ) from error
+        program = _exported(module, examples, kwargs, dynamic_shapes, strict)
     program = simplified(program)
-    title = name or type(module).__name__
+    title = name or getattr(module, "__name__", type(module).__name__)
+    weights = None
+    if functional:
+        specs = program.graph_signature.input_specs
+        names = [spec.target for spec in specs if spec.kind.name == "PARAMETER"]
+        weights = {name: array_of(program.state_dict[name]) for name in names}
+    made = from_exported(program, title, functional)
+    return LiveModel(made, Config.create(**options), _nesting(program), weights)
+
+
+def _exported(module: Any, examples: Any, kwargs: Any, dynamic_shapes: Any, strict: bool) -> Any:
+    """What torch.export makes of a module, or of a function. Raises GraphError."""
+    torch = torch_package()
+    held = module if isinstance(module, torch.nn.Module) else _as_module(module)
+    options = {"dynamic_shapes": dynamic_shapes, "strict": strict}
+    try:
+        return torch.export.export(held, examples, dict(kwargs or {}), **options)
+    except Exception as error:  # whatever the module's own code raises
+        reason = str(error).strip().split("\n")[0]
+        title = getattr(module, "__name__", type(module).__name__)
+        raise GraphError(
+            f"torch.export refuses {title}: {reason[:300]}",
+            hint="a module is exported with examples that it runs on",
+        ) from error
+
+
+def _as_module(function: Any) -> Any:
+    """A module that calls a function, which has its parameters, so that they keep their names."""
+    torch = torch_package()
+    if not callable(function):
+        raise GraphError(f"a module of PyTorch or a function, not {type(function).__name__}")
+
+    class Module(torch.nn.Module):  # type: ignore[misc, name-defined]
+        forward = staticmethod(function)
+
+    return Module()
+
+
+def _nesting(program: Any) -> Nesting:
+    """How the arguments and results of an exported program nest."""
+    from torch.utils import _pytree as pytree
+
     specs = program.graph_signature.input_specs
-    users = [s for s in specs if s.kind.name == "USER_INPUT"]
-    given = tuple(type(s.arg).__name__ != "ConstantArgument" for s in users)
+    users = [s.arg for s in specs if s.kind.name == "USER_INPUT"]
+    names = [None if type(a).__name__ == "ConstantArgument" else a.name for a in users]
+    args, kwargs = pytree.tree_unflatten(names, program.call_spec.in_spec)
+    given = tuple(name is not None for name in pytree.tree_leaves(args))
+    keywords = {key: tuple(pytree.tree_leaves(value)) for key, value in kwargs.items()}
     tree = program.call_spec.out_spec
-    nest = Nesting(given, lambda leaves: pytree.tree_unflatten(leaves, tree))
-    return LiveModel(from_exported(program, title), Config.create(**options), nest)
+    return Nesting(given, keywords, lambda leaves: pytree.tree_unflatten(leaves, tree))

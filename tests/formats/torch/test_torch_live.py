@@ -106,6 +106,86 @@ def test_a_module_differentiates_inside_a_function() -> None:
 
 
 @pytest.mark.slow
+class _Scaled(nn.Module):  # type: ignore[misc, name-defined]
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 2))
+
+    def forward(self, x: Any, *, scale: float = 1.0, more: Any = None) -> Any:
+        made = self.inner(x).tanh() * scale
+        return made if more is None else made + more["bias"]
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_arguments_with_keywords(strict: bool) -> None:
+    module, x, bias = _Scaled().eval(), torch.randn(4, 3), torch.randn(2)
+    kwargs = {"more": {"bias": bias}, "scale": 2.0}
+    model = gc.from_torch(module, x, kwargs=kwargs, strict=strict)
+    wanted = module(x, **kwargs)
+    same(model(x.numpy(), scale=2.0, more={"bias": bias.numpy()}), wanted)
+    same(model(x.numpy(), more={"bias": bias.numpy()}), wanted)
+    same(model(x=x.numpy(), more_bias=bias.numpy()), wanted)  # names of the graph
+    with pytest.raises(gc.FeedError, match="more holds 1 value"):
+        model(x.numpy(), more=[bias.numpy(), bias.numpy()])
+
+
+def test_a_functional_model_learns_as_the_module_does() -> None:
+    torch.manual_seed(0)
+    module, x, y = _Scaled(), torch.randn(6, 3), torch.randn(6, 2)
+    shapes = {"x": {0: torch.export.Dim("batch")}}
+    model = gc.from_torch(module, x[:3], functional=True, dynamic_shapes=shapes)
+    assert (
+        model.weights is not None and set(model.weights) == dict(module.named_parameters()).keys()
+    )
+
+    @gc.compile
+    def step(weights: Any, x: Any, y: Any) -> Any:
+        def loss(weights: Any) -> Any:
+            return ((model(weights, x) - y) ** 2).mean()
+
+        value, gradients = gc.value_and_grad(loss)(weights)
+        return value, {name: w - 0.1 * gradients[name] for name, w in weights.items()}
+
+    weights = {name: w.copy() for name, w in model.weights.items()}
+    optimiser = torch.optim.SGD(module.parameters(), 0.1)
+    for _ in range(3):
+        optimiser.zero_grad()
+        wanted = ((module(x) - y) ** 2).mean()
+        wanted.backward()
+        optimiser.step()
+        value, weights = step(weights, x.numpy(), y.numpy())
+        same(value, wanted)
+    for name, weight in module.named_parameters():
+        same(weights[name], weight)
+    with pytest.raises(gc.FeedError, match="dict of weights first"):
+        model(x.numpy())
+
+
+def test_functions_are_exported_too() -> None:
+    def turned(x: Any) -> Any:
+        return x.sin().t()
+
+    same(
+        gc.from_torch(turned, torch.randn(2, 3))(np.eye(2, 3, dtype=np.float32)),
+        turned(torch.eye(2, 3)),
+    )
+    with pytest.raises(gc.GraphError, match="not int"):
+        gc.from_torch(3, torch.ones(2))
+
+
+def test_blocks_of_autocast_become_casts() -> None:
+    linear = nn.Linear(3, 2)
+
+    def narrow(x: Any) -> Any:
+        with torch.autocast("cpu", torch.bfloat16):
+            return linear(x)
+
+    x = torch.randn(4, 3)
+    made = gc.from_torch(narrow, x)(x.numpy())
+    assert str(made.dtype) == "bfloat16"
+    np.testing.assert_allclose(made.astype(np.float32), narrow(x).float().detach(), atol=8e-3)
+
+
 def test_torch_compile_trains_to_the_losses_of_eager() -> None:
     torch.manual_seed(0)
     layers = (nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten())

@@ -167,7 +167,7 @@ def wrapped(enabled: bool, block: Block, *operands: Any, call: Any) -> Any:
 def wrapped_autocast(
     device: str, dtype: Any, enabled: bool, cache: Any, block: Block, *operands: Any, call: Any
 ) -> Any:
-    refuse(not enabled, "autocast: export the module without it")
+    refuse(not enabled, "autocast: program.run_decompositions({}) makes casts of it")
     return tuple(call.run(block, *operands))
 
 
