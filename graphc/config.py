@@ -72,8 +72,8 @@ class Config:
                    "all", or "none": what was captured is constant, whatever becomes of it
     verify         0 off, 1 new nodes, 2 also stage predicates and what a stage must keep, 3 also
                    the text round trip, 4 also every stage run by the reference interpreter
-    fold_bytes     largest constant that folding may create; fold_flops likewise for work, of
-                   which a product of matrices counts as a part
+    fold_bytes     largest constant that folding may create, unless it takes the place of another;
+                   fold_flops likewise for work, of which a product of matrices counts as a part
     """
 
     devices: tuple[str, ...] = ("cpu:0",)

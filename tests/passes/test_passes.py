@@ -24,7 +24,7 @@ from graphc.ir.literal import literal
 from graphc.ir.liveness import live_bytes
 from graphc.ir.parse import parse
 from graphc.ir.text import show
-from graphc.ir.types import TupleType, dtype
+from graphc.ir.types import F32, TupleType, dtype
 from graphc.ops.reference.interpreter import interpret
 from graphc.passes import pipeline
 from graphc.passes.fusion.can_fuse import Groups
@@ -240,6 +240,55 @@ def test_products_of_constants_cost_less_than_their_flops(name: str) -> None:
     assert isinstance(g, Graph)
     assert 1e7 < 2 * 150 * 300 * 150 < 64e7
     assert count(fold(g, CONFIG), "matmul") == (name == "i32")
+
+
+def of_weights(lines: str, result: str) -> Graph:
+    """A graph in which %1 are weights f32[2,60,70]."""
+    weights = np.arange(2 * 60 * 70, dtype=np.float32).reshape(2, 60, 70)
+    digest = literal(weights, F32).digest
+    text = f"""gir 1
+    graph @f(%0 x: f32[4,70]) {{
+      %1 = const() {{value=f32[2,60,70](sha256:{digest})}} : f32[2,60,70]
+      {lines}
+      return {result}
+    }}"""
+    made = parse(text, {digest: weights})
+    assert isinstance(made, Graph)
+    return made
+
+
+PART_TURNED = """%2 = slice(%1) {starts=[1,0,0], stops=[2,60,70], steps=[1,1,1]} : f32[1,60,70]
+      %3 = reshape(%2) {dims=[60,70]} : f32[60,70]
+      %4 = transpose(%3) {perm=[1,0]} : f32[70,60]
+      %5 = matmul(%0, %4) : f32[4,60]"""
+NOTHING = Config(fold_bytes=0, fold_flops=0.0)
+
+
+def test_what_moves_elements_of_a_constant_is_folded_whatever_that_holds() -> None:
+    g = of_weights(PART_TURNED, "%5")
+    made = fold(g, NOTHING)
+    assert {n.op.name for n in made.nodes} - {"const"} == {"matmul"}
+    x = np.random.default_rng(3).integers(-1, 2, (4, 70)).astype(np.float32)  # sums are exact
+    np.testing.assert_array_equal(interpret(made, [x])[0], interpret(g, [x])[0])
+
+
+def test_what_is_made_of_a_constant_several_times_is_held_once() -> None:
+    """As by the steps of a network of LSTMs that are written out."""
+    again = "%6 = transpose(%3) {perm=[1,0]} : f32[70,60]\n%7 = matmul(%0, %6) : f32[4,60]"
+    made = fold(of_weights(f"{PART_TURNED}\n{again}\n%8 = add(%5, %7) : f32[4,60]", "%8"), NOTHING)
+    first, second = (node.inputs[1] for node in made.nodes if node.op.name == "matmul")
+    assert first is second and first.op.name == "const"
+
+
+@pytest.mark.parametrize("position", [1, 2, 3])
+def test_a_constant_that_something_else_reads_is_not_held_twice(position: int) -> None:
+    dims = {1: "2,60,70", 2: "1,60,70", 3: "60,70"}[position]
+    lines = f"{PART_TURNED}\n%6 = neg(%{position}) : f32[{dims}]"
+    made = fold(
+        of_weights(f"{lines}\n%7 = tuple(%5, %6) : (f32[4,60], f32[{dims}])", "%7"), NOTHING
+    )
+    left = sum(count(made, name) for name in ("slice", "reshape", "transpose"))
+    assert left == 4 - position
 
 
 def test_simplify_keeps_nan_inf_and_signed_zero() -> None:
