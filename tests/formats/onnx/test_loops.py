@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import graphc as gc
+from graphc.formats.onnx import turns
 
 onnx = pytest.importorskip("onnx", reason="the onnx package reads ONNX files")
 TensorProto, helper, numpy_helper = onnx.TensorProto, onnx.helper, onnx.numpy_helper
@@ -143,3 +144,27 @@ def test_a_condition_of_data_is_asked_in_every_turn(tmp_path: Path) -> None:
         feeds = {"x": x, "h0": np.zeros(3, np.float32)}
         want = evaluator(path).run(None, feeds)[0]
         np.testing.assert_allclose(gc.load(path)(**feeds)["h_end"], want, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("most", [None, 2**63 - 1])
+@pytest.mark.parametrize("rows", [3, 5000, 30_000])
+def test_loops_of_many_turns_are_loops(tmp_path: Path, rows: int, most: int | None) -> None:
+    """Counting copied the counter's nodes, of which a model may have 10,000."""
+    path = counted(tmp_path / "m.onnx", 0, 1, "Less", most, False, False)
+    x = np.zeros((rows, 3), np.float32)
+    x[-1] = 0.5
+    made = gc.load(path)(x=x, h0=np.zeros(3, np.float32))["h_end"]
+    np.testing.assert_allclose(made, np.tanh(x[-1]), rtol=1e-6)
+
+
+@pytest.mark.parametrize("stacked", [False, True])
+def test_a_loop_that_is_counted_no_further_runs_to_its_end(
+    tmp_path: Path, stacked: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It ended where counting did."""
+    monkeypatch.setattr(turns, "MOST_WORK", 10 * turns.NODE_WORK)
+    path = counted(tmp_path / "m.onnx", 0, 1, "Less", None, stacked, False)
+    x = np.random.default_rng(0).normal(size=(40, 3)).astype(np.float32)
+    feeds = {"x": x, "h0": np.zeros(3, np.float32)}
+    for made, want in zip(gc.load(path)(**feeds).values(), evaluator(path).run(None, feeds)):
+        np.testing.assert_allclose(made, want, rtol=1e-5, atol=1e-6)

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from graphc.base.record import record
 from graphc.errors import GraphError, LimitError
 from graphc.formats.deciding_values import axes_of, is_known, known, number, refuse
 from graphc.formats.onnx.interpret import Refusal
 from graphc.formats.onnx.records import Subgraph
 from graphc.formats.onnx.table import operator
+from graphc.formats.onnx.turns import counted
 from graphc.frontend.transforms.control import cond, scan, while_loop
 from graphc.ops.record.value import functions as f
 
@@ -98,61 +98,7 @@ def _turns(
         return max(number(most), 0) if most is not None and (stacked or short) else None
     if not is_known(most) or not is_known(go):
         return None
-    return _counted(MOST_TURNS if most is None else number(most), state, body, call)
-
-
-def _counted(most: Any, state: tuple[Any, ...], body: Subgraph, call: Any) -> int | None:
-    """How often a loop that begins runs, where known values alone make its condition.
-
-    It is found by running what the condition is made of: a counter, as a rule, and its end.
-    """
-    decisive = _decisive(body)
-    carry = [state[k] for k in decisive.carried] if decisive is not None else [None]
-    if decisive is None or not all(value is not None and is_known(value) for value in carry):
-        return None
-    turn, going = 0, True
-    while going and turn < most:
-        made = call.run(decisive.graph, np.array(turn, np.int64), np.array(True), *carry)
-        if not is_known(made):
-            return None
-        going, carry = bool(number(made[0])), made[1:]
-        turn += 1
-    return turn
-
-
-@record(frozen=True)
-class _Decisive:
-    """The part of a loop's body that its condition is made of, and the values it carries."""
-
-    graph: Subgraph
-    carried: tuple[int, ...]
-
-
-def _decisive(body: Subgraph) -> _Decisive | None:
-    """None where graphs inside the body have to do with its condition."""
-    names, nodes = {body.outputs[0]}, set[int]()
-    while True:
-        before = len(names)
-        for place in reversed(range(len(body.nodes))):
-            if not names.isdisjoint(body.nodes[place].outputs):
-                nodes.add(place)
-                names.update(body.nodes[place].inputs)
-        carried = [k for k, name in enumerate(body.inputs[2:]) if name in names]
-        names.update(body.outputs[1 + k] for k in carried)
-        if len(names) == before:
-            break
-    kept = tuple(body.nodes[place] for place in sorted(nodes))
-    if any(True for node in kept for _ in node.graphs()):
-        return None
-    graph = Subgraph(
-        body.name,
-        kept,
-        (*body.inputs[:2], *(body.inputs[2 + k] for k in carried)),
-        (body.outputs[0], *(body.outputs[1 + k] for k in carried)),
-        {name: body.constants[name] for name in body.constants.keys() & names},
-        body.kinds,
-    )
-    return _Decisive(graph, tuple(carried))
+    return counted(None if most is None else number(most), state, body, call)
 
 
 def _keeps_going(body: Subgraph) -> bool:
