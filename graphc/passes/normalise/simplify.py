@@ -19,7 +19,7 @@ from graphc.ir.graph import Graph, Node, Rewriter
 from graphc.ir.literal import literal
 from graphc.ir.op import OPS, Reduction, Scalar
 from graphc.ir.readers import live_readers
-from graphc.ir.types import F32, F64, TupleType, Type
+from graphc.ir.types import BF16, F16, F32, F64, DType, TupleType, Type
 from graphc.passes.normalise.rules import Rule, by_rules, on_gpus_alone
 
 MOST_ROUNDS = 50
@@ -43,6 +43,8 @@ def simplify(graph: Graph, config: Config) -> Graph:
 
     def rules_of(node: Node) -> tuple[Rule, ...]:
         found = rules.get(node.op.name, ())
+        if node.op is OPS["pow"] and not config.strict:
+            found = (*found, longer_power)
         if isinstance(node.op.lower, Scalar) and len(node.inputs) > 1:
             return (*found, implicit_broadcast)
         if isinstance(node.op.lower, Reduction):
@@ -195,21 +197,54 @@ def known_choice(node: Node, r: Rewriter) -> Node | None:
     return r.emit(OPS["broadcast"], (chosen,), {"dims": node.type.shape})
 
 
+def small_power(node: Node, r: Rewriter) -> Node | None:
+    """x**2 and x**3 as products; of integers, whose products are exact, all whole powers."""
+    x, exponent = node.inputs[0], whole_exponent(node)
+    if exponent is None or exponent < 1:
+        return None
+    if dtype_of(node).kind in "iu":
+        return whole_power(x, exponent, r)
+    return rounded_power(x, exponent, r) if exponent <= 3 else None
+
+
 # Each product rounds: the eighth power is that of seven roundings, as XLA makes it.
 ROUNDED_POWERS = range(-4, 9)
 
 
-def small_power(node: Node, r: Rewriter) -> Node | None:
-    """Powers of few products; of integers, which round nowhere, all whole ones."""
+def longer_power(node: Node, r: Rewriter) -> Node | None:
+    """Other powers of few products, which round more often than a power does."""
+    exponent = whole_exponent(node)
+    if exponent not in ROUNDED_POWERS or not exponent or dtype_of(node).kind != "f":
+        return None
+    return rounded_power(node.inputs[0], exponent, r)
+
+
+def dtype_of(node: Node) -> DType:
+    assert isinstance(node.type, Type)
+    return node.type.dtype
+
+
+def whole_exponent(node: Node) -> int | None:
+    """The exponent of a real power, if it is a known whole number that changes no type."""
     x, exponent = node.inputs
     number = scalar_of(exponent)
-    if number is None or x.type is not node.type:
+    if number is None or x.type is not node.type or dtype_of(node).kind not in "fiu":
         return None
-    kind = x.type.dtype.kind  # type: ignore[union-attr]
-    if kind == "f" and float(number) in ROUNDED_POWERS and number != 0:
-        made = whole_power(x, abs(int(number)), r)
-        return made if number > 0 else r.emit(OPS["reciprocal"], (made,))
-    return whole_power(x, int(number), r) if kind in "iu" and number > 0 else None
+    return int(number) if np.isfinite(number) and int(number) == number else None
+
+
+def rounded_power(x: Node, exponent: int, r: Rewriter) -> Node:
+    """A power of floats. Those of 16 bits round once, at the end: their products are f32.
+
+    The reciprocal comes first: all that follows lies between it and the result, where a product
+    might be infinite or 0 although its reciprocal is neither.
+    """
+    dtype = dtype_of(x)
+    narrow = dtype in (F16, BF16) and exponent not in (-1, 1, 2)
+    made = r.emit(OPS["cast"], (x,), {"dtype": F32}) if narrow else x
+    made = r.emit(OPS["reciprocal"], (made,)) if exponent < 0 else made
+    made = whole_power(made, abs(exponent), r)
+    return r.emit(OPS["cast"], (made,), {"dtype": dtype}) if narrow else made
 
 
 def whole_power(x: Node, exponent: int, r: Rewriter) -> Node:
