@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any
@@ -11,6 +10,7 @@ import numpy as np
 
 from graphc.formats.deciding_values import known, refuse
 from graphc.formats.encoded_values import Text, text_of
+from graphc.formats.onnx.patterns import Pattern
 from graphc.formats.onnx.table import MICROSOFT, operator
 from graphc.limits import check_within
 from graphc.ops.record.value import functions as f
@@ -69,28 +69,12 @@ def normalize(
 
 # ------------------------------------------------------------------------------------- tokens
 
-# What a token or a separator may be: characters, classes of them and word boundaries, one of which
-# may be repeated.  Such a pattern takes no more time than the text is long.
-_ONE = (
-    r"(?:\[\^?(?:[^][\\&|~-]|[^][\\&|~-]-[^][\\&|~-]|\\[^a-zA-Z]|\\[wWdDsStnr])+-?\]"
-    r"|\\[wWdDsSbBtnr]|\\[^a-zA-Z0-9]|\.|[^][\\(){}*+?^$|.])"
-)
-_PATTERN = re.compile(rf"{_ONE}*(?:{_ONE}(?:[*+?]|\{{\d{{1,3}}(?:,\d{{0,3}})?\}}))?{_ONE}*")
 START, END = "\x02", "\x03"  # around each text, where these are asked for
-
-
-def _pattern(text: str) -> re.Pattern[str]:
-    refuse(
-        len(text) <= 1000 and _PATTERN.fullmatch(text) is not None,
-        f"the pattern {text[:80]!r} is more than characters and classes, one of them repeated",
-    )
-    return re.compile(text, re.ASCII)
 
 
 @operator("RegexFullMatch", carried=True, spells=True)
 def full_match(x: Text, *, pattern: str = "") -> Any:
-    whole = _pattern(pattern)
-    return x.through([whole.fullmatch(word) is not None for word in x.spelled()], np.bool_)
+    return x.through(Pattern.read(pattern).is_all_of(x.spelled()), np.bool_)
 
 
 @operator("Tokenizer", domain=MICROSOFT, carried=True, spells=True)
@@ -107,14 +91,14 @@ def tokens(
     refuse(bool(separators) != bool(tokenexp), "tokens or separators, one of them")
     texts = _strings(x)
     refuse(texts.ndim in (1, 2), f"strings of shape {list(texts.shape)}")
+    rows = [[text] for text in texts.reshape(-1)]
     if tokenexp:
-        token = _pattern(tokenexp)
-        rows = [token.findall(text) for text in texts.reshape(-1)]
+        rows = _cut(rows, tokenexp, _inside)
     elif list(separators) == [""]:
-        rows = [list(text) for text in texts.reshape(-1)]
-    else:
-        cuts = [_pattern(separator) for separator in separators]
-        rows = [_pieces(text, cuts) for text in texts.reshape(-1)]
+        rows = [list(text) for (text,) in rows]
+    else:  # the first cuts first
+        for separator in separators:
+            rows = _cut(rows, separator, _between)
     rows = [[token for token in row if len(token) >= max(mincharnum, 1)] for row in rows]
     if mark:
         rows = [[START, *row, END] for row in rows]
@@ -123,12 +107,24 @@ def tokens(
     return text_of(np.array(filled, object).reshape(*texts.shape, most))
 
 
-def _pieces(text: str, separators: Sequence[re.Pattern[str]]) -> list[str]:
-    """What is left of a text between separators, of which the first cut first."""
-    pieces = [text]
-    for separator in separators:
-        pieces = [part for piece in pieces for part in separator.split(piece)]
-    return pieces
+Spans = Sequence[tuple[int, int]]
+
+
+def _cut(
+    rows: list[list[str]], pattern: str, parts: Callable[[str, Spans], Any]
+) -> list[list[str]]:
+    """The parts of each row's pieces, by where a pattern is found in them."""
+    spans = iter(Pattern.read(pattern).found([piece for row in rows for piece in row]))
+    return [[part for piece in row for part in parts(piece, next(spans))] for row in rows]
+
+
+def _inside(text: str, spans: Spans) -> list[str]:
+    return [text[start:stop] for start, stop in spans]
+
+
+def _between(text: str, spans: Spans) -> list[str]:
+    starts, stops = [0, *(stop for _, stop in spans)], [*(start for start, _ in spans), len(text)]
+    return [text[start:stop] for start, stop in zip(starts, stops)]
 
 
 # ------------------------------------------------------------------------------------ n-grams
