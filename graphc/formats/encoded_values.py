@@ -107,12 +107,19 @@ def carried(array: Any) -> Any:
 
 def text_of(array: Any, words: tuple[str | None, ...] = ()) -> Text:
     """An array of strings as places in `words`, whose last is None, or in the words that it has."""
-    texts = [_spelling(item) for item in np.asarray(array, object).reshape(-1).tolist()]
+    texts = np.asarray(array, object).reshape(-1).tolist()
+    if set(map(type, texts)) != {str}:
+        texts = [_spelling(item) for item in texts]
     known = words or tuple(sorted(set(texts)))
     check_within("folded_elements", len(known), f"{len(known)} different strings")
-    place = {word: k for k, word in enumerate(known)}
-    codes = np.array([place.get(text, len(known) - 1) for text in texts], np.int64)
+    place, other = _places(known), len(known) - 1
+    codes = np.array([place.get(text, other) for text in texts], np.int64)
     return Text(codes.reshape(np.shape(array)), known)
+
+
+@lru_cache(64)
+def _places(words: tuple[str | None, ...]) -> dict[str | None, int]:
+    return {word: k for k, word in enumerate(words)}
 
 
 def _spelling(item: Any) -> str:

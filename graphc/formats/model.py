@@ -129,7 +129,8 @@ class ImportedModel(LoadedGraph):
 
         self.source = source
         self.kinds = source.kinds
-        types = [type_of(name, kind) for name, kind in self.kinds.items()]
+        self._declared = {name: type_of(name, kind) for name, kind in self.kinds.items()}
+        types = list(self._declared.values())
         self._takes_strings = any(kind.element in STRINGS for kind in self.kinds.values())
         self._words = (*sorted(words), None) if self._takes_strings else ()
         self._compilations: dict[tuple[Any, ...], Compiled] = {}
@@ -221,12 +222,12 @@ class ImportedModel(LoadedGraph):
             return as_array(value)
         if kind.element in STRINGS:
             text = text_of(value, self._words)
-            declared = type_of(name, kind)
+            declared = self._declared[name]
             assert declared is not None
             return Text(self._checked(name, declared, text.value), text.words)
         if kind.element in CARRIED:
             return Narrow(as_array(np.asarray(value).astype(CARRIED[kind.element])), kind.element)
-        declared = type_of(name, kind)
+        declared = self._declared[name]
         assert declared is not None
         return self._checked(name, declared, value)
 
