@@ -14,7 +14,7 @@ pytest.importorskip("onnx", reason="the onnx package reads ONNX files")
 from effort import rounds
 
 import graphc as gc
-from graphc.errors import GraphError
+from graphc.errors import GraphError, LimitError
 from graphc.formats.onnx.operators import trees
 
 FEATURES = 5
@@ -187,3 +187,39 @@ def test_links_that_need_64_bits() -> None:
     x[:, :: 1 << 20] = np.array(random.choices([*EDGES, np.nan], k=3 * FEATURES)).reshape(3, -1)
     made = gc.compile(lambda x: trees.tree_regressor(x, **given))(x)
     np.testing.assert_allclose(made, walked(given, x), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["values", "featureids", "truenodeids", "falsenodeids", "modes"])
+def test_lists_of_other_lengths_are_refused(name: str) -> None:
+    """A list of one entry counted for all nodes."""
+    given = drawn(Random(5), ("BRANCH_LEQ",), (0,))
+    assert len(given["nodes_values"]) > 1
+    given[f"nodes_{name}"] = given[f"nodes_{name}"][:1]
+    with pytest.raises(GraphError, match=f"nodes_{name} has 1 entries"):
+        gc.compile(lambda x: trees.tree_regressor(x, **given))(np.zeros((2, FEATURES), np.float32))
+
+
+def test_weights_of_many_targets_are_limited() -> None:
+    """A short file may ask for any amount of memory."""
+    with pytest.raises(LimitError, match="weights of 60000 nodes have 2400000000 bytes"):
+        trees._no_weights(60_000, 10_000, np.float32)
+    assert trees._no_weights(3, 2, np.float64).shape == (3, 2)
+
+
+@pytest.mark.parametrize("target", [-1, 2])
+def test_targets_that_are_not_there_are_refused(target: int) -> None:
+    given = {
+        "nodes_falseleafs": [1],
+        "nodes_truenodeids": [0],
+        "nodes_falsenodeids": [1],
+        "nodes_trueleafs": [1],
+        "nodes_featureids": [0],
+        "nodes_modes": np.array([0], np.uint8),
+        "nodes_splits": np.array([0.5], np.float32),
+        "leaf_targetids": [0, target],
+        "leaf_weights": np.array([1.0, 2.0], np.float32),
+        "tree_roots": [0],
+        "n_targets": 2,
+    }
+    with pytest.raises(GraphError, match="there are 2 targets"):
+        gc.compile(lambda x: trees.tree_ensemble(x, **given))(np.zeros((2, 1), np.float32))

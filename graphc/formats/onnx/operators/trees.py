@@ -295,7 +295,9 @@ def _trees(attributes: dict[str, Any], prefix: str, count: int, kind: Any, sums:
     trees = np.asarray(attributes["nodes_treeids"], np.int64)
     number = {"LEAF": -1, **{name: k for k, name in enumerate(_TESTS)}}
     modes = attributes["nodes_modes"]
-    refuse(len(modes) == len(trees), f"{len(trees)} nodes, {len(modes)} tests")
+    for name in ("modes", "values", "featureids", "truenodeids", "falsenodeids"):
+        found = len(attributes[f"nodes_{name}"])
+        refuse(found == len(trees), f"{len(trees)} nodes, nodes_{name} has {found} entries")
     unknown = set(modes) - number.keys()
     refuse(not unknown, f"no test {min(unknown, default='')!r}")
     test = np.fromiter(map(number.__getitem__, modes), np.int64, len(modes))
@@ -343,9 +345,16 @@ def _weights(
         weights = np.zeros((len(places.order), 1), kind)
         np.add.at(weights[:, 0], nodes, values)
         return weights, targets[places.tree(trees[places.roots])]
-    weights = np.zeros((len(places.order), count), kind)
+    weights = _no_weights(len(places.order), count, kind)
     np.add.at(weights, (nodes, ids), values)
     return weights, None
+
+
+def _no_weights(nodes: int, targets: int, kind: Any) -> Array:
+    """Zeros for each node and target. Raises LimitError for more than a model may take."""
+    size = nodes * targets * np.dtype(kind).itemsize
+    check_within("model_bytes", size, f"the weights of {nodes} nodes have {size} bytes")
+    return np.zeros((nodes, targets), kind)
 
 
 def _listed(given: dict[str, Any], kind: Any) -> dict[str, Any]:
@@ -492,8 +501,10 @@ def tree_ensemble(
         made[: len(values)] = values
         return made
 
-    weights = np.zeros((inner + outer, n_targets), kind)
-    weights[leaf, np.asarray(leaf_targetids, np.int64)] = np.asarray(leaf_weights).reshape(-1)
+    targets = np.asarray(leaf_targetids, np.int64)
+    refuse(bool(((targets >= 0) & (targets < n_targets)).all()), f"there are {n_targets} targets")
+    weights = _no_weights(inner + outer, n_targets, kind)
+    weights[leaf, targets] = np.asarray(leaf_weights).reshape(-1)
     forest = _Trees(
         padded(nodes_featureids, np.int64),
         padded(modes, np.int64),
