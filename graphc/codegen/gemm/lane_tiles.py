@@ -31,6 +31,8 @@ LANE_TILE_ARGUMENTS = [
     ("i64", "rows"),
     ("i64", "columns"),
     ("i64", "add"),
+    ("i64", "ahead"),
+    ("i64", "beyond"),
 ]
 
 
@@ -38,17 +40,24 @@ def emit_lane_tile(core: Core, columns: int, lanes: int) -> str:
     """A panel of `rows` rows, at most so many lanes, times so many columns of C, of which `columns`
     count.
 
-    `add` not zero: add to what C holds. The tables have an entry for each column.
+    `add` not zero: add to what C holds. The tables have an entry for each column. What the next
+    tile reads, from its column at `ahead` of b to that at `beyond`, is fetched meanwhile.
     """
     size, element = core.size, core.kind.element
     vector = core.vector(lanes)
     body = Body(f"lane_tile_{lanes}x{columns}", LANE_TILE_ARGUMENTS)
     sums = [body.local(vector, "zeroinitializer") for _ in range(columns)]
     starts = [body.at("%b", body.word("%column_b", column)) for column in range(columns)]
+    ahead, beyond = (body.local("ptr", body.at("%b", place)) for place in ("%ahead", "%beyond"))
     panel, offset = body.local("ptr", "%a"), body.local("i64", body.word("%k_b", 0))
     with body.loop(0, "%count") as k:
         place, source = panel.get(), offset.get()
         values = body.load(vector, place, size)
+        if lanes >= core.kind.lanes:  # tiles of half a vector have no loads to spare
+            edge = ahead.get()  # in turn with the other: steps of k along a row share lines
+            core.prefetch(body, body.at(edge, source), False)
+            ahead.set(beyond.get())
+            beyond.set(edge)
         for start, total in zip(starts, sums, strict=True):
             scalar = body.load(element, body.at(start, source), size)
             spread = core.splat(body, lanes, scalar)
@@ -186,6 +195,8 @@ def emit_lane_strip(core: Core) -> str:
             table_b = body.at(frame.work(Word.COLUMN_B), body.sub(start, "%origin"), "i64")
             c = body.at("%c", body.sub(start, "%left"), kind.element)
             columns = body.least(body.mul(half, 2), body.sub("%stop", start))
+            next_column = body.add(start, columns)
+            ahead, beyond = _edges(frame, next_column, body.add(next_column, columns))
             function = frame.function(body.add(half, least))
             for wider in (slots, Slot.LANES):
                 absent = body.new(f"icmp eq ptr {function}, null")
@@ -196,13 +207,25 @@ def emit_lane_strip(core: Core) -> str:
             with body.when(there):
                 body.do(
                     f"call void {function}(ptr {a}, ptr {frame.work(Word.K_B)}, i64 %count, ptr %b,"
-                    f" ptr {table_b}, ptr {c}, ptr {table_c}, i64 {rows}, i64 {columns}, i64 %add)"
+                    f" ptr {table_b}, ptr {c}, ptr {table_c}, i64 {rows}, i64 {columns}, i64 %add,"
+                    f" i64 {ahead}, i64 {beyond})"
                 )
             missing = body.new(f"zext i1 {body.negate(there)} to i32")
             status.set(body.new(f"or i32 {status.get()}, {missing}"))
-            column.set(body.add(start, columns))
+            column.set(next_column)
     body.do(f"ret i32 {status.get()}")
     return core.finish(body)
+
+
+def _edges(frame: Frame, first: str, end: str) -> tuple[str, str]:
+    """Where the first and the last of some columns lie in B, or the last of the strip before
+    them."""
+    body = frame.body
+    final = body.sub("%stop", 1)
+    table = frame.work(Word.COLUMN_B)
+    edges = body.least(first, final), body.least(body.sub(end, 1), final)
+    first, last = (body.word(table, body.sub(column, "%origin")) for column in edges)
+    return first, last
 
 
 LANE_PACK_ARGUMENTS = [
