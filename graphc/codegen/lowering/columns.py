@@ -54,6 +54,12 @@ def block_columns(region: Graph, space: Space) -> int:
     return tuned.far_columns if is_far else tuned.fold_columns
 
 
+def is_chosen(node: Node) -> bool:
+    """Is an element computed at length, or one piece's of several, which is asked for each row?"""
+    lower = node.op.lower
+    return isinstance(lower, Compute) and (not lower.cheap or lower.pieces is not None)
+
+
 class Columns(Nest):
     """Lowers groups that fold an outer axis; nothing but the finished folds is read afterwards."""
 
@@ -182,6 +188,8 @@ class Columns(Nest):
         for, of simple folds earlier.
         """
         streams = self.streams()
+        if not streams:
+            return 1  # rows are read where their places say, which the processor waits for
         kinds = [tensor_type(n).dtype for n in streams]
         simple = all(reduction_of(n).combine == "add" for n in self.reductions())
         simple = simple and all(k.itemsize >= 4 and not k.is_complex for k in kinds)
@@ -194,10 +202,7 @@ class Columns(Nest):
 
     def is_costly(self) -> bool:
         full = [n for n in self.region.nodes if self.space.is_full(n)]
-        return any(
-            isinstance(n.op.lower, Compute) or flops_per_element(n) >= tuned.staged_flops
-            for n in full
-        )
+        return any(is_chosen(n) or flops_per_element(n) >= tuned.staged_flops for n in full)
 
     def fold_rows(
         self,

@@ -155,3 +155,22 @@ def test_far_operands_are_folded_in_wide_blocks() -> None:
 
 def in_tuple(found: Any) -> tuple[Any, ...]:
     return found if isinstance(found, tuple) else (found,)
+
+
+@examples(8)
+@given(st.integers(1, 30), st.sampled_from([3, 16, 64, 130]), st.sampled_from([np.sum, np.max]))
+def test_folds_of_rows_that_are_read_elsewhere(rows: int, width: int, fold: Any) -> None:
+    """Gathered, sliced, turned, joined and computed of smaller operands: several rows at a time."""
+    table, ids = draw(50, width), RNG.integers(-50, 50, (7, rows))
+    left, right = draw(7, rows), draw(width)
+
+    def call(table: Any, ids: Any, left: Any, right: Any) -> Any:
+        turned = table[: len(table) // rows * rows].reshape(-1, rows, width).transpose(1, 0, 2)
+        joined = np.concatenate([table[:rows], table[1:]])
+        wide = left[:, :, None] * right
+        parts = table[ids], turned, joined[None], table[None, 1::2], wide
+        return [fold(part, axis=0 if part is turned else 1) for part in parts]
+
+    made, want = gc.compile(call)(table, ids, left, right), call(table, ids, left, right)
+    for got, wanted in zip(made, want, strict=True):
+        np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-5)
