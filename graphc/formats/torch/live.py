@@ -49,18 +49,26 @@ def torch_package() -> Any:
 def array_of(tensor: Any) -> Array:
     """A tensor of the CPU as an array over the same memory. Raises GraphError for another one."""
     torch = torch_package()
-    if tensor.layout is not torch.strided or tensor.device.type != "cpu":
+    if tensor.dtype is torch.bfloat16 or tensor.is_neg() or tensor.is_conj():
+        return _array_of_bits(tensor)
+    try:
+        return tensor.detach().numpy()  # type: ignore[no-any-return]
+    except (TypeError, RuntimeError):
         raise GraphError(
             f"a tensor is on {tensor.device} in layout {tensor.layout}",
             hint="move the module to the CPU: module.cpu()",
-        )
-    held = tensor.detach().resolve_conj().resolve_neg()
-    if held.dtype is torch.bfloat16:
-        import ml_dtypes
+        ) from None
 
-        made: Array = held.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
-        return made
-    return held.numpy()  # type: ignore[no-any-return]
+
+def _array_of_bits(tensor: Any) -> Array:
+    """That of a tensor that NumPy has no name for, or that says to negate or conjugate it."""
+    torch = torch_package()
+    plain = tensor.detach().resolve_conj().resolve_neg()
+    if plain.dtype is not torch.bfloat16:
+        return array_of(plain)
+    import ml_dtypes
+
+    return array_of(plain.view(torch.int16)).view(ml_dtypes.bfloat16)
 
 
 def tensor_of(array: Array) -> Any:
@@ -68,7 +76,7 @@ def tensor_of(array: Array) -> Any:
     torch = torch_package()
     if not array.flags.writeable:
         array = array.copy()
-    if str(array.dtype) == "bfloat16":
+    if array.dtype.kind == "V":  # bfloat16
         return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
     return torch.from_numpy(array)
 
