@@ -22,6 +22,7 @@ import numpy as np
 from graphc.errors import GraphError, LimitError
 from graphc.formats.kinds import Kind
 from graphc.formats.torch.records import (
+    ELEMENTS,
     OF_MEMORY,
     Array,
     Block,
@@ -375,6 +376,7 @@ class _Reader:
             _result_names(wanted, _out_keys(module)),
             titles,
             _ranges(document.get("range_constraints") or {}),
+            default=_default_float(_dict(module["graph"])),
         )
 
     def _document(self) -> tuple[str, Any]:
@@ -484,6 +486,30 @@ def _ranges(constraints: Any) -> dict[str, tuple[int | None, int | None]]:
     for name, held in _dict(constraints).items():
         made[name] = bound(_dict(held).get("min_val")), bound(held.get("max_val"))
     return made
+
+
+_FLOAT64 = next(number for number, name in ELEMENTS.items() if name == "float64")
+_FLOATLIKE = {n for n, name in ELEMENTS.items() if name.startswith(("float", "bfloat", "complex"))}
+
+
+def _default_float(graph: Mapping[str, Any]) -> str:
+    """The type of floats that nothing says the type of, which files do not tell: that of a float
+    which a node makes of no floats, and without naming a type."""
+    metas = _dict(graph["tensor_values"])
+
+    def element(name: Any) -> Any:
+        return metas[name].get("dtype") if name in metas else None
+
+    for node in graph["nodes"]:
+        given = [_variant(entry["arg"]) for entry in node["inputs"]]
+        lists = [v if isinstance(v, list) else [v] for form, v in given if "tensor" in form]
+        read = {element(v.get("name")) for held in lists for v in held if isinstance(v, dict)}
+        named = any(form in ("as_scalar_type", "as_graph") for form, _ in given)
+        made = [v for form, v in map(_variant, node["outputs"]) if form == "as_tensor"]
+        wide = bool(made) and element(made[0].get("name")) == _FLOAT64
+        if wide and not named and not read & _FLOATLIKE:
+            return "float64"
+    return "float32"
 
 
 # ------------------------------------------------------------------------------------ result names

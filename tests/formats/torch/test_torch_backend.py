@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -328,19 +329,22 @@ class _Made(nn.Module):  # type: ignore[misc, name-defined]
         return [*made, third, torch.zeros(3) + 1j, x * 0.1, torch.fft.fft(x), torch.rand(3) * 0]
 
 
-def test_the_default_type_of_floats_is_that_of_pytorch() -> None:
+def test_the_default_type_of_floats_is_that_of_pytorch(tmp_path: Path) -> None:
     x, before = torch.arange(3), torch.get_default_dtype()
     try:
         torch.set_default_dtype(torch.float64)
         wanted = _Made()(x)
         made = compiled(_Made())(x)
         model = gc.from_torch(_Made(), x)
+        torch.export.save(torch.export.export(_Made(), (x,)), tmp_path / "made.pt2")
     finally:
         torch.set_default_dtype(before)
     torch.testing.assert_close(made, wanted, rtol=1e-12, atol=0)
-    for one, other in zip(model(x.numpy()), wanted, strict=True):
-        assert one.dtype == other.numpy().dtype
-        np.testing.assert_allclose(one, other, rtol=1e-12)
+    read = gc.load(tmp_path / "made.pt2")(x.numpy()).values()
+    for results in (model(x.numpy()), read):
+        for one, other in zip(results, wanted, strict=True):
+            assert one.dtype == other.numpy().dtype
+            np.testing.assert_allclose(one, other, rtol=1e-12)
 
 
 def test_even_steps_have_the_bits_of_pytorch() -> None:
