@@ -7,6 +7,8 @@
 The wide windows of segmentation networks (dilations of 12 to 36 over images of 14 to 65) multiply
 zeros most of the time.  Along each axis where that is so a product is made of each tap that reads x
 at all, over the results for which it does.  Other axes keep their windows and their padding.
+
+Of elements below 32 bits products and sum are f32: the result is rounded once, as a convolution's.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from graphc.base.record import record
 from graphc.ir.graph import Node, Rewriter
 from graphc.ir.literal import literal
 from graphc.ir.op import OPS
-from graphc.ir.types import Type
+from graphc.ir.types import F32, Type
 from graphc.passes.tuning import tuned
 
 
@@ -90,13 +92,17 @@ def by_live_taps(node: Node, x: Node, low: tuple[int, ...], r: Rewriter) -> Node
     assert isinstance(x.type, Type)
     assert isinstance(w.type, Type)
     assert isinstance(node.type, Type)
+    dtype = node.type.dtype
     stride, gap = node.attrs["stride"], node.attrs["dilation"]
     extents = zip(x.type.dims[2:], w.type.dims[2:], node.type.dims[2:], stride, gap, low)
     parts = [Axis(*sizes).parts() for sizes in extents]
     if not pays(node, parts):
         return None
-    made = [one(node, x, taps, r) for taps in product(*parts)]
-    return reduce(lambda a, b: r.emit(OPS["add"], (a, b)), made)
+    if dtype.bits < F32.bits:
+        x, w = in_f32(x, r), in_f32(w, r)
+    made = [one(node, x, w, taps, r) for taps in product(*parts)]
+    total = reduce(lambda a, b: r.emit(OPS["add"], (a, b)), made)
+    return r.emit(OPS["cast"], (total,), {"dtype": dtype}) if dtype.bits < F32.bits else total
 
 
 def pays(node: Node, parts: list[list[Tap]]) -> bool:
@@ -119,11 +125,19 @@ def products(part: Tap) -> int:
     return (part.taps[1] - part.taps[0]) * (part.results[1] - part.results[0])
 
 
-def one(node: Node, x: Node, parts: tuple[Tap, ...], r: Rewriter) -> Node:
+def in_f32(x: Node, r: Rewriter) -> Node:
+    """An array as f32; of a constant, a constant."""
+    if not x.op.traits.constant:
+        return r.emit(OPS["cast"], (x,), {"dtype": F32})
+    value = x.attrs["value"].array.astype(np.float32)
+    return r.emit(OPS["const"], (), {"value": literal(value, F32)})
+
+
+def one(node: Node, x: Node, w: Node, parts: tuple[Tap, ...], r: Rewriter) -> Node:
     """The product of some taps on each axis, and zeros for the results for which they read none."""
     source = cut(x, [part.source for part in parts], r)
     source = padded(source, [part.zeros for part in parts], r)
-    weights = cut(node.inputs[1], [part.taps for part in parts], r)
+    weights = cut(w, [part.taps for part in parts], r)
     sums = r.emit(node.op, (source, weights), node.attrs)
     assert isinstance(node.type, Type)
     ends = zip(parts, node.type.dims[2:])

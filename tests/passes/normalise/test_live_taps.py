@@ -94,6 +94,28 @@ def test_dilated_windows(case: Any, threads: int) -> None:
     assert error(variable(x, w, bias), exact(layer, x, w, bias)) < 2e-6
 
 
+@pytest.mark.parametrize("dtype", ["bf16", "f16"])
+@pytest.mark.parametrize("case", [CASES[0], CASES[-1]])
+def test_results_of_16_bits_are_rounded_once(case: Any, dtype: Any) -> None:
+    shape, outputs, options, count = case
+    digits = 8 if dtype == "bf16" else 11
+    x, w = (
+        np.asarray(gc.compile(lambda x: gc.astype(gc.astype(x, dtype), "f32"))(a))
+        for a in arrays(shape, (outputs, shape[1], *(3,) * (len(shape) - 2)))
+    )
+
+    def layer(x: Any, w: Any) -> Any:
+        made = gc.conv(gc.astype(x, dtype), gc.astype(w, dtype), **options)
+        return gc.astype(made, "f32")
+
+    expected = exact(lambda x, w: gc.conv(x, w, **options), x, w)
+    half_a_step = np.exp2(np.floor(np.log2(np.abs(expected))) - digits)
+    noise = 1e-5 * np.abs(expected).max()  # of sums in f32
+    for fast, given in ((gc.compile(layer), (x, w)), (gc.compile(lambda x: layer(x, w)), (x,))):
+        assert len(convolutions(fast, *given)) == count
+        assert (np.abs(fast(*given) - expected) <= half_a_step + noise).all()
+
+
 def test_left_as_they_are() -> None:
     """Programs without fast_math, little padding, few channels, few results of variable weights."""
     for shape, outputs, gap, options in [
