@@ -92,6 +92,7 @@ def _sort(node: Any, target: Target) -> Native | None:
 
 def _select(node: Any, target: Target) -> Native | None:
     keys, wanted = node.inputs[0].type, node.attrs["k"]
+    assert wanted > 0
     if keys.dtype.bits < 32 or wanted > MOST or target.vector_bits < 256:
         return Native(least_text(target, keys.dtype.bits), 0, (keys.dims[-1], wanted))
     is_short = 2 * wanted <= block_of(target, keys.dtype.bits)

@@ -9,7 +9,9 @@ need none of it.  One object becomes one anonymous mapping:
 
 Positions are relative or go through the GOT, so stubs are only needed to reach libc and libm.  What
 this linker does not know (other machines, thread-local data, constructors, unusual relocations)
-raises `Unsupported`; the caller then asks LLVM.  Format: System V ABI, AMD64 supplement, chapter 4.
+raises `Unsupported`; the caller then asks LLVM.  `parse` reads objects of any 64-bit machine: what
+one defines and leaves open is asked of those that LLVM links, too.  Format: System V ABI, AMD64
+supplement, chapter 4.
 """
 
 from __future__ import annotations
