@@ -34,6 +34,7 @@ from graphc.formats.torch.operators.random import SEED, draws
 from graphc.formats.torch.records import Array, Block, Name, Node, Program, Whole
 
 Placement = tuple[tuple[int, ...], tuple[int, ...], int]  # sizes, strides and start in memory
+Plan = tuple[list[Placement | None], list[Placement | None]]  # of what is made, and of results
 _EXTENT = "_extent"  # what carries a number as an extent
 
 
@@ -58,7 +59,7 @@ class CompiledGraph:
         self.symbols = _symbols(placeholders)
         outputs = [reader.tokens.get(v, v) for v in _outputs(module)]
         self.results, self.made = _results(outputs, placeholders, _roots(module) if shares else {})
-        self.plans: dict[tuple[int, ...], list[Placement | None]] = {}
+        self.plans: dict[tuple[int, ...], Plan] = {}
         self.models: dict[tuple[Any, ...], TorchModel] = {}
         self.lock = threading.Lock()
 
@@ -70,14 +71,20 @@ class CompiledGraph:
         if self.draws:
             arrays.append(array_of(torch_package().randint(1 << 62, ())))
         model = self.models.get(tuple(fixed)) or self._model(tuple(fixed))
-        made = [self._tensor(k, v) for k, v in enumerate(model.run(arrays))] if self.made else []
-        places = self._places(values)
-        return [result(values, made, place) for result, place in zip(self.results, places)]
+        of_made, of_results = self._plan(values)
+        arrays = model.run(arrays) if self.made else []
+        made = [self._tensor(*each) for each in zip(self.made, arrays, of_made)]
+        return [result(values, made, place) for result, place in zip(self.results, of_results)]
 
-    def _tensor(self, index: int, array: Any) -> Any:
+    def _tensor(self, made: _Made, array: Any, place: Placement | None) -> Any:
+        """The one tensor of what is made, no view: gradients are added to in place."""
         if array is None:
-            raise Refusal(self._maker(self.made[index].name), "what a gradient reads is not made")
-        return tensor_of(array)
+            raise Refusal(self._maker(made.name), "what a gradient reads is not made")
+        tensor = tensor_of(array)
+        if place is not None:
+            sizes, strides, _ = place
+            tensor.set_(tensor.untyped_storage(), 0, sizes, strides)
+        return tensor
 
     def _maker(self, name: str) -> Node:
         """The node that makes a value, of which it may be one of several results."""
@@ -87,13 +94,16 @@ class CompiledGraph:
             maker = nodes[maker.inputs[0][1].name]
         return maker
 
-    def _places(self, values: Sequence[Any]) -> list[Placement | None]:
-        """Where in memory each result lies, for the sizes of these values."""
+    def _plan(self, values: Sequence[Any]) -> Plan:
+        """Where in memory everything lies, for the sizes of these values."""
         key = tuple([_number(values, at) for at in self.symbols.values()])
         found = self.plans.get(key)
         if found is None:
             held = dict(zip(self.symbols, key))
-            found = self.plans[key] = [result.placed(held) for result in self.results]
+            found = self.plans[key] = (
+                [_placed(made.view, held) for made in self.made],
+                [_placed(result.view, held) for result in self.results],
+            )
         return found
 
     def _model(self, fixed: tuple[Any, ...]) -> TorchModel:
@@ -296,12 +306,26 @@ def _number(values: Sequence[Any], at: tuple[int, int | None]) -> int:
 # ------------------------------------------------------------------------------------ results
 
 
-class _Made:
-    """A value that the program makes; a tensor lies in an order of its axes."""
+View = tuple[Sequence[Any], Sequence[Any], Any]  # a Placement that symbols may be in
 
-    def __init__(self, name: str, order: Order | None) -> None:
+
+def _placed(view: View | None, symbols: Mapping[Any, int]) -> Placement | None:
+    if view is None:
+        return None
+    sizes, strides, start = view
+    extents = tuple(value_of(n, symbols) for n in sizes)
+    return extents, tuple(value_of(n, symbols) for n in strides), value_of(start, symbols)
+
+
+class _Made:
+    """A value that the program makes; a tensor lies in an order of its axes, and is told its
+    strides where that order is another than its own."""
+
+    def __init__(self, name: str, order: Order | None, view: View | None) -> None:
         self.name = name
-        self.order = order
+        plain = order is None or order == tuple(range(len(order)))
+        self.order = None if plain else order
+        self.view = None if plain else view
 
     @property
     def result_name(self) -> str:
@@ -319,21 +343,14 @@ class _Result:
     constant  where it is neither an input nor made by the program
     given     the position of that input
     made      the index among what the program makes; a number is one of its elements
-    view      sizes, strides, and the start in the memory of what it is a view of
+    view      sizes, strides, and the start in the memory of what it is a view of, if it is one
     """
 
     constant: Any = None
     given: int | None = None
     made: int | None = None
     is_number: bool = False
-    view: tuple[Sequence[Any], Sequence[Any], Any] | None = None
-
-    def placed(self, symbols: Mapping[Any, int]) -> Placement | None:
-        if self.view is None:
-            return None
-        sizes, strides, start = self.view
-        extents = tuple(value_of(n, symbols) for n in sizes)
-        return extents, tuple(value_of(n, symbols) for n in strides), value_of(start, symbols)
+    view: View | None = None
 
     def __call__(self, values: Sequence[Any], made: Sequence[Any], place: Placement | None) -> Any:
         if self.given is None and self.made is None:
@@ -360,8 +377,8 @@ def _results(
     def program(node: Any, order: Order | None) -> int:
         if node not in made:
             made[node] = len(entries)
-            plain = order is None or order == tuple(range(len(order)))
-            entries.append(_Made(node.name, None if plain else order))
+            view = None if order is None else _view(node, node, known)
+            entries.append(_Made(node.name, None if view is None else order, view))
         return made[node]
 
     def result(node: Any) -> _Result:
@@ -377,18 +394,15 @@ def _results(
         if root in positions and view is not None:
             return _Result(given=positions[root], view=view)
         order = dense_order(root.meta["val"])
-        if root in positions or view is None or order is None or root.op != "call_function":
-            root, view, order = node, _view(node, node, known), dense_order(value)
-        is_plain = root is node and (order is None or order == tuple(range(value.ndim)))
-        return _Result(
-            made=program(root, order if view is not None else None),
-            view=None if is_plain or order is None else view,
-        )
+        told = order is not None and _view(root, root, known) is not None
+        if root in positions or view is None or not told or root.op != "call_function":
+            root, order = node, dense_order(value)
+        return _Result(made=program(root, order), view=None if root is node else view)
 
     return [result(node) for node in outputs], entries
 
 
-def _view(node: Any, root: Any, known: set[Any]) -> Any:
+def _view(node: Any, root: Any, known: set[Any]) -> View | None:
     """How a value lies in the memory of another; None where a call does not tell it."""
     value, base = node.meta["val"], root.meta["val"]
     start = value.storage_offset() - base.storage_offset()

@@ -202,6 +202,36 @@ def test_gradients_do_not_share_memory() -> None:
     assert b.grad.tolist() == [3.0] * 6
 
 
+@pytest.mark.parametrize("order", [(0, 1, 2, 3), (3, 2, 1, 0), (0, 2, 3, 1)])
+def test_one_gradient_of_two_leaves_is_added_to_each_of_them(order: tuple[int, ...]) -> None:
+    """PyTorch keeps a gradient that it alone holds, and adds to it in place."""
+
+    def leaf() -> Any:
+        return torch.randn(2, 3, 4, 5).permute(order).contiguous().permute(inverse(order))
+
+    w = leaf()
+    for function in (lambda a, b: (a + b) * w, lambda a, b: (a + b).relu()):
+        a, b = leaf().requires_grad_(), leaf().requires_grad_()
+        wanted = [x.detach().requires_grad_() for x in (a, b)]
+        call = compiled(function)
+        for _ in range(3):
+            call(a, b).sum().backward()
+            function(*wanted).sum().backward()
+        for made, x in zip((a, b), wanted):
+            same(made.grad, x.grad)
+            assert made.grad.stride() == x.grad.stride()
+        assert a.grad.data_ptr() != b.grad.data_ptr()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int8])
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 0, 1), (1, 0, 2)])
+def test_results_that_are_new_are_no_views(dtype: Any, order: tuple[int, ...]) -> None:
+    x = torch.arange(24).to(dtype).view(2, 3, 4).permute(order)
+    made = compiled(lambda x: x + x)(x)
+    made.detach_().unsqueeze_(0)
+    same(made, (x + x)[None])
+
+
 def test_arguments_that_are_conjugated_or_negated_views() -> None:
     x = torch.randn(4, dtype=torch.complex64).conj()
     same(compiled(lambda x: x * 2 + x.imag)(x), x * 2 + x.imag)
