@@ -21,7 +21,7 @@ from graphc.config import Config
 from graphc.ir.graph import Graph, Node, Rewriter
 from graphc.ir.regions import map_inside
 from graphc.ir.types import Type
-from graphc.passes.normalise.join_writes import is_constant
+from graphc.passes.normalise.join_writes import are_known, is_constant
 from graphc.passes.normalise.rules import by_op
 
 MOST_WRITES = 500_000  # elsewhere, that all reads of a graph together are followed through
@@ -127,8 +127,7 @@ def box(node: Node, part: Node) -> list[Along] | None:
     """The positions on each axis of the part that a slice reads, or an update writes; None where
     there are none, or sizes are open."""
     assert isinstance(part.type, Type)
-    kind = node.inputs[0].type
-    assert isinstance(kind, Type)
-    if not kind.is_static or not part.type.is_static or 0 in part.type.dims:
+    starts, counts = node.attrs["starts"], part.type.shape
+    if not all(isinstance(n, int) and n for n in counts) or not are_known(starts):
         return None
-    return list(map(Along, node.attrs["starts"], node.attrs["steps"], part.type.dims))
+    return list(map(Along, starts, node.attrs["steps"], part.type.dims))

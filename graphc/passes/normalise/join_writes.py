@@ -13,8 +13,8 @@ place.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
 
 from graphc.config import Config
 from graphc.ir.graph import Graph, Node, Rewriter, rebuild
@@ -53,7 +53,7 @@ def joined(node: Node, readers: list[int], r: Rewriter) -> Node | None:
     """The concatenation that stands for a chain of updates, given by the last of them."""
     kind = node.type
     assert isinstance(kind, Type)
-    if not kind.is_static or not kind.size or node.after:
+    if not are_known(kind.shape) or not kind.size or node.after:
         return None
     axis = axis_of(node)
     extent = kind.size if axis is None else kind.dims[axis]
@@ -116,7 +116,10 @@ def part_of(node: Node, axis: int | None) -> Part | None:
     kind, value = node.type, node.inputs[1]
     assert isinstance(kind, Type)
     assert isinstance(value.type, Type)
-    dims, starts = value.type.dims, node.attrs["starts"]
+    starts = node.attrs["starts"]
+    if not are_known((*value.type.shape, *starts)):
+        return None
+    dims = value.type.dims
     wide = [k for k, count in enumerate(dims) if count != 1]
     if 0 in dims or any(node.attrs["steps"][k] != 1 for k in wide):
         return None
@@ -128,6 +131,11 @@ def part_of(node: Node, axis: int | None) -> Part | None:
         return None  # parts of rows
     start = sum(a * s for a, s in zip(starts, row_major_strides(kind.dims), strict=True))
     return Part(start, start + value.type.size, value)
+
+
+def are_known(numbers: Iterable[Any]) -> bool:
+    """Are these numbers, whatever a call brings?  To compare open ones would settle them."""
+    return all(isinstance(number, int) for number in numbers)
 
 
 def is_constant(array: Node) -> bool:
