@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from graphc.codegen.lowering.columns import Columns
+from graphc.codegen.lowering.columns import Columns, OrderedColumns
 from graphc.codegen.lowering.concat_boxes import Pieces, pieces_of
 from graphc.codegen.lowering.custom_nest import Written
 from graphc.codegen.lowering.in_place_update import Patch
@@ -44,7 +44,7 @@ def lower_loops(
     elif is_tall(region, space, strict or parity):
         shape = Tall
     elif folds_columns(region, space):
-        shape = Columns
+        shape = OrderedColumns if parity else Columns
     elif crossing_loop(region, space) is not None:
         shape = Tiles
     elif cut is not None:

@@ -90,6 +90,22 @@ def test_several_axes_are_one_row(shape: tuple[int, ...]) -> None:
     cases.assert_same_bits(made, want, "view")
 
 
+@pytest.mark.parametrize("columns", [1, 3, 300])
+@pytest.mark.parametrize("rows", [5, 40, 64, 65])
+def test_rows_are_added_one_after_another_in_f64(rows: int, columns: int) -> None:
+    x = normal(rows, columns) * np.float32(10) ** RNG.integers(-3, 4, (rows, columns))
+    x = x.astype(np.float32)
+    total = np.zeros(columns)
+    for row in x:
+        total += row
+    whole = gc.compile(lambda x: x.sum(0), parity=True)
+    np.testing.assert_array_equal(whole(x), total.astype(np.float32))
+    opened = gc.compile(lambda x: x.sum(0), parity=True)
+    for _ in range(3):  # from the third size on one compilation serves all
+        opened(normal(rows + len(opened.compiles) + 1, columns))
+    np.testing.assert_array_equal(opened(x), whole(x))
+
+
 @pytest.mark.parametrize("across", [False, True], ids=["plain", "across"])
 @pytest.mark.parametrize("k", [1, 40, 1100])
 def test_products_are_added_one_by_one(k: int, across: bool) -> None:
