@@ -112,7 +112,9 @@ def text_of(array: Any, words: tuple[str | None, ...] = ()) -> Text:
         texts = [_spelling(item) for item in texts]
     known = words or tuple(sorted(set(texts)))
     check_within("folded_elements", len(known), f"{len(known)} different strings")
-    place, other = _places(known), len(known) - 1
+    # The words of a model are the same in every call, those of fed texts seldom.
+    place = _places(known) if words else {word: k for k, word in enumerate(known)}
+    other = len(known) - 1
     codes = np.array([place.get(text, other) for text in texts], np.int64)
     return Text(codes.reshape(np.shape(array)), known)
 
