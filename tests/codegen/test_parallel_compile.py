@@ -97,6 +97,15 @@ def test_what_lies_in_one_object() -> None:
     assert grouped([]) == []
 
 
+def test_much_text_makes_objects_enough_for_all_threads_and_few_more() -> None:
+    text = "x" * (tuned.object_text // 2)
+    pieces = [piece(n, text) for n in range(100 * tuned.compile_threads)]
+    groups = grouped(pieces)
+    assert {len(group) for group in groups} == {50}
+    assert len(groups) == 2 * tuned.compile_threads
+    assert [p for group in groups for p in group] == pieces
+
+
 def test_who_calls_a_function_of_a_core_lies_apart_from_who_calls_none() -> None:
     caller = piece(2, "call void @graphc_core_f64_narrow_8(ptr %a)")
     weak = piece(3, "declare extern_weak void @graphc_core_f64_narrow_8()")

@@ -73,13 +73,15 @@ def _by_numba(piece: Piece) -> bytes:
 def grouped(pieces: Sequence[Piece]) -> list[list[Piece]]:
     """What goes into one object each, the longest first.
 
-    A later process may want one kernel of an object: all of them must need the same others.
+    A later process may want one kernel of an object: all of them must need the same others. LLVM
+    takes 1.5 ms to start on an object: much text makes two for each thread, not one for each piece.
     """
+    longest = max(tuned.object_text, size(pieces) // (2 * tuned.compile_threads))
     alike: dict[object, list[list[Piece]]] = {}
     for piece in pieces:
         inner = piece.core.inner if piece.core else None
         groups = alike.setdefault((inner, frozenset(_CALLED.findall(piece.text))), [[]])
-        if groups[-1] and size(groups[-1]) + len(piece.text) > tuned.object_text:
+        if groups[-1] and size(groups[-1]) + len(piece.text) > longest:
             groups.append([])
         groups[-1].append(piece)
     return sorted((g for groups in alike.values() for g in groups), key=size, reverse=True)
