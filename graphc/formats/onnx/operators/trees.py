@@ -6,6 +6,8 @@ that what one level reads lies together, and a node and its edge in one line of 
 
     nodes[n] = first << bits | feature, the bits of edge      children of a node lie side by side
 
+(one word of 64 bits, which one load reads, where both fit in its halves; else two words)
+
     next = first          if x[row, feature] <= edge
            first + 1      else, and where either is NaN: the edge of a leaf, whose `first + 1` is
                           the leaf itself
@@ -164,9 +166,9 @@ class _Thresholds:
         bits = below + mixed
         wide = len(self.edge).bit_length() + bits > 31
         held = self.first << bits | self.feature | (lowers.astype(np.int64) << below) * mixed
-        narrow = not wide and self.edge.dtype == np.float32
-        whole, real = (np.int32, np.float32) if narrow else (np.int64, np.float64)
-        nodes = np.stack([held.astype(whole), self.edge.astype(real).view(whole)], 1)
+        packed = not wide and self.edge.dtype == np.float32
+        whole, real = (np.int32, np.float32) if packed else (np.int64, np.float64)
+        nodes = held << 32 | self.edge.view(np.uint32) if packed else self._pairs(held)
         trees = len(self.depths)
         at = np.broadcast_to(np.arange(trees, dtype=whole), (1, trees))
         if not self.depths[0]:
@@ -178,8 +180,12 @@ class _Thresholds:
                 ended.append(at[:, going:])
                 at = at[:, :going]
             node = f.take(nodes, at, axis=0, mode="clip")
-            here = f.getitem(node, (..., 0))
-            edge = f.view(f.getitem(node, (..., 1)), real)
+            if packed:
+                here = f.astype(f.right_shift(node, np.int64(32)), whole)
+                edge = f.view(f.astype(node, whole), real)
+            else:
+                here = f.getitem(node, (..., 0))
+                edge = f.view(f.getitem(node, (..., 1)), real)
             if level:
                 own = f.bitwise_and(here, whole((1 << below) - 1))
                 value = f.take_along_axis(x, own, 1, mode="clip")
@@ -190,6 +196,10 @@ class _Thresholds:
             first = f.right_shift(here, whole(bits))
             at = f.add(first, f.astype(f.logical_not(stays), whole))
         return f.concatenate([at, *reversed(ended)], 1) if ended else at
+
+    def _pairs(self, links: Array) -> Array:
+        """Nodes as two words each: the link and the bits of the edge."""
+        return np.stack([links, self.edge.astype(np.float64).view(np.int64)], 1)
 
     def _going(self, level: int) -> int:
         """How many trees take the step from a level: those that are deeper, in quarters of all,
