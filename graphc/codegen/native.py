@@ -1,4 +1,7 @@
-"""Kernels of library ops that are written as LLVM IR: which node has one on which machine."""
+"""Kernels of library ops that are written as LLVM IR: which node has one on which machine.
+
+Those of sorts are imported with this file, the others when a node wants one.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +9,12 @@ from collections.abc import Callable
 from typing import Any
 
 from graphc.base.record import record
-from graphc.codegen.gcd import gcd_text
 from graphc.codegen.llvm.target import Target
-from graphc.codegen.occurrences import SCRATCH, occurrences_text
-from graphc.codegen.scatter import Scatter, scatter_text
 from graphc.codegen.sorting.digits import Rows, digits_text, least_text, scratch_of
 from graphc.codegen.sorting.order import order_text
 from graphc.codegen.sorting.places import places_text
 from graphc.codegen.sorting.quicksort import block_of, sort_text
 from graphc.codegen.sorting.select import MOST, select_text
-from graphc.codegen.sparse_adjoint import Adjoint, adjoint_text
 from graphc.ir.op import Library
 from graphc.ir.sizes import Size
 from graphc.ops.index.scatter import is_shared
@@ -50,6 +49,8 @@ def native_of(node: Any, target: Target) -> Native | None:
 
 
 def _scatter(node: Any, target: Target) -> Native:
+    from graphc.codegen.scatter import Scatter, scatter_text
+
     x, index = (node.inputs[k].type for k in (0, 1))
     rows, width, drop = node.op.lower.params(node)
     kind = Scatter(x.dtype, index.dtype, node.attrs["mode"], width == 1, is_shared(node))
@@ -57,16 +58,22 @@ def _scatter(node: Any, target: Target) -> Native:
 
 
 def _gcd(node: Any, target: Target) -> Native:
+    from graphc.codegen.gcd import gcd_text
+
     return Native(gcd_text(target, node.type.dtype.kind == "i"), 0, ())
 
 
 def _occurrences(node: Any, target: Target) -> Native:
+    from graphc.codegen.occurrences import SCRATCH, occurrences_text
+
     x = node.inputs[0].type
     text = occurrences_text(target, x.dtype)
     return Native(text, SCRATCH, (x.size, *node.op.lower.params(node)), is_cut=False)
 
 
 def _adjoint(node: Any, target: Target) -> Native:
+    from graphc.codegen.sparse_adjoint import Adjoint, adjoint_text
+
     data, indices, indptr = (node.inputs[k].type for k in range(3))
     text = adjoint_text(target, Adjoint(data.dtype, indices.dtype, indptr.dtype))
     return Native(text, 0, (*node.op.lower.params(node), indices.size), is_cut=False)
