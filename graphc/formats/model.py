@@ -130,6 +130,7 @@ class ImportedModel(LoadedGraph):
         self.source = source
         self.kinds = source.kinds
         self._declared = {name: type_of(name, kind) for name, kind in self.kinds.items()}
+        self._takes_none = any(kind.form == "optional" for kind in self.kinds.values())
         types = list(self._declared.values())
         self._takes_strings = any(kind.element in STRINGS for kind in self.kinds.values())
         self._words = (*sorted(words), None) if self._takes_strings else ()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -83,3 +84,88 @@ def test_what_does_not_fit_a_nesting_is_named(loaded: Any) -> None:
         with pytest.raises(gc.FeedError) as caught:
             call()
         assert text in str(caught.value), caught.value
+
+
+def with_nones(first: Any, params: Any, mask: Any, x: Any, training: bool = True) -> Any:
+    assert first is None and mask is None and params[1] is None
+    made = x @ params[0]["w"] + params[2]["b"]
+    return made if training else made * 2
+
+
+def saved(form: str, folder: Path, function: Any, *arguments: Any, **named: Any) -> Any:
+    path = folder / "saved.gir"
+    gc.compile(function, static=[*named]).save(path, *arguments, **named)
+    if form == "gcx":
+        main(["compile", str(path), "-o", str(path.with_suffix(".gcx"))])
+    return gc.load(path.with_suffix(f".{form}"))
+
+
+@pytest.mark.parametrize("form", ["gir", "gcx"])
+def test_none_is_no_argument_here_as_it_was_none_to_the_function(form: str, tmp_path: Path) -> None:
+    params = [{"w": np.ones((3, 2)), "skip": None}, None, {"b": np.arange(2.0)}]
+    x = np.arange(6.0).reshape(2, 3)
+    loaded = saved(form, tmp_path, with_nones, None, params, None, x, training=True)
+    wanted = with_nones(None, params, None, x)
+    leaves = {"params.0.w": params[0]["w"], "params.2.b": params[2]["b"], "x": x}
+    for _ in range(2):
+        for made in (
+            loaded(None, params, None, x),
+            loaded(params, x),
+            loaded(params, x=x, mask=None),
+            loaded(first=None, params=params, mask=None, x=x),
+            loaded(*leaves.values()),
+            loaded(*leaves.values(), mask=None),
+            loaded(**leaves),
+        ):
+            np.testing.assert_array_equal(made, wanted)
+    with pytest.raises(gc.FeedError, match="no feed for parameter 'x'"):
+        loaded(None, params, None, None)
+
+
+@pytest.mark.parametrize("form", ["gir", "gcx"])
+def test_a_list_with_as_many_entries_as_there_are_parameters(form: str, tmp_path: Path) -> None:
+    """[w, None] is no array, though the file has two parameters and the call two values."""
+    w, x = np.full(3, 2.0), np.arange(3.0)
+    loaded = saved(form, tmp_path, lambda p, x: p[0] * x, [w, None], x)
+    np.testing.assert_array_equal(loaded([w, None], x), w * x)
+    np.testing.assert_array_equal(loaded(w, x), w * x)
+    one = saved(form, tmp_path, lambda p, x: p[0] * x, [w], x)
+    np.testing.assert_array_equal(one([w], x), w * x)
+    if form == "gcx":
+        np.testing.assert_array_equal(one([2.0, 2.0, 2.0], x), w * x)
+
+
+def test_a_training_step_of_layers_is_called_as_it_was(tmp_path: Path) -> None:
+    net = gc.nn.Sequential(gc.nn.Dense(3, 4), gc.nn.relu, gc.nn.Dense(4, 2))
+    params = net.init(gc.random.key(0))
+    x = np.ones((2, 3), np.float32)
+
+    def step(params: Any, x: Any) -> Any:
+        return gc.value_and_grad(lambda p: (net(p, x) ** 2).mean())(params)
+
+    loaded = saved("gir", tmp_path, step, params, x)
+    loss, slopes = gc.compile(step)(params, x)
+    assert params[1] is None and slopes[1] is None
+    made = loaded(params, x)
+    assert [*made] == ["0", "1.0.bias", "1.0.weight", "1.2.bias", "1.2.weight"]
+    np.testing.assert_array_equal(made["0"], loss)
+    np.testing.assert_array_equal(made["1.2.weight"], slopes[2]["weight"])
+
+
+@pytest.mark.parametrize("form", ["gir", "gcx"])
+def test_an_argument_that_was_fixed_is_told_as_such(form: str, tmp_path: Path) -> None:
+    params = [{"w": np.ones((3, 2))}, None, {"b": np.arange(2.0)}]
+    x = np.arange(6.0).reshape(2, 3)
+    loaded = saved(form, tmp_path, with_nones, None, params, None, x, training=False)
+    for call in (
+        lambda: loaded(None, params, None, x, training=False),
+        lambda: loaded(None, params, None, x, False),
+        lambda: loaded(params, x, mode="train"),
+        lambda: loaded(params[0]["w"], params[2]["b"], x, False),
+    ):
+        with pytest.raises(gc.FeedError) as caught:
+            call()
+        assert "fixed when the graph was saved" in str(caught.value), caught.value
+    with pytest.raises(gc.FeedError) as caught:
+        loaded(params, x, y=x)
+    assert "fixed" not in str(caught.value)

@@ -57,11 +57,30 @@ def _leaves(path: str, value: Any, inner: set[str]) -> Iterator[tuple[str, Any]]
         yield from _leaves(f"{path}.{key}", child, inner)
 
 
+def _fixed(values: Iterable[Any]) -> str | None:
+    """What to say of values of which some are no arrays, where there is no parameter for one."""
+    if all(isinstance(value, _NESTINGS) or hasattr(value, "shape") for value in values):
+        return None
+    return (
+        "arguments that are no arrays (static=[...], defaults) were fixed when the graph was "
+        "saved: leave them out, or save a graph for each of their values"
+    )
+
+
+def _is_nesting(value: Any) -> bool:
+    """A dict, or a list that no array can be made of."""
+    return isinstance(value, dict) or (
+        isinstance(value, list | tuple)
+        and any(child is None or isinstance(child, dict) for child in value)
+    )
+
+
 class Loaded:
     """What `gc.load` returns: a function of arrays, given in order or by the file's names.
 
     A function that took nestings may be called with them: the leaves of p={"w": w, "b": b} are
-    what "p.w" and "p.b" name.
+    what "p.w" and "p.b" name.  What it returned is not nested again: results come as a tuple, or
+    by name ("0.a" of ({"a": ...}, ...)).  Arguments that were no arrays are fixed in the file.
 
     params         names of what it takes
     result_names   names of what it returns; a result that was never named has its position for one
@@ -81,6 +100,7 @@ class Loaded:
     result_names: tuple[str, ...]
     containers: Mapping[str, str]
     _latest: Executable | PhasedExecutable | None = None  # what ran the latest call
+    _takes_none = False  # is None a value of a parameter, as of an optional one of ONNX?
 
     if TYPE_CHECKING:
         graph: Any
@@ -130,15 +150,21 @@ class Loaded:
         """One value per parameter. Raises FeedError for missing, double or unknown names.
 
         Nestings are given under the names that their leaves begin with, or in order of those:
-        params={"w": w, "b": b} is what "params.w" and "params.b" are called with.
+        params={"w": w, "b": b} is what "params.w" and "params.b" are called with.  None is no
+        array here as it was none to the function: it is skipped, alone and in nestings.
         """
+        if not self._takes_none:
+            args = tuple([value for value in args if value is not None])
+            feeds = {name: value for name, value in feeds.items() if value is not None}
         args, feeds = self._spread(args, feeds)
         if len(args) > len(self.params):
-            raise FeedError(f"{self.name} takes {len(self.params)} arrays, got {len(args)}")
+            message = f"{self.name} takes {len(self.params)} arrays, got {len(args)}"
+            raise FeedError(message, hint=_fixed(args))
         values, known = dict(zip(self.params, args)), set(self.params)
         for name, value in feeds.items():
             if name not in known:
-                raise FeedError(f"{self.name} has no parameter {name!r}", hint=self._meant(name))
+                hint = "; ".join(filter(None, (self._meant(name), _fixed([value]))))
+                raise FeedError(f"{self.name} has no parameter {name!r}", hint=hint)
             if name in values:
                 raise FeedError(f"parameter {name!r} of {self.name} is given twice")
             values[name] = value
@@ -152,25 +178,39 @@ class Loaded:
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """A call with one value for each argument of the function that was saved, as one with a
         value for each leaf; any other call as it is."""
-        values = (*args, *feeds.values())
-        is_for_leaves = len(values) == len(self.params) and not any(
-            isinstance(value, dict) for value in values
-        )
-        if is_for_leaves or not any(isinstance(value, _NESTINGS) for value in values):
+        if not any(isinstance(value, _NESTINGS) for value in (*args, *feeds.values())):
             return args, feeds
         arguments = dict.fromkeys(name.partition(".")[0] for name in self.params)
+        pairs = [*zip(arguments, args), *feeds.items()]
+        inner, made = _inner_names(self.params), list[tuple[str, Any]]()
+        for name, value in pairs:
+            made += _leaves(name, value, inner)
+        if self._is_for_leaves(pairs, len(args) + len(feeds), made):
+            return args, feeds
         if len(args) > len(arguments):
             raise FeedError(
                 f"{self.name} takes {len(arguments)} arguments, or {len(self.params)} arrays, "
-                f"got {len(args)}"
+                f"got {len(args)}",
+                hint=_fixed(args),
             )
-        inner, made = _inner_names(self.params), {}
-        for name, value in (*zip(arguments, args), *feeds.items()):
-            for path, leaf in _leaves(name, value, inner):
-                if path in made:
-                    raise FeedError(f"parameter {path!r} of {self.name} is given twice")
-                made[path] = leaf
-        return (), made
+        spread: dict[str, Any] = {}
+        for path, leaf in made:
+            if path in spread:
+                raise FeedError(f"parameter {path!r} of {self.name} is given twice")
+            if leaf is not None or self._takes_none:
+                spread[path] = leaf
+        return (), spread
+
+    def _is_for_leaves(
+        self, pairs: list[tuple[str, Any]], count: int, leaves: list[tuple[str, Any]]
+    ) -> bool:
+        """Does a call of so many values give a value for each leaf, lists being arrays?"""
+        if count != len(self.params) or any(_is_nesting(value) for _, value in pairs):
+            return False
+        given = {name for name, _ in pairs}
+        opened = [leaf for name, leaf in leaves if name not in given]
+        fits = len(pairs) == count and {name for name, _ in leaves} == {*self.params}
+        return not (fits and any(hasattr(leaf, "shape") for leaf in opened))
 
     def _meant(self, name: str) -> str:
         """What a name that is no parameter's was meant to be."""
