@@ -73,13 +73,16 @@ class OnnxModel(ImportedModel):
         try:
             return super().bind(shapes)
         except FeedError as error:
-            if not any(map(_other_size, self.types, shapes)):
+            found = next(filter(None, map(_other_size, self.params, self.types, shapes)), None)
+            if found is None:
                 raise
+            name, axis = found
+            place = self.file.graph.inputs.index(name)
             raise FeedError(
                 error.message,
-                hint="the file fixes its sizes: export it with open ones (dynamic_axes, "
-                "dynamic_shapes), or name one in the file: "
-                "model.graph.input[0].type.tensor_type.shape.dim[0].dim_param = 'batch'",
+                hint="the file fixes this size: export it with an open one (dynamic_axes, "
+                "dynamic_shapes), or name it in the file: "
+                f"model.graph.input[{place}].type.tensor_type.shape.dim[{axis}].dim_param = 'size'",
             ) from None
 
     def run(self, values: Sequence[Any]) -> list[Any]:
@@ -98,9 +101,11 @@ class OnnxModel(ImportedModel):
         return OnnxModel, (self.file, super().__reduce__()[1][1])
 
 
-def _other_size(declared: Type, shape: tuple[int, ...]) -> bool:
-    """Whether a shape has another size where the file says a number."""
-    sizes = zip(declared.shape, shape)
-    return len(shape) == declared.rank and any(
-        isinstance(extent, int) and extent != size for extent, size in sizes
-    )
+def _other_size(name: str, declared: Type, shape: tuple[int, ...]) -> tuple[str, int] | None:
+    """The input and the first axis where a shape has another size than the number in the file."""
+    if len(shape) != declared.rank:
+        return None
+    for axis, (extent, size) in enumerate(zip(declared.shape, shape)):
+        if isinstance(extent, int) and extent != size:
+            return name, axis
+    return None

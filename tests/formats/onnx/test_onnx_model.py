@@ -556,10 +556,27 @@ def test_a_size_that_the_file_fixes_is_refused_with_the_way_to_open_it(tmp_path:
     assert refused.value.hint is not None
     model = onnx.load(path)
     told = refused.value.hint.split(": ")[-1]
-    assert told.startswith("model.graph.input[0]") and told.endswith("dim_param = 'batch'")
+    assert told.startswith("model.graph.input[0]") and told.endswith("dim[0].dim_param = 'size'")
     model.graph.input[0].type.tensor_type.shape.dim[0].dim_param = "batch"
     onnx.save(model, path)
     np.testing.assert_array_equal(gc.load(path)(x=x)["y"], x @ np.ones((3, 2)))
+
+
+def test_the_way_to_open_a_size_names_the_input_and_the_axis_that_are_fixed(tmp_path: Path) -> None:
+    """dim[0] was named where the batch is open and the second axis fixed."""
+    w = numpy_helper.from_array(np.ones(5, np.float32), "w")
+    nodes = [
+        helper.make_node("Mul", ["y", "w"], ["scaled"]),
+        helper.make_node("Add", ["x", "scaled"], ["z"]),
+    ]
+    given = [tensor("w", [5]), tensor("x", ["N", 1]), tensor("y", ["N", 5])]
+    path = save(tmp_path / "m.onnx", nodes, given, [tensor("z", ["N", 5])], initializer=[w])
+    x, y = np.ones((4, 1), np.float32), np.ones((4, 3), np.float32)
+    with pytest.raises(gc.FeedError, match="y has shape") as refused:
+        gc.load(path)(x=x, y=y)
+    assert refused.value.hint is not None
+    told = refused.value.hint.split(": ")[-1]
+    assert told.startswith("model.graph.input[2].type.tensor_type.shape.dim[1].dim_param")
 
 
 def test_the_graph_of_open_sizes_is_one(tmp_path: Path) -> None:
