@@ -24,6 +24,7 @@ import numpy as np
 from graphc.base.refusing import refusing
 from graphc.errors import FeedError, GraphError
 from graphc.frontend.compile.decorator import compile
+from graphc.frontend.trace.hooks import seen
 from graphc.frontend.trace.tree import flatten, unflatten
 from graphc.frontend.transforms.grad import value_and_grad
 from graphc.ir.graph import Graph
@@ -130,10 +131,10 @@ class Model:
 
             def objective(params: Any) -> Any:
                 result, kept = self._forward(params, x, state, key, True)
-                return self.loss(result, y), (result, kept)
+                return seen(self.loss)(result, y), (result, kept)
 
             (loss, (result, kept)), gradients = value_and_grad(objective, has_aux=True)(params)
-            params, optimizer = self.optimizer.update(gradients, optimizer, params)
+            params, optimizer = seen(self.optimizer.update)(gradients, optimizer, params)
             return params, optimizer, kept, self._figures(loss, result, y)
 
         return training_step
@@ -141,12 +142,12 @@ class Model:
     def _measuring_step(self) -> Function:
         def measuring_step(params: Any, state: Any, x: Any, y: Any) -> Any:
             result, _ = self._forward(params, x, state, None, False)
-            return self._figures(self.loss(result, y), result, y)
+            return self._figures(seen(self.loss)(result, y), result, y)
 
         return measuring_step
 
     def _figures(self, loss: Any, result: Any, y: Any) -> dict[str, Any]:
-        figures = {"loss": loss, **{name: m(result, y) for name, m in self.metrics.items()}}
+        figures = {"loss": loss, **{name: seen(m)(result, y) for name, m in self.metrics.items()}}
         for name, value in figures.items():
             if np.shape(value) != ():
                 raise GraphError(
@@ -303,14 +304,14 @@ def _initial(network: Any, params: Any, key: Any) -> Any:
 def _forward(network: Any) -> Forward:
     """The network as a function of (params, x, state, key, training) that returns (y, state)."""
     if hasattr(network, "apply"):
-        return lambda params, x, state, key, training: network.apply(
+        return lambda params, x, state, key, training: seen(network.apply)(
             params, x, state, key=key, training=training
         )
     wanted = inspect.signature(_function("network", network)).parameters
 
     def forward(params: Any, x: Any, state: Any, key: Any, training: bool) -> tuple[Any, Any]:
         given = {"key": key, "training": training}
-        return network(params, x, **{k: v for k, v in given.items() if k in wanted}), state
+        return seen(network)(params, x, **{k: v for k, v in given.items() if k in wanted}), state
 
     return forward
 

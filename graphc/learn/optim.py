@@ -20,6 +20,7 @@ from graphc.base.hints import missing
 from graphc.base.record import record
 from graphc.base.refusing import refuse_all
 from graphc.errors import TraceError, TypeRuleError
+from graphc.frontend.trace.hooks import seen
 from graphc.frontend.trace.tree import TreeDef, flatten, leaf_names, unflatten
 from graphc.ir.types import DType
 from graphc.learn.recipe import Call, recipe
@@ -93,13 +94,13 @@ class Optimiser:
         gradient of another shape or of a parameter that is no float.
         """
         if self.prepare is not None:
-            gradients = self.prepare(gradients)
+            gradients = seen(self.prepare)(gradients)
         leaves, tree = flatten(params, keep_order=True)
         names = [name for name, _ in self.kept]
         _check_state(state, names)
         columns = [matched(tree, state[name], f"state[{name!r}]") for name in names]
         given = matched(tree, gradients, "gradients")
-        scalars, decays = self.scalars(state["step"]), self.decays(tree, params)
+        scalars, decays = seen(self.scalars)(state["step"]), self.decays(tree, params)
         rows = [
             self._updated(scalars, *row)
             for row in zip(leaf_names(tree), decays, given, leaves, *columns)
@@ -127,7 +128,7 @@ class Optimiser:
         """The weight decay of each parameter. Raises TypeRuleError for a mask that is none."""
         if self.mask is None or not self.decay:
             return [self.decay] * tree.count
-        mask = self.mask(params) if callable(self.mask) else self.mask
+        mask = seen(self.mask)(params) if callable(self.mask) else self.mask
         chosen = matched(tree, mask, "mask")
         require(
             all(isinstance(c, bool | np.bool_) for c in chosen), "a weight decay mask holds bools"
@@ -142,7 +143,7 @@ class Optimiser:
         element = element_of(parameter)[0]
         _check(name, element, gradient, parameter)
         wide = [f.astype(x, element.compute) for x in (gradient, parameter, *kept)]
-        made = self.rule([_as(s, element.compute) for s in scalars], decay, *wide)
+        made = seen(self.rule)([_as(s, element.compute) for s in scalars], decay, *wide)
         return tuple(f.astype(x, element) for x in made)
 
 

@@ -17,6 +17,7 @@ from typing import Any
 
 from graphc.base.record import record
 from graphc.errors import TraceError
+from graphc.frontend.trace.hooks import seen
 from graphc.frontend.trace.placement import device
 from graphc.frontend.trace.tree import flatten, unflatten
 from graphc.learn.arguments import count, function_of, refuse, team, ways_of
@@ -131,7 +132,7 @@ def _on_device(function: Model, params: Any, share: _Share, ways: tuple[str, ...
     """The results of a device's replicas, combined as far as they can be there."""
     with device(share.device):
         parts = pieces(share.batch, share.sizes) if len(share.sizes) > 1 else [share.batch]
-        made = [function(params, part) for part in parts]
+        made = [seen(function)(params, part) for part in parts]
         if share.sizes[-1] != share.whole:
             made[-1] = _each(made[-1], ways, lambda x, way: _weighted(x, way, share))
         return _reduced(made, ways)
@@ -207,16 +208,17 @@ class On(Layer):
 
     def init(self, key: Any, dtype: Any = "f32") -> Any:
         with device(self.device):
-            return self.layer.init(key, dtype)
+            return seen(self.layer.init)(key, dtype)
 
     def state(self, dtype: Any = "f32") -> Any:
-        return self.layer.state(dtype)
+        return seen(self.layer.state)(dtype)
 
     def apply(
         self, params: Any, x: Any, state: Any = None, *, key: Any = None, training: bool = False
     ) -> tuple[Any, Any]:
         with device(self.device):
-            return self.layer.apply(params, x, state, key=key, training=training)
+            made, kept = seen(self.layer.apply)(params, x, state, key=key, training=training)
+            return made, kept
 
 
 def on(name: str, layer: Any) -> On:

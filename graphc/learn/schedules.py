@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from graphc.frontend.trace.hooks import seen
 from graphc.learn.recipe import recipe
 from graphc.ops.record.families import require
 from graphc.ops.record.value import functions as f
@@ -19,7 +20,7 @@ Schedule = Callable[[Any], Any]
 
 def rate_at(rate: Any, step: Any) -> Any:
     """The learning rate of the update after `step` updates: a number, or what the schedule says."""
-    return rate(step) if callable(rate) else rate
+    return seen(rate)(step) if callable(rate) else rate
 
 
 def _progress(step: Any, steps: int) -> Any:

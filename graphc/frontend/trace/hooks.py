@@ -130,8 +130,11 @@ def hooked(function: Any) -> Any:
 
 
 def seen(function: Any) -> Any:
-    """What a transformation calls for the function it was given: `hooked`, also of an object of the
-    user's that can be called, and `callee` of a function of NumPy's."""
+    """What graphc's own code calls for a function it was given, as a transformation or a layer is:
+    `hooked`, also of an object of the user's that can be called, and `callee` of a function of
+    NumPy's."""
+    if not _ACTIVE.stack:
+        return function
     if _package(function) == "numpy" or _published(function) is not None:
         return callee(function)
     made = hooked(function)

@@ -17,6 +17,7 @@ import numpy as np
 from graphc.base.record import record
 from graphc.base.refusing import refusing
 from graphc.errors import GraphError, TraceError
+from graphc.frontend.trace.hooks import seen
 from graphc.ir.sizes import Size
 from graphc.ir.types import Dim
 from graphc.ops.random import random
@@ -68,14 +69,14 @@ class Layer:
         self, params: Any, x: Any, state: Any = None, *, key: Any = None, training: bool = False
     ) -> tuple[Any, Any]:
         """(result, new state). `key` is for random layers, `training` switches them on."""
-        return self.forward(params, x), state
+        return seen(self.forward)(params, x), state
 
     @refusing
     def __call__(
         self, params: Any, x: Any, state: Any = None, *, key: Any = None, training: bool = False
     ) -> Any:
         """The result alone."""
-        return self.apply(params, x, state, key=key, training=training)[0]
+        return seen(self.apply)(params, x, state, key=key, training=training)[0]
 
 
 def require_sizes(layer: Layer, *names: str) -> None:
@@ -120,7 +121,7 @@ class Function(Layer):
         return getattr(self.function, "__name__", repr(self.function))
 
     def forward(self, params: Any, x: Any) -> Any:
-        return self.function(x)
+        return seen(self.function)(x)
 
 
 def as_layer(part: Any) -> Layer:
@@ -150,10 +151,10 @@ class Sequential(Layer):
         return f"{type(self).__name__}({', '.join(map(repr, self.layers))})"
 
     def init(self, key: Any, dtype: Any = "f32") -> list[Any]:
-        return [layer.init(k, dtype) for layer, k in zip(self.layers, self._keys(key))]
+        return [seen(layer.init)(k, dtype) for layer, k in zip(self.layers, self._keys(key))]
 
     def state(self, dtype: Any = "f32") -> list[Any] | None:
-        made = [layer.state(dtype) for layer in self.layers]
+        made = [seen(layer.state)(dtype) for layer in self.layers]
         return None if all(part is None for part in made) else made
 
     def apply(
@@ -163,7 +164,7 @@ class Sequential(Layer):
         states = self._parts([None] * len(self.layers) if state is None else state, "states")
         made = []
         for layer, own, kept, k in zip(self.layers, owned, states, self._keys(key)):
-            x, kept = layer.apply(own, x, kept, key=k, training=training)
+            x, kept = seen(layer.apply)(own, x, kept, key=k, training=training)
             made.append(kept)
         return x, None if state is None else made
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from graphc.base.record import record
 from graphc.errors import TraceError
+from graphc.frontend.trace.hooks import seen
 from graphc.ir.types import dtype as as_dtype
 from graphc.learn.nn.init import Initialiser, glorot_uniform, uniform
 from graphc.learn.nn.layer import Layer, biased, parameter, product, require_sizes
@@ -33,7 +34,7 @@ class Dense(Layer):
         require_sizes(self, "inputs", "outputs")
 
     def init(self, key: Any, dtype: Any = "f32") -> dict[str, Any]:
-        made = {"weight": self.weights(key, (self.inputs, self.outputs), as_dtype(dtype))}
+        made = {"weight": seen(self.weights)(key, (self.inputs, self.outputs), as_dtype(dtype))}
         if self.bias:
             made["bias"] = f.zeros((self.outputs,), dtype)
         return made
@@ -72,7 +73,7 @@ class Conv(Layer):
         even = self.groups > 0 and self.inputs % self.groups == 0
         require(even, f"{self.inputs} channels do not divide into {self.groups} groups")
         shape = (self.outputs, self.inputs // self.groups, *self.extents)
-        made = {"weight": self.weights(key, shape, as_dtype(dtype))}
+        made = {"weight": seen(self.weights)(key, shape, as_dtype(dtype))}
         if self.bias:
             made["bias"] = f.zeros((self.outputs,), dtype)
         return made
@@ -97,7 +98,7 @@ class Embedding(Layer):
         require_sizes(self, "count", "width")
 
     def init(self, key: Any, dtype: Any = "f32") -> dict[str, Any]:
-        return {"weight": self.weights(key, (self.count, self.width), as_dtype(dtype))}
+        return {"weight": seen(self.weights)(key, (self.count, self.width), as_dtype(dtype))}
 
     def forward(self, params: Any, x: Any) -> Any:
         kind = element_of(x)[0]

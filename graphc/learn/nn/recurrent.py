@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from graphc.base.record import record
+from graphc.frontend.trace.hooks import seen
 from graphc.frontend.transforms.control import scan
 from graphc.ir.types import Dim
 from graphc.ir.types import dtype as as_dtype
@@ -53,8 +54,8 @@ class Recurrent(Layer, ABC):
         width, element = self.gates * self.hidden, as_dtype(dtype)
         first, second = (random.fold_in(key, k) for k in range(2))
         return {
-            "input": self.weights(first, (self.inputs, width), element),
-            "recurrent": self.recurrent_weights(second, (self.hidden, width), element),
+            "input": seen(self.weights)(first, (self.inputs, width), element),
+            "recurrent": seen(self.recurrent_weights)(second, (self.hidden, width), element),
             "bias": self._first_bias(element),
         }
 
