@@ -53,7 +53,11 @@ def show(value: Any, *, locations: bool = True) -> str:
 
     graph = getattr(value, "graph", value)
     if not isinstance(graph, Graph | Program):
-        raise GraphError(f"show takes a graph, got {type(value).__name__}")
+        hint = "a compiled function has one for its arguments: gc.show(f.graph(x))"
+        raise GraphError(
+            f"show takes a graph, got {type(value).__name__}",
+            hint=hint if callable(graph) and graph is not value else None,
+        )
     return print_text(graph, locations=locations)
 
 

@@ -74,6 +74,16 @@ def _unsupported(what: str, name: str) -> TraceError:
     )
 
 
+def _unknown_ufunc(ufunc: Any) -> TraceError:
+    from graphc.frontend.trace.other_libraries import in_place_of, ufunc_name  # errors alone
+
+    name = ufunc_name(ufunc)
+    error = _unsupported(name, numpy_name(ufunc))
+    if name.startswith("scipy."):
+        error.hint = in_place_of(name)
+    return error
+
+
 def invoke(
     name: str, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
@@ -142,7 +152,7 @@ def _ufunc(ufunc: Any, method: str, inputs: tuple[Any, ...], kwargs: dict[str, A
     if method == "__call__":
         handler = NUMPY.get(ufunc)
         if handler is None:
-            raise _unsupported(f"np.{numpy_name(ufunc)}", numpy_name(ufunc))
+            raise _unknown_ufunc(ufunc)
         return handler(*inputs) if not kwargs else _with_options(ufunc, handler, inputs, kwargs)
     return _method(ufunc, method)(inputs, kwargs)
 

@@ -234,9 +234,10 @@ def trace_function(
             leaves, tree = flatten(call([tracer for _, tracer in made]), keep_order=True)
             results = tuple(_result(trace, leaf, k) for k, leaf in enumerate(leaves))
     except GraphError as error:
-        raise _noted(error.at(location_of(error) or location), so_far) from None
+        found = _of_other_library(error) or error
+        raise _noted(found.at(location_of(error) or location), so_far) from None
     except Exception as error:
-        told = hidden_by(error)
+        told = hidden_by(error) or _of_other_library(error)
         if isinstance(told, GraphError):
             raise _noted(told, so_far) from None
         _noted(error, so_far)
@@ -245,6 +246,12 @@ def trace_function(
         trace.close()
     hint_unrolled(trace.builder.nodes)
     return traced(results, tree)
+
+
+def _of_other_library(error: Exception) -> GraphError | None:
+    from graphc.frontend.trace.other_libraries import of_other_library  # which errors alone need
+
+    return of_other_library(error)
 
 
 def _result(trace: Trace, leaf: Any, number: int) -> Node:

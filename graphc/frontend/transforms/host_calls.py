@@ -34,6 +34,7 @@ def print(text: str, *values: Any) -> None:
             location=locate(2),
             hint='gc.print("x is {}", x)',
         )
+    _require_no_tracer("gc.print", text)
     _emit("print", values, text=text)
 
 
@@ -50,7 +51,19 @@ def assert_(condition: Any, message: str = "", *values: Any) -> None:
         raise TraceError(
             f"the message of gc.assert_ is a str, got {type(message).__name__}", location=locate(2)
         )
+    _require_no_tracer("gc.assert_", message)
     _emit("assert", (condition, *values), message=message)
+
+
+def _require_no_tracer(name: str, text: str) -> None:
+    """Refuse a text that a traced array was formatted into: no run would put its value there."""
+    if "<Tracer %" in text:
+        raise TraceError(
+            f"{name}: a traced array has no value yet that could be in a text: {text!r}",
+            location=locate(3),
+            hint="write {} without an f before the text, and the array after it: "
+            'gc.print("x is {}", x)',
+        )
 
 
 @refusing
