@@ -92,6 +92,7 @@ class Importer:
         """The results of the file's graph on feeds."""
         made = self.run(self.file.graph, ChainMap(dict(feeds)))
         scope = dict(zip(self.file.graph.outputs, made))
+        self._name_constants()
         return [_result(scope, self.file, name) for name in self.file.graph.outputs]
 
     def run(self, graph: Subgraph, scope: Scope) -> list[Any]:
@@ -136,6 +137,15 @@ class Importer:
         own = isinstance(value, Value) and value.owner is trace
         if own and self.depth == 1 and name.isprintable() and isinstance(trace, FunctionTrace):
             give_name(trace.names, name, value.node.id)
+
+    def _name_constants(self) -> None:
+        """Let stored arrays that were read as they are have their names; results have theirs."""
+        trace = current()
+        if not isinstance(trace, FunctionTrace):
+            return
+        for name, array in self.file.graph.constants.items():
+            if id(array) in trace.constants and name.isprintable():
+                give_name(trace.names, name, trace.constants[id(array)][1].id)
 
     # ---------------------------------------------------------------------------------- one node
 

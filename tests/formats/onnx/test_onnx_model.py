@@ -17,6 +17,7 @@ from project import ROOT
 
 import graphc as gc
 from graphc.cli import main
+from graphc.cli.audit import audit
 from graphc.cli.compile import parse_bindings
 from graphc.limits import limit, set_limit
 from graphc.runtime.files.stable_file import OpenFile
@@ -577,6 +578,12 @@ def test_the_way_to_open_a_size_names_the_input_and_the_axis_that_are_fixed(tmp_
     assert refused.value.hint is not None
     told = refused.value.hint.split(": ")[-1]
     assert told.startswith("model.graph.input[2].type.tensor_type.shape.dim[1].dim_param")
+
+
+def test_stored_arrays_keep_their_names(tmp_path: Path) -> None:
+    """An audit called them %1, %2, ..."""
+    rows = audit(gc.load(dense(tmp_path / "m.onnx")).graph)["constants"]
+    assert [row["name"] for row in rows] == ["w"]
 
 
 def test_the_graph_of_open_sizes_is_one(tmp_path: Path) -> None:
