@@ -42,7 +42,12 @@ def user_file(code: types.CodeType) -> str | None:
 
 
 def locate(start: int = 1) -> Location | None:
-    """(file, line) of the innermost frame outside graphc; the answer per code object is cached."""
+    """(file, line) of the innermost frame outside graphc."""
+    return locate_instruction(start + 1)[0]
+
+
+def locate_instruction(start: int = 1) -> tuple[Location | None, int]:
+    """`locate`, and which instruction of the frame is run; the file of a code object is cached."""
     frame: types.FrameType | None = frame_above(start)
     while frame is not None:
         code = frame.f_code
@@ -51,9 +56,9 @@ def locate(start: int = 1) -> Location | None:
         except KeyError:
             name = _FILES[code] = user_file(code)
         if name is not None:
-            return name, frame.f_lineno
+            return (name, frame.f_lineno), frame.f_lasti
         frame = frame.f_back
-    return None
+    return None, 0
 
 
 def location_of(error: BaseException) -> Location | None:

@@ -24,7 +24,7 @@ from graphc.ir.graph import Builder, Graph, Location, Node, is_same
 from graphc.ir.op import OPS, Op
 from graphc.ir.sizes import USUAL_COUNT, Scope, Size
 from graphc.ir.types import Dim, DType, Type
-from graphc.ir.user_lines import locate, location_of, user_file
+from graphc.ir.user_lines import locate, locate_instruction, location_of, user_file
 from graphc.ops.record.value import Stateful, Trace, Value, current, is_python_number, lift, tracing
 from graphc.seams.numpy import hidden_by
 
@@ -60,7 +60,9 @@ class FunctionTrace(Trace):
 
     def __init__(self, scope: Scope | None = None) -> None:
         super().__init__(Builder(), Tracer)
-        self.locate = locate
+        self.locate = self._locate
+        self.place: tuple[Location | None, int] = None, 0  # the line and instruction of a node
+        self.copies: Counter[tuple[Location | None, int, str]] = Counter()  # of ops, by place
         self.names: dict[str, int] = {}  # of values and parameters
         self._parameters: set[str] = set()
         self.groups = 0  # colocation groups so far
@@ -82,10 +84,16 @@ class FunctionTrace(Trace):
 
     def emit(self, op: Op, nodes: tuple[Node, ...], attrs: Mapping[str, Any], **fields: Any) -> Any:
         try:
-            return super().emit(op, nodes, attrs, **fields)
+            made = super().emit(op, nodes, attrs, **fields)
+            self.copies[(*self.place, op.name)] += not op.traits.constant
+            return made
         except GraphError as error:
             error.details += tuple(self._told(error.message))
             raise
+
+    def _locate(self) -> Location | None:
+        self.place = locate_instruction(2)
+        return self.place[0]
 
     def _told(self, message: str) -> Iterator[str]:
         """What the counts are that a message speaks of."""
@@ -244,7 +252,7 @@ def trace_function(
         raise
     finally:
         trace.close()
-    hint_unrolled(trace.builder.nodes)
+    hint_unrolled(trace.copies)
     return traced(results, tree)
 
 
@@ -267,16 +275,27 @@ def _result(trace: Trace, leaf: Any, number: int) -> Node:
     )
 
 
-def hint_unrolled(nodes: Sequence[Node]) -> None:
-    """Warn where one line of a Python loop became more than `MOST_COPIES` copies."""
-    if len(nodes) <= MOST_COPIES:
+def hint_unrolled(copies: Mapping[tuple[Location | None, int, str], int]) -> None:
+    """Warn where one line of a Python loop was visited more than `MOST_COPIES` times.
+
+    A visit runs an instruction once, and that may emit an op several times: the op that it emits
+    least often counts the visits; those far below it belong to few of them.
+    """
+    if not copies or max(copies.values()) <= MOST_COPIES:
         return
-    copies = Counter((node.loc, node.op) for node in nodes if not node.op.traits.constant)
-    (location, op), count = copies.most_common(1)[0]
-    if count > MOST_COPIES and location is not None:
+    places: dict[tuple[Location, int], list[int]] = {}
+    for (location, instruction, _), count in copies.items():
+        if location is not None:
+            places.setdefault((location, instruction), []).append(count)
+    visits = {
+        place: min(count for count in counts if 4 * count >= max(counts))
+        for place, counts in places.items()
+    }
+    (location, _), most = max(visits.items(), key=lambda item: item[1], default=((None, 0), 0))
+    if most > MOST_COPIES and location is not None:
         warnings.warn_explicit(
-            f"{op.name} was traced {count} times here: a Python loop is copied out; gc.scan or "
-            "gc.fori would compile its body once",
+            f"this line was traced {most} times: a Python loop is copied out; gc.scan or gc.fori "
+            "would compile its body once",
             GraphHint,
             *location,
         )

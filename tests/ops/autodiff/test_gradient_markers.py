@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -176,14 +177,22 @@ def test_an_outer_array_is_not_written_in_a_loop_body() -> None:
         gc.compile(writes)(X[0])
 
 
-def test_long_python_loops_get_a_hint() -> None:
-    def function(x: Any) -> Any:
-        for _ in range(1100):
-            x = x + 1
+@pytest.mark.parametrize(
+    "step", [lambda x: x + 1, lambda x: x * 2 + 1 + 1 + x, lambda x: x - x.var()]
+)
+def test_long_python_loops_get_a_hint(step: Any) -> None:
+    def function(x: Any, turns: int) -> Any:
+        for _ in range(turns):
+            x = step(x)
         return x
 
-    with pytest.warns(gc.GraphHint, match=r"add was traced 1100 times.*gc.scan"):
-        gc.compile(function).graph(X)
+    text = r"this line was traced 1100 times.*gc.scan"
+    with pytest.warns(gc.GraphHint, match=text) as caught:
+        gc.compile(function, static=["turns"]).graph(X, 1100)
+    assert caught[0].filename.endswith("test_gradient_markers.py")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        gc.compile(function, static=["turns"]).graph(X, 900)
 
 
 # ---------------------------------------------------------------------------------------- stacks
