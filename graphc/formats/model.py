@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import field
 from typing import Any, Protocol
 
@@ -20,7 +21,7 @@ import numpy as np
 
 from graphc.base.record import record, replace
 from graphc.config import Config
-from graphc.errors import FeedError, GraphError
+from graphc.errors import FeedError, GraphError, RunError
 from graphc.formats.deciding_values import Needed, Oracle, deciding
 from graphc.formats.encoded_values import (
     CARRIED,
@@ -48,6 +49,7 @@ from graphc.frontend.compile.open_sizes import (
     examples_of,
     scope_of,
 )
+from graphc.frontend.compile.postmortem import explained
 from graphc.frontend.compile.signature import as_array
 from graphc.frontend.files.loaded_graph import LoadedGraph
 from graphc.frontend.files.marked_sizes import SizeMarks
@@ -314,8 +316,17 @@ class ImportedModel(LoadedGraph):
 
     def _execute(self, compiled: Compiled, arrays: Sequence[Array]) -> list[Array]:
         executable = compiled.built.executable
-        made = executable(*arrays)
+        try:
+            made = executable(*arrays)
+        except RunError as error:
+            raise self._explained(error, arrays) from error.__cause__
         return [made] if len(executable.results) == 1 else list(made)
+
+    def _explained(self, error: Any, arrays: Sequence[Any]) -> BaseException:
+        with suppress(GraphError):  # values decide sizes: there is no one graph to look at
+            if self.plain:
+                return explained(error, self.bound(self.bind([a.shape for a in arrays])), arrays)
+        return error  # type: ignore[no-any-return]
 
     def _compile(
         self, outline: list[Any], arrays: Sequence[Array], answers: list[Array]

@@ -33,7 +33,7 @@ import numpy as np
 
 from graphc.base.record import record, replace
 from graphc.config import Config
-from graphc.errors import GraphError
+from graphc.errors import GraphError, RunError
 from graphc.forks import fork_safe_lock
 from graphc.runtime.call.execute import Executable
 from graphc.runtime.call.open_executable import OpenExecutable
@@ -279,6 +279,8 @@ class Query:
 class CachedModel(Loaded):
     """A model of which programs are kept.  It runs those, and is the model itself for the rest."""
 
+    _takes_none = True  # the model itself says which inputs are optional
+
     def __init__(
         self, models: ModelCache, told: Mapping[str, Any], importer: Callable[[], Any]
     ) -> None:
@@ -318,7 +320,7 @@ class CachedModel(Loaded):
         if executable is None:
             made: dict[str, Any] = self.whole(*args, **feeds)
             return made
-        return dict(zip(self.result_names, _listed(executable, values)))
+        return dict(zip(self.result_names, self._made(executable, values)))
 
     def run(self, values: Sequence[Any]) -> list[Any]:
         """Run on one value per parameter; one per result."""
@@ -326,7 +328,14 @@ class CachedModel(Loaded):
         if executable is None:
             made: list[Any] = self.whole.run(values)
             return made
-        return _listed(executable, values)
+        return self._made(executable, values)
+
+    def _made(self, executable: Executable, values: Sequence[Any]) -> list[Any]:
+        """The results of a program. The model itself explains an error of the run."""
+        try:
+            return _listed(executable, values)
+        except RunError as error:
+            raise self.whole._explained(error, values) from error.__cause__
 
     def _executable(self, values: Sequence[Any]) -> Executable | None:
         """The program that is kept for these arrays."""

@@ -153,9 +153,10 @@ class Loaded:
         params={"w": w, "b": b} is what "params.w" and "params.b" are called with.  None is no
         array here as it was none to the function: it is skipped, alone and in nestings.
         """
-        if not self._takes_none:
+        takes = self.params if self._takes_none else ()
+        if len(args) > len(takes):
             args = tuple([value for value in args if value is not None])
-            feeds = {name: value for name, value in feeds.items() if value is not None}
+        feeds = {n: value for n, value in feeds.items() if value is not None or n in takes}
         args, feeds = self._spread(args, feeds)
         if len(args) > len(self.params):
             message = f"{self.name} takes {len(self.params)} arrays, got {len(args)}"

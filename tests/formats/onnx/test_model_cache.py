@@ -201,6 +201,22 @@ def test_what_is_not_kept_is_the_model_itself(models: Path, tmp_path: Path) -> N
     assert str(gc.load(path).graph.params[0].type) == "f32[n,3]"
 
 
+def test_an_index_that_is_not_there_is_told_with_its_extent(models: Path, tmp_path: Path) -> None:
+    """At the first size, at others, and of what another process compiled; it was a line alone."""
+    node = helper.make_node("Gather", ["table", "ids"], ["y"])
+    table = numpy_helper.from_array(np.ones((7, 2), np.float32), "table")
+    given = [helper.make_tensor_value_info("ids", onnx.TensorProto.INT64, ["n"])]
+    made = [helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, ["n", 2])]
+    graph = helper.make_graph([node], "lookup", given, made, [table])
+    path = tmp_path / "lookup.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)]), path)
+    for _ in range(2):
+        model = gc.load(path)
+        for size in (3, 4, 5, 3):
+            with pytest.raises(IndexError, match="index 9 is out of range for an axis of extent 7"):
+                model(np.arange(9, 9 - size, -1))
+
+
 def flipped(data: bytes) -> bytes:
     at = len(data) * 2 // 3
     return data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
