@@ -163,6 +163,7 @@ def test_a_dtype_is_spelt_in_one_way(tmp_path: Path) -> None:
     loaded = gc.load(tmp_path / "f.gir")
     with pytest.raises(gc.FeedError, match=r"f64\[3\], the graph takes f32\[3\]"):
         loaded(np.ones(3))
-    for nothing in ("a", None):
-        with pytest.raises(gc.FeedError, match="the graph takes an array"):
-            loaded(nothing)
+    with pytest.raises(gc.FeedError, match="the graph takes an array"):
+        loaded("a")
+    with pytest.raises(gc.FeedError, match="no feed for parameter 'x'"):
+        loaded(None)
