@@ -258,7 +258,7 @@ def runs_here(cpu: str) -> bool:
     return host().triple.startswith("x86") and (cpu != "x86-64-v4" or host().vector_bits == 512)
 
 
-@pytest.mark.parametrize("cpu", ["x86-64-v4", "x86-64-v3", "x86-64"])
+@pytest.mark.parametrize("cpu", ["x86-64-v4", *map(slow, ["x86-64-v3", "x86-64"])])
 @pytest.mark.parametrize("dtype", ["f32", slow("f64")])
 def test_windows_read_in_place_have_the_bits_of_copied_ones(dtype: str, cpu: str) -> None:
     """Weights in lanes: whole and partial panels, several blocks of rows and of k, odd numbers of
@@ -304,7 +304,7 @@ def test_windows_read_in_place_have_the_bits_of_copied_ones(dtype: str, cpu: str
         np.testing.assert_allclose(results[0][..., ::apart], expected, 1e-3, 1e-3)
 
 
-@pytest.mark.parametrize("cpu", ["x86-64-v4", "x86-64-v3", "x86-64"])
+@pytest.mark.parametrize("cpu", ["x86-64-v4", *map(slow, ["x86-64-v3", "x86-64"])])
 @pytest.mark.parametrize("dtype", ["f32", slow("f64")])
 def test_windows_as_rows_have_the_bits_of_a_matrix_of_them(dtype: str, cpu: str) -> None:
     """Whole and narrow panels, several blocks of k, any number of pixels, images that end where

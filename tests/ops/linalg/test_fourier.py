@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from effort import EFFORT
+from effort import EFFORT, slow
 from gradient_harness import along, inner, noise
 from op_harness import check_samples, same
 
@@ -52,9 +52,9 @@ def test_rows_are_matrices_of_transforms_that_are_written_out() -> None:
     [
         16 * 17,  # one radix that is a loop
         19 * 23,  # one on either side, with less than two vectors beside it
-        61 * 61,
+        slow(61 * 61),
         2 * 503,  # a convolution, as the factors are too unlike
-        211 * 3,
+        slow(211 * 3),
     ],
 )
 def test_long_radices(n: int) -> None:

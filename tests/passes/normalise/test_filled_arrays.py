@@ -198,7 +198,7 @@ def test_what_is_read_between_two_writes_is_kept() -> None:
         np.testing.assert_array_equal(made, wanted)
 
 
-@pytest.mark.parametrize("function", [averages, fibonacci])
+@pytest.mark.parametrize("function", [averages, slow(fibonacci)])
 def test_turns_of_a_loop_share_their_kernels(function: Any) -> None:
     """Whatever part of the operand a kernel reads: as many for 400 turns as for 200."""
     few, many = (kernels_of(function, np.ones(n)) for n in (200, 400))

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from effort import rounds
+from effort import rounds, slow
 
 import graphc as gc
 from graphc.passes.normalise.live_taps import Axis
@@ -95,7 +95,7 @@ def test_dilated_windows(case: Any, threads: int) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["bf16", "f16"])
-@pytest.mark.parametrize("case", [CASES[0], CASES[-1]])
+@pytest.mark.parametrize("case", [slow(CASES[0]), CASES[-1]])
 def test_results_of_16_bits_are_rounded_once(case: Any, dtype: Any) -> None:
     shape, outputs, options, count = case
     digits = 8 if dtype == "bf16" else 11
