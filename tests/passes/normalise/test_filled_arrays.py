@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from effort import rounds
+from effort import rounds, slow
 
 import graphc as gc
 from graphc.codegen.build import build
@@ -99,7 +99,16 @@ def backwards(x: Any) -> Any:
 
 @pytest.mark.parametrize(
     "function",
-    [averages, fibonacci, table, longest_common, columns, red_and_black, written_twice, backwards],
+    [
+        averages,
+        fibonacci,
+        table,
+        slow(longest_common),
+        columns,
+        red_and_black,
+        written_twice,
+        backwards,
+    ],
 )
 @pytest.mark.parametrize("opt", [0, 2])
 def test_arrays_are_filled_as_in_numpy(function: Any, opt: int) -> None:
