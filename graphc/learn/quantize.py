@@ -148,6 +148,15 @@ class Quantized(Factor):
         return functions.reshape(made, (*lead, columns))
 
 
+def _refuse_settings_of_samples(method: str | None, percentile: float | None) -> None:
+    for name, said in (("method", method), ("percentile", percentile)):
+        if said is not None:
+            raise GraphError(
+                f"{name}={said!r} says what of samples is taken, and there are none",
+                hint="gc.quantize(model, samples=[(x,), ...]) quantizes a function on them",
+            )
+
+
 @refusing
 def quantize(
     tree: Any,
@@ -190,12 +199,7 @@ def quantize(
                 raise GraphError(f"a function is quantized to bytes, not to {name}={given!r}")
         kept = 99.99 if percentile is None else percentile
         return calibrated(tree, samples, method or "minmax", kept, options)
-    for name, said in (("method", method), ("percentile", percentile)):
-        if said is not None:
-            raise GraphError(
-                f"{name}={said!r} says what of samples is taken, and there are none",
-                hint="gc.quantize(model, samples=[(x,), ...]) quantizes a function on them",
-            )
+    _refuse_settings_of_samples(method, percentile)
     if options or callable(tree):
         raise GraphError(
             "a function is quantized on samples", hint="gc.quantize(model, samples=[(x,), ...])"

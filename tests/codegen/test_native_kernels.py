@@ -3,17 +3,17 @@ every length."""
 
 from __future__ import annotations
 
-import ctypes
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pytest
 from effort import rounds
+from linked_kernels import linked
 
 import graphc as gc
 from graphc.codegen.gcd import gcd_text
-from graphc.codegen.llvm.target import Target, host, named, optimise_and_object
+from graphc.codegen.llvm.target import Target, host, named
 from graphc.codegen.occurrences import OUT_OF_RANGE, SCRATCH, occurrences_text
 from graphc.codegen.sorting.looks import CANCELLED
 from graphc.codegen.sparse_adjoint import WRONG, Adjoint, adjoint_text
@@ -22,19 +22,11 @@ from graphc.ops.index.scatter import STRIDE
 from graphc.ops.linalg.sparse import sparse_adjoint
 from graphc.ops.record.families import INTEGERS
 from graphc.ops.reduce.occurrences import FEW, TABLES, occurrences_op
-from graphc.runtime.load import load
 
 HERE = host()
 LESSER = ("x86-64", "x86-64-v3") if HERE.triple.startswith("x86") else ()
 MACHINES = [HERE, *(m for m in map(named, LESSER) if m.vector_bits < HERE.vector_bits)]
-CALL = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 2, *[ctypes.c_int64] * 3)
 GUARD = 64  # elements on both sides of a result that must stay as they are
-
-
-def linked(text: str, target: Target) -> Callable[..., int]:
-    code = load.link(optimise_and_object([text], target), ["kernel"])
-    call = CALL(code["kernel"])
-    return lambda *given: call(*given) if code else 0  # the code lives as long as this
 
 
 def run(

@@ -3,35 +3,27 @@ and places of what is true, on this machine and on the least one of its kind."""
 
 from __future__ import annotations
 
-import ctypes
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pytest
+from linked_kernels import linked
 
 import graphc as gc
-from graphc.codegen.llvm.target import Target, host, named, optimise_and_object
+from graphc.codegen.llvm.target import Target, host, named
 from graphc.codegen.sorting.digits import Rows, digits_text, least_text, scratch_of
 from graphc.codegen.sorting.looks import CANCELLED
 from graphc.codegen.sorting.places import places_text
 from graphc.ops.tuning import tuned
-from graphc.runtime.load import load
 from graphc.tuning import chosen
 
 HERE = host()
 MACHINES = [HERE, named("x86-64")] if HERE.triple.startswith("x86") else [HERE]
-CALL = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 2, *[ctypes.c_int64] * 3)
 GUARD = 16  # elements on both sides of a result that must stay as they are
 SHORT = tuned.insertion_row
 LENGTHS = (0, 1, 2, 3, SHORT, SHORT + 1, 100, 257, 4099)
 BITS = (8, 16, 32, 64)
-
-
-def linked(text: str, target: Target) -> Callable[..., int]:
-    code = load.link(optimise_and_object([text], target), ["kernel"])
-    call = CALL(code["kernel"])
-    return lambda *given: call(*given) if code else 0  # the code lives as long as this
 
 
 def run(
