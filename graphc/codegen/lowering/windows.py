@@ -16,7 +16,7 @@ from graphc.codegen.lowering.evaluate import tensor_type
 from graphc.ir.graph import Graph, Node
 from graphc.ir.sizes import Size
 from graphc.ir.types import tensor
-from graphc.ops.record.dims import row_major_strides
+from graphc.ops.record.dims import row_major_strides, run_in_memory
 
 
 def windowed(region: Graph) -> tuple[Graph, tuple[int, ...]]:
@@ -92,15 +92,9 @@ def start_of(node: Node) -> int | None:
     kind = tensor_type(node.inputs[0])
     if not kind.is_static or not tensor_type(node).size:
         return None
-    dims, starts = tensor_type(node).dims, node.attrs["starts"]
-    wide = [axis for axis, extent in enumerate(dims) if extent != 1]
-    if any(node.attrs["steps"][axis] != 1 for axis in wide):
-        return None
-    if wide and dims[wide[0] + 1 :] != kind.dims[wide[0] + 1 :]:
-        return None  # parts of rows
-    strides = row_major_strides(kind.dims)
-    start: int = sum(a * s for a, s in zip(starts, strides, strict=True))
-    return start * kind.dtype.itemsize
+    attrs = node.attrs
+    start = run_in_memory(kind.dims, tensor_type(node).dims, attrs["starts"], attrs["steps"])
+    return None if start is None else start * kind.dtype.itemsize
 
 
 def with_parts(region: Graph, parts: dict[Node, Node]) -> Graph:

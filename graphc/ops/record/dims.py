@@ -94,6 +94,19 @@ def row_major_strides(dims: Sequence[int]) -> tuple[int, ...]:
     return tuple(math.prod(dims[k + 1 :]) for k in range(len(dims)))
 
 
+def run_in_memory(
+    whole: Sequence[int], part: Sequence[int], starts: Sequence[int], steps: Sequence[int]
+) -> int | None:
+    """The element of a row-major array at which a part of it by starts and steps begins, if that is
+    one run of memory; None for another part."""
+    wide = [axis for axis, extent in enumerate(part) if extent != 1]
+    if any(steps[axis] != 1 for axis in wide):
+        return None
+    if wide and tuple(part[wide[0] + 1 :]) != tuple(whole[wide[0] + 1 :]):
+        return None  # parts of rows
+    return sum(a * s for a, s in zip(starts, row_major_strides(whole), strict=True))
+
+
 def clamp(x: Expr, low: int, high: int) -> Any:
     """x limited to low..high (both included), as an i64 expression."""
     return maximum(minimum(x, high), low)

@@ -21,7 +21,7 @@ from graphc.ir.graph import Graph, Node, Rewriter, rebuild
 from graphc.ir.op import OPS
 from graphc.ir.readers import live_readers
 from graphc.ir.types import Type
-from graphc.ops.record.dims import row_major_strides
+from graphc.ops.record.dims import run_in_memory
 from graphc.passes.reasons import explain
 
 
@@ -120,17 +120,17 @@ def part_of(node: Node, axis: int | None) -> Part | None:
     if not are_known((*value.type.shape, *starts)):
         return None
     dims = value.type.dims
-    wide = [k for k, count in enumerate(dims) if count != 1]
-    if 0 in dims or any(node.attrs["steps"][k] != 1 for k in wide):
+    if 0 in dims:
         return None
-    if axis is not None:
-        if any(n != kind.dims[k] for k, n in enumerate(dims) if k != axis):
-            return None
-        return Part(starts[axis], starts[axis] + dims[axis], value)
-    if wide and dims[wide[0] + 1 :] != kind.dims[wide[0] + 1 :]:
-        return None  # parts of rows
-    start = sum(a * s for a, s in zip(starts, row_major_strides(kind.dims), strict=True))
-    return Part(start, start + value.type.size, value)
+    if axis is None:
+        start = run_in_memory(kind.dims, dims, starts, node.attrs["steps"])
+        return None if start is None else Part(start, start + value.type.size, value)
+    if any(n != kind.dims[k] for k, n in enumerate(dims) if k != axis):
+        return None
+    steps = zip(dims, node.attrs["steps"], strict=True)
+    if any(step != 1 for count, step in steps if count != 1):
+        return None
+    return Part(starts[axis], starts[axis] + dims[axis], value)
 
 
 def are_known(numbers: Iterable[Any]) -> bool:
