@@ -29,7 +29,7 @@ from graphc.ir.sizes import hint_of, least
 from graphc.ir.types import AnyType, Type, leaves
 from graphc.ir.verify import broken
 from graphc.ops.control.host_calls import function_called
-from graphc.runtime.load.program import HostCall, Origin, Slot
+from graphc.runtime.load.program import ALIGNMENT, HostCall, Origin, Slot
 from graphc.runtime.load.table import (
     ARENA,
     CONSTANTS,
@@ -349,12 +349,13 @@ class TableWriter:
             self.table.copy(nbytes, target, source)
 
     def constants(self) -> np.ndarray[Any, Any]:
-        """All constants at their offsets, 64-byte aligned; zeros between them."""
+        """All constants at their offsets, 64-byte aligned; zeros between and behind them."""
         scheduled = [n for graph in scheduled_graphs(self.graph) for n in graph.nodes]
         nodes = [n for n in scheduled if n.op.traits.stored]
         size = max((end_of(n) for n in nodes), default=0)
-        blob = np.zeros(size + 64, np.uint8)
-        start = -blob.__array_interface__["data"][0] % 64
+        size += -size % ALIGNMENT  # as files hold them
+        blob = np.zeros(size + ALIGNMENT, np.uint8)
+        start = -blob.__array_interface__["data"][0] % ALIGNMENT
         blob = blob[start : start + size]
         for node in nodes:
             region = buffer_of(node).regions[0]

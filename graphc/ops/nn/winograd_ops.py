@@ -40,6 +40,7 @@ from graphc.ops.record.dims import samples_of, tensor_type
 from graphc.ops.record.families import define, require, require_dtype
 
 Ints = tuple[int, ...]
+WINDOWS = 4096  # of weights whose points are computed at once: as f64 they fit a cache
 EVEN = Attr("even", "int", 1, within=Range(1, 64))
 SHAPE = (Attr("tile", "int", 4, within=Range(2, 4)), Attr("window", "int", 3, within=Range(3, 5)))
 
@@ -241,9 +242,13 @@ def _infer_weight(w: AnyType, *, tile: int) -> Type:
 
 def _weight_reference(w: Array, tile: int) -> Any:
     matrix = _array(WEIGHT[tile, w.shape[3]])
-    windows = w.astype(np.float64).reshape(-1, w.shape[2] * w.shape[3])
-    made = np.kron(matrix, matrix) @ windows.T
-    return made.reshape(len(made), *w.shape[:2]).astype(w.dtype)
+    both = np.kron(matrix, matrix)
+    windows = w.reshape(-1, w.shape[2] * w.shape[3])
+    made = np.empty((len(both), len(windows)), w.dtype)
+    for start in range(0, len(windows), WINDOWS):
+        some = slice(start, start + WINDOWS)
+        made[:, some] = both @ windows[some].T.astype(np.float64)
+    return made.reshape(len(made), *w.shape[:2])
 
 
 def _weight_nest(

@@ -158,8 +158,11 @@ def no_values(image: Image) -> tuple[np.ndarray, list[list[int]]]:
 
 
 def _padded(array: np.ndarray) -> np.ndarray:
+    """The bytes of an array, and zeros to the next multiple of the alignment: a copy only where
+    some are missing, for constants may be half of the memory."""
     raw = array.reshape(-1).view(np.uint8)
-    return np.pad(raw, (0, -raw.size % ALIGNMENT))
+    spare = -raw.size % ALIGNMENT
+    return np.pad(raw, (0, spare)) if spare else raw
 
 
 def _origins(image: Image) -> np.ndarray:

@@ -13,8 +13,11 @@ import pytest
 from effort import crossed, rounds
 
 import graphc as gc
+from graphc.ir.op import OPS
 from graphc.ir.parse import parse
 from graphc.ir.text import show
+from graphc.ops.nn.winograd_ops import WINDOWS
+from graphc.ops.nn.winograd_tiles import WEIGHT
 from graphc.ops.reference.interpreter import interpret
 
 WINOGRAD, DIRECT = 8e-6, 2e-6
@@ -43,6 +46,17 @@ def layer(**options: Any) -> Any:
         return np.maximum(made, 0) + made * made
 
     return apply
+
+
+@pytest.mark.parametrize(("tile", "size"), sorted(WEIGHT))
+def test_weights_are_transformed_window_by_window(tile, size):
+    """Also those behind the first that are computed at once."""
+    w = RNG.standard_normal((3, WINDOWS // 2 - 1, size, size)).astype(np.float32)
+    matrix = np.array(WEIGHT[tile, size], np.float64)
+    made = OPS["winograd_weight"].reference(w, tile=tile).reshape(-1, *w.shape[:2])
+    for k, c in ((0, 0), (1, 1), (2, 0), (2, 2), (2, w.shape[1] - 1)):
+        expected = matrix @ w[k, c].astype(np.float64) @ matrix.T
+        np.testing.assert_allclose(made[:, k, c], expected.reshape(-1), rtol=1e-6, atol=1e-6)
 
 
 CASES = [

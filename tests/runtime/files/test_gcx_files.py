@@ -79,6 +79,14 @@ def test_constants_are_aligned_and_stay(tmp_path):
     assert not constants.flags.writeable
 
 
+def test_constants_of_compiled_programs_are_written_where_they_lie():
+    """Half of the memory may be theirs."""
+    weights = np.arange(1001, dtype=np.float32)
+    plan = gc.compile(lambda x: x + weights).executable(weights).image
+    pieces = gcx_writer.pieces(plan, gcx_writer.no_values(plan))
+    assert any(np.shares_memory(np.frombuffer(p, np.uint8), plan.constants) for p in pieces if p)
+
+
 def test_the_file_is_safetensors(tmp_path):
     plan, path = saved(tmp_path)
     with safe_open(path, "numpy") as file:
