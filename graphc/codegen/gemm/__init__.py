@@ -55,7 +55,7 @@ from graphc.codegen.gemm.form import (
 from graphc.codegen.gemm.hardware import Hardware, hardware_of, host_target
 from graphc.codegen.gemm.layout import DIMS, MAX_EXTRAS, Flag, Part, Word
 from graphc.codegen.gemm.parts import Module, core_name, parts_of
-from graphc.codegen.gemm.tile_choice import TURNED, core_dtype, kind_of
+from graphc.codegen.gemm.tile_choice import TURNED, core_dtype, even_rows, kind_of
 from graphc.codegen.llvm.target import Target, machine, parse
 from graphc.codegen.tuning import tuned
 from graphc.ir.sizes import Size, alike, either
@@ -367,7 +367,10 @@ def _planned(
     sizes = Sizes(total(groups.batch), total(groups.m), total(groups.n), total(groups.k))
     words = [0] * DIMS
     words[Word.FLAGS], words[Word.DEPTH] = flags, sizes.k
-    kind = kind._replace(rows=tile_rows(flags, kind, hardware, groups, near))
+    highest = tile_rows(flags, kind, hardware, groups, near)
+    if not flags & (Flag.VECTOR | Flag.STREAM):
+        highest = even_rows(highest, sizes.n if flags & Flag.LANES else sizes.m)
+    kind = kind._replace(rows=highest)
     words[Word.TILE_ROWS] = kind.rows
     words[Word.FETCHED_SUM] = fetched_sum(flags, kind, hardware, sizes)
     count = together(words, kind)

@@ -4,6 +4,8 @@ import functools
 from typing import NamedTuple
 
 from graphc.codegen.gemm.hardware import Hardware
+from graphc.codegen.tuning import tuned
+from graphc.ir.sizes import Size
 
 
 class Kind(NamedTuple):
@@ -135,3 +137,17 @@ def _integers(kind: Kind, rows: int, hardware: Hardware) -> Kind:
     kind = kind._replace(transpose=True, together=4)
     # Signs that change take two more vectors of sums and one that is the same for all.
     return kind._replace(rows=rows - 2 if kind.flips else rows)
+
+
+def even_rows(most: int, rows: int) -> int:
+    """Rows of the tiles, `most` at most, of a product of so many rows (or of columns, where rows
+    are in lanes): the height of which they are a multiple, so that one tile serves them all.
+
+    A tile takes LLVM half a millisecond a row, and tiles of `tuned.even_tile` rows or more are as
+    fast as higher ones: they have sums enough not to wait for each other.
+    """
+    if isinstance(rows, Size):
+        return most
+    whole = 2 * -(-rows // 2)
+    heights = range(most, tuned.even_tile - 1, -2)
+    return next((height for height in heights if whole % height == 0), most)

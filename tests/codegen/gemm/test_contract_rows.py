@@ -9,7 +9,8 @@ from contract_cores import call, core, matrix
 from graphc.codegen import gemm as contract
 from graphc.codegen.gemm import Dim, NormalForm
 from graphc.codegen.gemm.hardware import Hardware
-from graphc.codegen.gemm.layout import Flag, Word
+from graphc.codegen.gemm.layout import Flag, Word, height_bit
+from graphc.tuning import chosen
 
 # 14 rows of a tile, but 12 ways in a set of the first level.
 MACHINE = Hardware(64, 32, True, True, 48 << 10, 256 << 10, 16 << 20)
@@ -25,11 +26,11 @@ def product(m: int, n: int, k: int, apart: int) -> NormalForm:
 @pytest.mark.parametrize(
     ("m", "apart", "rows", "packs"),
     [
-        (400, PAGE_OF_F32, 12, False),
-        (400, 3 * PAGE_OF_F32, 12, False),
-        (60, PAGE_OF_F32, 14, True),
-        (400, PAGE_OF_F32 + 16, 14, False),
-        (20, PAGE_OF_F32, 14, False),
+        (402, PAGE_OF_F32, 12, False),
+        (402, 3 * PAGE_OF_F32, 12, False),
+        (62, PAGE_OF_F32, 14, True),
+        (402, PAGE_OF_F32 + 16, 14, False),
+        (22, PAGE_OF_F32, 14, False),
     ],
 )
 def test_a_large_matrix_gets_lower_tiles_and_a_small_one_is_copied(
@@ -43,8 +44,38 @@ def test_a_large_matrix_gets_lower_tiles_and_a_small_one_is_copied(
 
 def test_a_first_level_of_few_ways_leaves_the_copy() -> None:
     few = MACHINE._replace(l1=32 << 10)
-    words = contract.plan(product(400, 256, 1000, PAGE_OF_F32), few).params
+    words = contract.plan(product(402, 256, 1000, PAGE_OF_F32), few).params
     assert words[Word.TILE_ROWS] == 14 and words[Word.FLAGS] & Flag.PACK_A
+
+
+@pytest.mark.parametrize(
+    ("m", "heights"),
+    [(64, [8]), (99, [10]), (256, [8]), (1000, [10]), (96, [12]), (3136, [14]), (62, [6, 14])],
+)
+def test_rows_that_are_a_multiple_of_a_height_take_one_tile(m: int, heights: list[int]) -> None:
+    """The highest such tile, if it is not low: so few are compiled."""
+    plan = contract.plan(product(m, 256, 1000, 1000), MACHINE)
+    assert plan.params[Word.TILE_ROWS] == heights[-1]
+    assert [rows for rows in range(2, 16, 2) if plan.parts & height_bit(rows)] == heights
+
+
+@pytest.mark.parametrize(("m", "n", "k"), [(64, 40, 30), (99, 33, 300), (256, 70, 20)])
+def test_bits_do_not_depend_on_whether_one_tile_serves_all_rows(m: int, n: int, k: int) -> None:
+    hardware, found, heights = contract.host_target(), [], []
+    for least in (8, 32):
+        problem = matrix("f32", m, n, k)
+        with chosen({"codegen.even_tile": least}):
+            plan = contract.plan(problem.contraction(), hardware)
+        call(
+            plan,
+            core("f32")[contract.contract_symbol("f32")],
+            [problem.data[name] for name in "abc"],
+        )
+        problem.check(problem.data["c"].copy())
+        found.append(problem.result())
+        heights.append(plan.params[Word.TILE_ROWS])
+    np.testing.assert_array_equal(found[0], found[1])
+    assert heights[0] < heights[1] or hardware.registers < 32
 
 
 @pytest.mark.parametrize(
