@@ -8,7 +8,6 @@ are summed together, as they read the same weights, and in steps of one most of 
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -30,8 +29,8 @@ from graphc.ops.record.dims import samples_of, tensor_type
 from graphc.ops.record.families import define, require
 from graphc.ops.tuning import tuned
 
-TOGETHER = 4  # results whose sums are made at once: their vectors and one of weights stay near
-MOST_UNROLLED = 256  # products of those
+TOGETHER = 8  # results whose sums are made at once, in registers
+MOST_UNROLLED = 256  # products of those in a row of windows
 MOST_CHANNELS = 64  # that are copied together: a window of them stays in the first level
 LANES = 16
 LEAST_STRIPS = 2
@@ -76,9 +75,9 @@ class StripShape(WindowStrips):
 
     @property
     def together(self) -> int:
-        """Results of a row that are summed together."""
-        area = self.window[0] * self.window[1]
-        return max(1, min(TOGETHER, self.out[1], MOST_UNROLLED // area))
+        """Results of a row that are summed together, about as many each time."""
+        most = min(TOGETHER, self.out[1], max(1, MOST_UNROLLED // self.window[1]))
+        return -(-self.out[1] // -(-self.out[1] // most))
 
 
 def _infer(
@@ -176,18 +175,21 @@ class _Strips:
         """So many neighbouring results, all channels of them."""
         b, shape, channels = self.b, self.shape, self.shape.channels
         (down, right), (rows, columns) = shape.dilation, shape.stride
-        pitch = shape.line // channels
+        pitch, across = shape.line // channels, shape.window[1]
         with b.loop(self.width, "vector") as c:
             corner = b.affine([(line, rows * pitch), (place[2], columns)]) * channels + c
-            totals: list[Any] = [None] * count
-            for number, (i, j) in enumerate(itertools.product(*map(range, shape.window))):
-                weight = self.read(1, self.first + c + number * shape.x[3]).cast(self.copy.dtype)
-                for k in range(count):
-                    shift = (i * down * pitch + k * columns + j * right) * channels
-                    part = b.load(self.copy, corner + shift) * weight
-                    totals[k] = part if totals[k] is None else totals[k] + part
-            kept = [b.register(total) for total in totals]
-            for k, total in enumerate(kept):
+            # Zero would make +0 of products that are all -0.
+            sums = [b.register(b.const(-0.0, self.copy.dtype)) for _ in range(count)]
+            with b.loop(shape.window[0], "within") as i:
+                here = corner + i * (down * pitch * channels)
+                first = self.first + c + i * (across * shape.x[3])
+                for j in range(across):
+                    weight = self.read(1, first + j * shape.x[3]).cast(self.copy.dtype)
+                    for k, total in enumerate(sums):
+                        shift = (k * columns + j * right) * channels
+                        part = b.load(self.copy, here + shift) * weight
+                        b.assign(total, b.read(total) + part)
+            for k, total in enumerate(sums):
                 value = b.read(total).cast(self.node.type.dtype)
                 self.write((*place[:2], place[2] + k, self.first + c), value)
 
