@@ -59,7 +59,7 @@ class PassesTuning(Tuning):
         "the same: what a kernel costs a run")
     live_results = number(64, 0, 1 << 30, "products left out for each tap", "dilated",
         "the same where weights are cut in each run")
-    narrowed_operations = number(24.0, 0.0, 1e9, "multiplications per element", "bf16",
+    narrowed_operations = number(8.0, 0.0, 1e9, "multiplications per element", "bf16",
         "products of 16 bits against rounding their operands")
     paired_operations = number(64.0, 0.0, 1e9, "multiplications per element", "bf16",
         "products of 16 bits against fetching the elements of an operand one by one")
@@ -67,8 +67,10 @@ class PassesTuning(Tuning):
         "the same: longer runs are fetched as vectors")
     winograd_tiles_if_narrow = number(96, 1, 1 << 20, "tiles", "bf16",
         "multiplications saved against products of 16 bits")
-    winograd_products_if_narrow = number(2048, 1, 1 << 30, "products of two channels", "bf16",
-        "the same against transforms, which take a part that shrinks with the channels")
+    winograd_product_if_narrow = number(2.4, 0.0, 1e9, "products of 16 bits", "bf16",
+        "what a product of f32 takes against those that Winograd's method saves")
+    winograd_point_if_narrow = number(44.0, 0.0, 1e9, "products of 16 bits per element", "bf16",
+        "the same: what a number takes that is transformed")
     turned_image = number(256.0, 0.0, 1e9, "multiplications per element", "bf16",
         "windows that need no copy against images turned before and behind")
     pool_row = number(32, 0, 1 << 20, "elements", "pool",

@@ -135,11 +135,28 @@ def winograd(node: Node, r: Rewriter) -> Node | None:
 
 
 def winograd_of_many(node: Node, r: Rewriter) -> Node | None:
-    """The same where tiles and channels are so many that products of 16 bits do not save more."""
+    """The same where it saves more than products of 16 bits."""
+    many = suits(node, tuned.winograd_tiles_if_narrow) and saves_more_than_narrow(node)
+    return winograd(node, r) if many else None
+
+
+def saves_more_than_narrow(node: Node) -> bool:
+    """Do Winograd's products, and what is transformed before and behind, take less time than the
+    products of 16 bits of all windows?  Tiles may reach over the ends of an image.
+    """
     w = node.inputs[1].type
+    assert isinstance(node.type, Type)
     assert isinstance(w, Type)
-    many = is_static(node) and w.dims[0] * w.dims[1] >= tuned.winograd_products_if_narrow
-    return winograd(node, r) if many and suits(node, tuned.winograd_tiles_if_narrow) else None
+    images, outputs, *out = map(hint_of, node.type.dims)
+    inputs, window = w.dims[1], w.dims[3]
+    own = outputs // node.attrs["groups"]
+    tile = TILES[window]
+    tiles = images * math.prod(-(-extent // tile) for extent in out)
+    points = tiles * (tile + window - 1) ** 2
+    narrow = images * math.prod(out) * window**2 * own * inputs
+    products = points * own * inputs * tuned.winograd_product_if_narrow
+    transforms = points * (own + inputs) * tuned.winograd_point_if_narrow
+    return bool(narrow > products + transforms)
 
 
 def suits(node: Node, least: int = 0) -> bool:

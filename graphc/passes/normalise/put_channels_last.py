@@ -8,8 +8,8 @@
 There a window is runs of neighbours in memory, of which two, or four bytes, are multiplied at once,
 so tiles read it where it lies; as planes of channels each window would be copied in pairs first.
 What is computed element by element between such convolutions follows them, and so do depthwise
-ones, pads, pools, parts and joins.  Images that something else makes or reads are turned, which has
-to cost less than is saved.
+ones, pads, pools, parts, joins, and images resized by picking rows and columns of others.  Images
+that something else makes or reads are turned, which has to cost less than is saved.
 """
 
 from __future__ import annotations
@@ -177,7 +177,8 @@ def behind_moves(node: Node) -> Node:
 
 def images_of(node: Node) -> list[Node]:
     """The operands of a node that are as large as its result, or of the size of an image."""
-    if isinstance(node.op.lower, Contraction | Reduction | Loops) or len(node.inputs) == 1:
+    alone = isinstance(node.op.lower, Contraction | Reduction | Loops) or len(node.inputs) == 1
+    if alone or resizes(node):
         return [*node.inputs[:1]]
     size = elements_of(node)
     return [n for n in node.inputs if elements_of(n) * MANY > size]
@@ -208,6 +209,14 @@ def is_depthwise(node: Node) -> bool:
     assert isinstance(w.type, Type)
     alike = x.type.dtype in (w.type.dtype, I8, U8)
     return alike and x.type.dims[1] == w.type.dims[0] == node.attrs["groups"]
+
+
+def resizes(node: Node) -> bool:
+    """Does a node pick places along one axis of space, or images?"""
+    if not node.op.traits.checks or node.op is not OPS["gather"]:
+        return False
+    axes, (_, index) = node.attrs["axes"], node.inputs[:2]
+    return len(axes) == 1 != axes[0] == node.attrs["position"] and rank_of(index) == 1
 
 
 def products_of(conv: Node) -> int:
@@ -286,7 +295,8 @@ def turned(graph: Graph, chosen: set[int]) -> Graph:
             x = image(node.inputs[0], rank, r)
             made = r.emit(node.op, (x,), {**node.attrs, "axes": axes})
         else:
-            made = move_of(node)(node, tuple(image(n, rank, r) for n in node.inputs), r)
+            read = node.inputs[:1] if resizes(node) else node.inputs
+            made = move_of(node)(node, tuple(image(n, rank, r) for n in read), r)
         shown = permuted(made, first_axes(rank), r)
         last[shown, rank] = made
         return shown
@@ -337,6 +347,12 @@ def join(node: Node, operands: tuple[Node, ...], r: Rewriter) -> Node:
     return r.emit(node.op, operands, {"axis": axis})
 
 
+def pick(node: Node, operands: tuple[Node, ...], r: Rewriter) -> Node:
+    axis = last_axes(rank_of(node)).index(node.attrs["axes"][0])
+    attrs = {**node.attrs, "axes": (axis,), "position": axis}
+    return r.emit(node.op, (*operands, *node.inputs[1:]), attrs)
+
+
 def pool(node: Node, operands: tuple[Node, ...], r: Rewriter) -> Node:
     """Windows along space, of one channel."""
     window = node.attrs["window"]
@@ -355,6 +371,8 @@ def move_of(node: Node) -> Callable[[Node, tuple[Node, ...], Rewriter], Node]:
         return part
     if traits.joins:
         return join
+    if resizes(node):
+        return pick
     return pool if traits.pools and node.op in (OPS["pool"], OPS["tile_pool"]) else same
 
 

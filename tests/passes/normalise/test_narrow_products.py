@@ -134,9 +134,16 @@ def test_what_costs_more_than_it_saves_stays() -> None:
 
 
 def test_images_of_many_tiles_and_channels_are_convolved_in_full() -> None:
-    for side, channels, full in ((40, 64, True), (32, 64, False), (80, 32, False)):
-        w = normal(channels, channels, 3, 3)
-        given = normal(1, channels, side, side)
+    cases = (
+        ((40, 64, 64), True),
+        ((32, 64, 64), False),
+        ((80, 32, 32), False),
+        ((40, 96, 24), False),  # transforms of many channels for few results
+        ((42, 64, 64), False),  # tiles reach far over the ends
+    )
+    for (side, inputs, outputs), full in cases:
+        w = normal(outputs, inputs, 3, 3)
+        given = normal(1, inputs, side, side)
         graph, _ = stage(lambda x, w=w: gc.conv(x, w, padding=1), given)
         names = {node.op.name for node in graph.nodes}
         assert ("winograd_input" in names) is full and (narrow_count(graph) == 0) is full

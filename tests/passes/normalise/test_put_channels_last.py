@@ -92,6 +92,28 @@ def test_other_machines_and_odd_channels_keep_their_planes() -> None:
             assert count(made.get("put_channels_last", made["dce"]), "conv_last") == 0
 
 
+def test_resized_and_joined_images_keep_channels_last() -> None:
+    """The neck of a detector: small images among large ones, as they are and between rows."""
+    lateral, small = weights(64, 64, 1, 1), weights(16, 64, 3, 3)
+    smooth, last = weights(32, 64, 3, 3), weights(32, 80, 3, 3)
+
+    def network(x: Any) -> Any:
+        top = gc.conv(gc.conv(x, lateral), small, stride=2, padding=1)
+        x = np.maximum(gc.conv(x, lateral), 0)
+        nearest = gc.interpolate(top, (28, 28), mode="nearest")
+        half = gc.interpolate(gc.conv(x, smooth, stride=2, padding=1), (28, 28))
+        joined = np.concatenate([nearest, half, half], axis=1)
+        return gc.conv(joined, last, padding=1)
+
+    x = normal(1, 64, 28, 28)
+    made = graphs(network, x)
+    turned = made["put_channels_last"]
+    assert count(turned, "conv_last") == 4 and count(turned, "conv") == 0
+    assert count(turned, "transpose") == 2
+    wanted = interpret(made["narrow_products"], [x])[0]
+    assert result_error(wanted, interpret(turned, [x])[0]) < 1e-5
+
+
 class Network:
     """A random network of convolutions and what is done between them, and its argument."""
 
@@ -115,7 +137,7 @@ class Network:
     def layer(self) -> str:
         """What it does; its numbers are drawn by `__call__`, which knows the shape."""
         kinds = "conv", "conv", "conv", "act", "add", "pool", "concat", "slice", "depthwise"
-        return str(self.pick(*kinds, "lower", "filtered"))
+        return str(self.pick(*kinds, "lower", "filtered", "resize"))
 
     def __call__(self, x: Any) -> Any:
         self.rng = np.random.default_rng(self.seed + 1)
@@ -164,6 +186,17 @@ class Network:
 
     def slice(self, x: Any) -> Any:
         return x[:, :, 1:] if x.shape[2] > 3 else x
+
+    def resize(self, x: Any) -> Any:
+        """Rows and columns of x again, between others, and out of order; or a few channels."""
+        way = self.pick("nearest", "linear", "picked", "picked")
+        if way != "picked":
+            sides = tuple(min(20, d * int(self.pick(1, 2)) + 1) for d in x.shape[2:])
+            return gc.interpolate(x, sides, mode=way)
+        axis = int(self.pick(0, 1, 2, 2, x.ndim - 1))
+        count = x.shape[1] if axis == 1 else int(self.rng.integers(1, 9))
+        places = self.rng.integers(-x.shape[axis], x.shape[axis], count)
+        return np.take(x, places, axis=axis)
 
     def lower(self, x: Any) -> Any:
         return x + self.operand(x.shape[-int(self.rng.integers(1, x.ndim)) :], number_of(x))
