@@ -10,7 +10,8 @@ Sizes that the graph leaves open are open in the program, too.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from operator import methodcaller
 from typing import Any
 
 import numpy as np
@@ -56,9 +57,10 @@ class CompiledGraph:
         self.draws = any(draws(node.target) for node in nodes_of(self.block))
         placeholders = [node for node in module.graph.nodes if node.op == "placeholder"]
         self.inputs = _inputs(placeholders, self.block)
-        self.symbols = _symbols(placeholders)
         outputs = [reader.tokens.get(v, v) for v in _outputs(module)]
         self.results, self.made = _results(outputs, placeholders, _roots(module) if shares else {})
+        read = _read_by([r.view for r in self.results] + [made.view for made in self.made])
+        self.symbols = {held: at for held, at in _symbols(placeholders).items() if held in read}
         self.plans: dict[tuple[int, ...], Plan] = {}
         self.models: dict[tuple[Any, ...], TorchModel] = {}
         self.lock = threading.Lock()
@@ -157,15 +159,19 @@ class _Input:
         return ()
 
 
+_ARRAY = methodcaller("numpy", force=True)  # half the time of array_of, for what NumPy has
+
+
 class _Tensor(_Input):
     def __init__(self, name: str, value: Any) -> None:
         super().__init__(name)
         self.kind = kind_of(value)
+        self.array = array_of if value.dtype is torch_package().bfloat16 else _ARRAY
         order = dense_order(value)
         self.order = order if order is not None and order != tuple(range(value.ndim)) else None
 
     def enter(self, value: Any, arrays: list[Array], fixed: list[Any]) -> None:
-        arrays.append(array_of(value if self.order is None else value.permute(self.order)))
+        arrays.append(self.array(value if self.order is None else value.permute(self.order)))
 
     def declare(
         self,
@@ -315,6 +321,12 @@ def _placed(view: View | None, symbols: Mapping[Any, int]) -> Placement | None:
     sizes, strides, start = view
     extents = tuple(value_of(n, symbols) for n in sizes)
     return extents, tuple(value_of(n, symbols) for n in strides), value_of(start, symbols)
+
+
+def _read_by(views: Iterable[View | None]) -> set[Any]:
+    """The symbols that views read; a ragged extent, for one, has no number that one could read."""
+    numbers = [n for view in views if view is not None for n in (*view[0], *view[1], view[2])]
+    return {held for n in numbers if not isinstance(n, int) for held in expression(n).free_symbols}
 
 
 class _Made:

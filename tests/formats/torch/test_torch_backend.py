@@ -386,3 +386,48 @@ def test_even_steps_have_the_bits_of_pytorch() -> None:
 
     for made, wanted in zip(compiled(function)(torch.zeros(())), function(torch.zeros(()))):
         assert made.tolist() == wanted.tolist()
+
+
+# ------------------------------------------------------------------------- forms of torch.compile
+
+
+@pytest.mark.parametrize("mode", ["default", "reduce-overhead", "max-autotune"])
+def test_modes_of_pytorch_are_taken(mode: str) -> None:
+    x = torch.randn(3)
+    same(compiled(torch.sin, mode=mode)(x), x.sin())
+
+
+def test_a_mode_that_pytorch_has_not_is_refused() -> None:
+    with pytest.raises(gc.GraphError, match="no mode 'fastest'"):
+        gc.torch_backend(None, (), mode="fastest")
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_ragged_tensors(compilations: Counter[str]) -> None:
+    layer = nn.Linear(3, 2)
+    function = compiled(lambda x: layer(x).relu(), dynamic=True)
+    for lengths in ((2, 4), (3, 6), (5, 7)):
+        rows = [torch.randn(n, 3) for n in lengths]
+        made = function(torch.nested.nested_tensor(rows, layout=torch.jagged))
+        for one, row in zip(made.unbind(), rows, strict=True):
+            same(one, layer(row).relu())
+    assert sum(compilations.values()) <= 2
+
+
+def test_what_a_backward_pass_can_make_again_is_not_kept() -> None:
+    """Of a chain of cheap functions its argument and its result wait for the backward pass."""
+    kept: list[Any] = []
+
+    def pack(tensor: Any) -> Any:
+        kept.append(tensor)
+        return tensor
+
+    x = torch.randn(5, requires_grad=True)
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        y = compiled(lambda x: x.sin().exp().cos().tanh())(x)
+    y.sum().backward()
+    assert {tensor.data_ptr() for tensor in kept} <= {x.data_ptr(), y.data_ptr()}
+    one = x.detach().requires_grad_()
+    one.sin().exp().cos().tanh().sum().backward()
+    same(x.grad, one.grad)
