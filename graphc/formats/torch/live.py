@@ -5,9 +5,10 @@ PyTorch is imported here alone, and only when one of these functions is called.
 
 from __future__ import annotations
 
+import inspect
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -224,9 +225,11 @@ def with_known_sizes(kinds: Mapping[str, Kind]) -> dict[str, Kind]:
 # ------------------------------------------------------------------------------------ programs
 
 
-def from_exported(program: Any, name: str, functional: bool = False) -> Program:
+def from_exported(
+    program: Any, name: str, functional: bool = False, keys: Sequence[str] | None = None
+) -> Program:
     """The records of a torch.export.ExportedProgram; weights are shared with it, and parameters are
-    inputs of a `functional` one."""
+    inputs of a `functional` one.  Results are called by these keys, or as in the graph."""
     block = (reader := Reader()).block(program.graph_module)
     fixed: dict[str, Any] = {title: array_of(t) for title, t in reader.held.items()}
     kinds: dict[str, Kind] = {}
@@ -251,7 +254,8 @@ def from_exported(program: Any, name: str, functional: bool = False) -> Program:
             kinds[given.name] = kind_of(values[given.name])
     specs = program.graph_signature.output_specs
     wanted = [v for s, v in zip(specs, block.outputs) if s.kind.name in _RESULTS]
-    names = [v.name if isinstance(v, Name) else f"result_{k}" for k, v in enumerate(wanted)]
+    plain = [v.name if isinstance(v, Name) else f"result_{k}" for k, v in enumerate(wanted)]
+    names = plain if keys is None or len(keys) != len(wanted) else keys
     inner = Block(block.inputs, block.nodes, tuple(wanted))
     default = element_name(torch_package().get_default_dtype())
     ranges = _ranges(program)
@@ -296,7 +300,8 @@ class LiveModel(TorchModel):
         self.weights = weights
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return TorchModel, (self.program, super().__reduce__()[1][1])
+        """With its nesting, whose types PyTorch knows: it is needed where a copy is read, too."""
+        return type(self), (*super().__reduce__()[1], self.nesting, self.weights)
 
     def __call__(self, *args: Any, **feeds: Any) -> Any:
         """Arguments nest as the module's do; keywords are its own, or names of the graph."""
@@ -304,9 +309,9 @@ class LiveModel(TorchModel):
         if self.weights is not None:
             given, args = (args[0], args[1:]) if args else ({}, ())
             first = self._listed(given)
-        values, named = self.nesting.arguments(args, feeds)
+        values, named = self.nesting.feeds(args, feeds)
         found = super().__call__(*first, *values, **named)
-        return self.nesting.results([found[name] for name in self.result_names])
+        return self.nesting.results(list(found.values()))
 
     def _listed(self, weights: Any) -> list[Any]:
         """Weights in the order of the program's inputs. Raises FeedError for others."""
@@ -321,36 +326,81 @@ class LiveModel(TorchModel):
 
 
 @record(frozen=True)
+class Argument:
+    """An argument of a module.
+
+    title  what the module calls it, if that is known
+    tree   how its leaves nest, as PyTorch says it
+    names  of its leaves in the graph; None for those that were fixed
+    """
+
+    title: str
+    tree: Any
+    names: tuple[str | None, ...]
+
+    def leaves(self, value: Any) -> list[Any]:
+        """Its leaves, dicts in the order of the export. Raises FeedError for another nesting."""
+        if self.tree.is_leaf():
+            return [value]
+        try:
+            return self.tree.flatten_up_to(value)  # type: ignore[no-any-return]
+        except (ValueError, KeyError, TypeError) as error:
+            what = self.title or "an argument"
+            raise FeedError(f"{what} nests otherwise than that of the export: {error}") from None
+
+
+@record(frozen=True)
 class Nesting:
     """How the arguments and results of a module nest.
 
-    given     of the leaves of the arguments, which the program takes; the others were fixed
-    keywords  the names in the graph of the leaves of each argument that has a keyword, None for
-              those that were fixed
-    results   puts results together
+    arguments  those in order, keywords those that have to be named
+    tree       how results nest, as PyTorch says it
     """
 
-    given: tuple[bool, ...]
-    keywords: Mapping[str, tuple[str | None, ...]]
-    results: Callable[[list[Any]], Any]
+    arguments: tuple[Argument, ...]
+    keywords: tuple[Argument, ...]
+    tree: Any
 
-    def arguments(
+    def feeds(
         self, args: tuple[Any, ...], named: Mapping[str, Any]
     ) -> tuple[list[Any], dict[str, Any]]:
         """The leaves of the arguments that the program takes, in order and by name."""
+        if len(args) > len(self.arguments):
+            raise FeedError(f"the module takes {len(self.arguments)} values, got {len(args)}")
+        first = [
+            leaf
+            for argument, value in zip(self.arguments, args)
+            for name, leaf in zip(argument.names, argument.leaves(value))
+            if name is not None
+        ]
+        rest = dict(named)
+        made: dict[str, Any] = {}
+        for argument in (*self.arguments[len(args) :], *self.keywords):
+            if argument.title in rest:
+                leaves = argument.leaves(rest.pop(argument.title))
+                made |= {n: v for n, v in zip(argument.names, leaves) if n is not None}
+        return first, {**made, **rest}
+
+    def results(self, leaves: list[Any]) -> Any:
+        """Results put together."""
         from torch.utils import _pytree as pytree
 
-        leaves = pytree.tree_leaves(args)
-        if len(leaves) > len(self.given):
-            raise FeedError(f"the module takes {len(self.given)} values, got {len(leaves)}")
-        feeds: dict[str, Any] = {}
-        for keyword, value in named.items():
-            names = self.keywords.get(keyword, (keyword,))
-            held = pytree.tree_leaves(value) if keyword in self.keywords else [value]
-            if len(held) != len(names):
-                raise FeedError(f"{keyword} holds {len(names)} values, got {len(held)}")
-            feeds |= {name: leaf for name, leaf in zip(names, held) if name is not None}
-        return [leaf for leaf, taken in zip(leaves, self.given) if taken], feeds
+        return pytree.tree_unflatten(leaves, self.tree)
+
+    def result_names(self) -> list[str] | None:
+        """The keys that lead to each result, of a module that returns a dict or a dataclass."""
+        from torch.utils import _pytree as pytree
+
+        whole = self.results([0] * self.tree.num_leaves)
+        paths = [path for path, _ in pytree.tree_flatten_with_path(whole)[0]]
+        if not all(path and not isinstance(path[0], pytree.SequenceKey) for path in paths):
+            return None
+        return [".".join(map(_title, path)) for path in paths]
+
+
+def _title(entry: Any) -> str:
+    """A step into a nesting: a key, the name of a field, or a position."""
+    return str(next(getattr(entry, n) for n in ("key", "name", "idx") if hasattr(entry, n)))
 
 
 @refusing
@@ -389,8 +439,9 @@ def from_torch(
         specs = program.graph_signature.input_specs
         names = [spec.target for spec in specs if spec.kind.name == "PARAMETER"]
         weights = {name: array_of(program.state_dict[name]) for name in names}
-    made = from_exported(program, title, functional)
-    return LiveModel(made, Config.create(**options), _nesting(program), weights)
+    nest = _nesting(program, _parameter_names(module))
+    made = from_exported(program, title, functional, nest.result_names())
+    return LiveModel(made, Config.create(**options), nest, weights)
 
 
 def _exported(module: Any, examples: Any, kwargs: Any, dynamic_shapes: Any, strict: bool) -> Any:
@@ -421,15 +472,31 @@ def _as_module(function: Any) -> Any:
     return Module()
 
 
-def _nesting(program: Any) -> Nesting:
+def _nesting(program: Any, titles: Sequence[str]) -> Nesting:
     """How the arguments and results of an exported program nest."""
     from torch.utils import _pytree as pytree
 
     specs = program.graph_signature.input_specs
     users = [s.arg for s in specs if s.kind.name == "USER_INPUT"]
     names = [None if type(a).__name__ == "ConstantArgument" else a.name for a in users]
-    args, kwargs = pytree.tree_unflatten(names, program.call_spec.in_spec)
-    given = tuple(name is not None for name in pytree.tree_leaves(args))
-    keywords = {key: tuple(pytree.tree_leaves(value)) for key, value in kwargs.items()}
-    tree = program.call_spec.out_spec
-    return Nesting(given, keywords, lambda leaves: pytree.tree_unflatten(leaves, tree))
+    tree = program.call_spec.in_spec
+    args, kwargs = pytree.tree_unflatten(names, tree)
+
+    def argument(title: str, value: Any) -> Argument:
+        return Argument(title, pytree.tree_structure(value), tuple(pytree.tree_leaves(value)))
+
+    padded = [*titles, *[""] * len(args)]
+    return Nesting(
+        tuple(map(argument, padded, args)),
+        tuple(argument(title, value) for title, value in kwargs.items()),
+        program.call_spec.out_spec,
+    )
+
+
+def _parameter_names(module: Any) -> list[str]:
+    """What a module, or a function, calls its arguments that may be given in order."""
+    try:
+        held = inspect.signature(getattr(module, "forward", module)).parameters.values()
+    except (TypeError, ValueError):
+        return []
+    return [p.name for p in held if p.kind is p.POSITIONAL_OR_KEYWORD]

@@ -44,14 +44,17 @@ class _Source:
 
     @property
     def result_names(self) -> tuple[str, ...]:
-        return self.program.result_names
+        """Those of arrays: texts are no part of what is compiled."""
+        pairs = zip(self.program.result_names, self.program.block.outputs)
+        return tuple(name for name, made in pairs if not isinstance(made, str))
 
     @property
     def node_count(self) -> int:
         return len(self.program.block.nodes)
 
     def results(self, feeds: Mapping[str, Any]) -> list[Any]:
-        return Importer(self.program).results(feeds)
+        made = Importer(self.program).results(feeds)
+        return [value for value in made if not isinstance(value, str)]
 
 
 class TorchModel(ImportedModel):
@@ -61,6 +64,15 @@ class TorchModel(ImportedModel):
         require_supported(program)
         self.program = program
         super().__init__(_Source(program), config)
+
+    def __call__(self, *args: Any, **feeds: Any) -> Any:
+        """Results in a dict under the program's names; texts among them are the program's own."""
+        found = super().__call__(*args, **feeds)
+        pairs = list(zip(self.program.result_names, self.program.block.outputs))
+        if len(found) == len(pairs):
+            return found
+        arrays = iter(found.items())
+        return dict((n, v) if isinstance(v, str) else next(arrays) for n, v in pairs)
 
     def bind(self, shapes: Sequence[tuple[int, ...]]) -> dict[str, int]:
         """The values of the symbolic dimensions. Raises FeedError for a shape that does not fit."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import importlib
+import pickle
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -125,7 +126,7 @@ def test_arguments_with_keywords(strict: bool) -> None:
     same(model(x.numpy(), scale=2.0, more={"bias": bias.numpy()}), wanted)
     same(model(x.numpy(), more={"bias": bias.numpy()}), wanted)
     same(model(x=x.numpy(), more_bias=bias.numpy()), wanted)  # names of the graph
-    with pytest.raises(gc.FeedError, match="more holds 1 value"):
+    with pytest.raises(gc.FeedError, match="more nests otherwise"):
         model(x.numpy(), more=[bias.numpy(), bias.numpy()])
 
 
@@ -447,3 +448,71 @@ def test_a_module_of_operators_without_rules_is_decomposed() -> None:
     made, wanted = gc.from_torch(Margins(), x)(x.numpy()), Margins()(x)
     same(made[0], wanted[0])
     same(made[1], wanted[1])
+
+
+# ------------------------------------------------------------------------- nestings
+
+
+class _Told(nn.Module):  # type: ignore[misc, name-defined]
+    def forward(self, x: Any) -> Any:
+        return {"kind": "doubled", "made": (x * 2, None, [x + 1, 3]), "note": "y"}
+
+
+@pytest.mark.parametrize("again", [copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model))])
+def test_copies_nest_their_results_as_the_module_does(again: Any) -> None:
+    x = torch.arange(3.0)
+    made = again(gc.from_torch(_Told(), x))(x.numpy())
+    assert made["kind"] == "doubled" and made["note"] == "y"
+    doubled, nothing, (more, three) = made["made"]
+    same(doubled, x * 2)
+    same(more, x + 1)
+    assert nothing is None and three == 3
+
+
+def test_a_copy_of_a_functional_model_takes_weights() -> None:
+    module, x = nn.Linear(3, 2), torch.randn(4, 3)
+    model = copy.deepcopy(gc.from_torch(module, x, functional=True))
+    same(model(model.weights, x.numpy()), module(x))
+
+
+def test_texts_among_the_results_of_a_file(tmp_path: Path) -> None:
+    x = torch.arange(3.0)
+    torch.export.save(torch.export.export(_Told(), (x,)), tmp_path / "told.pt2")
+    model = gc.load(tmp_path / "told.pt2")
+    made = model(x.numpy())
+    assert list(made) == ["kind", "made.0", "made.1", "made.2.0", "made.2.1", "note"]
+    assert (made["kind"], made["note"]) == ("doubled", "y")
+    same(made["made.2.0"], x + 1)
+    assert "kind" not in model.result_names  # which are those of arrays
+
+
+class _Nested(nn.Module):  # type: ignore[misc, name-defined]
+    def forward(self, x: Any, pair: Any = None, *, scale: Any = 1.0) -> Any:
+        return {"made": x * scale - pair["b"], "rest": {"a": pair["a"][0] * 2}}
+
+
+def test_arguments_are_told_apart_by_their_keys_and_names() -> None:
+    """A dict is what its keys say, in whatever order they come."""
+    x, a, b = torch.randn(3), torch.randn(2), torch.randn(3)
+    pair, scale = {"b": b, "a": [a]}, torch.tensor(3.0)
+    model = gc.from_torch(_Nested(), x, pair, kwargs={"scale": scale})
+    wanted = _Nested()(x, pair, scale=scale)
+    held = {"a": [a.numpy()], "b": b.numpy()}
+    for made in (
+        model(x.numpy(), held, scale=scale.numpy()),
+        model(x.numpy(), pair=held, scale=scale.numpy()),
+        model(pair=held, x=x.numpy(), scale=scale.numpy()),
+    ):
+        same(made["made"], wanted["made"])
+        same(made["rest"]["a"], wanted["rest"]["a"])
+    with pytest.raises(gc.FeedError, match="pair nests otherwise than that of the export"):
+        model(x.numpy(), {"a": [a.numpy()]}, scale=scale.numpy())
+
+
+def test_results_of_a_saved_model_are_called_as_the_module_calls_them(tmp_path: Path) -> None:
+    x, pair = torch.randn(3), {"a": [torch.randn(2)], "b": torch.randn(3)}
+    model = gc.from_torch(_Nested(), x, pair)
+    assert model.result_names == ("made", "rest.a")
+    model.save(tmp_path / "model.gir")
+    made = gc.load(tmp_path / "model.gir")(x.numpy(), pair["a"][0].numpy(), pair["b"].numpy())
+    same(made["made"], _Nested()(x, pair)["made"])
