@@ -20,6 +20,7 @@ from graphc.base.record import record
 from graphc.errors import FeedError, GraphError
 from graphc.frontend.compile.decorator import compile
 from graphc.frontend.files.loaded_graph import LoadedGraph
+from graphc.frontend.session.inlined_calls import written_out
 from graphc.frontend.trace.tree import flatten, unflatten
 from graphc.ir.graph import Graph, Node, Rewriter, rebuild
 from graphc.ir.literal import literal
@@ -91,8 +92,9 @@ def calibrated(
     calls = [sample if isinstance(sample, tuple) else (sample,) for sample in samples]
     if not calls:
         raise GraphError("samples are needed to calibrate with", hint="give samples=[(x,), ...]")
-    traced = function if hasattr(function, "graph") else compile(function)
-    graph: Graph = traced.graph(*calls[0])
+    is_traced = callable(getattr(function, "graph", None))  # loaded models are a graph
+    traced = function if is_traced else compile(function)
+    graph: Graph = written_out(traced.graph(*calls[0]))
     _, tree = flatten(traced(*calls[0]), keep_order=True)
     products = [node for node in graph.nodes if weight_of(node) is not None]
     if not products:

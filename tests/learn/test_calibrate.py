@@ -111,3 +111,15 @@ def test_a_saved_model_returns_what_the_model_does(tmp_path: Path) -> None:
     made = gc.load(tmp_path / "model.gir")(x)
     for name, wanted in model(x).items():
         np.testing.assert_array_equal(made[name], wanted)
+
+
+def test_models_that_were_loaded(tmp_path: Path) -> None:
+    """Their products lie in a graph of their own, which the function calls."""
+    x = normal(4, 40)
+    gc.compile(layers).save(tmp_path / "model.gir", x)
+    model = gc.load(tmp_path / "model.gir")
+    exact = model(x)["y"]
+    for function in (model, lambda x: model(x)):
+        made = gc.quantize(function, samples=[x])
+        assert len(made.layers) == 2
+        assert np.abs(made(x)["y"] - exact).max() < 0.05 * np.abs(exact).max()
