@@ -33,6 +33,7 @@ from graphc.codegen.gemm.blocking import (
     route,
     same_a,
     same_tables,
+    sizes_of,
     staged,
     thin_route,
     tile_rows,
@@ -45,12 +46,13 @@ from graphc.codegen.gemm.form import (
     Groups,
     NormalForm,
     axes_of,
+    in_known_runs,
     in_roles,
     joined_and_apart,
     normalise,
     run_of,
+    runs_apart,
     short_runs,
-    total,
 )
 from graphc.codegen.gemm.hardware import Hardware, hardware_of, host_target
 from graphc.codegen.gemm.layout import DIMS, MAX_EXTRAS, Flag, Part, Word
@@ -58,7 +60,7 @@ from graphc.codegen.gemm.parts import Module, core_name, parts_of
 from graphc.codegen.gemm.tile_choice import TURNED, core_dtype, even_rows, kind_of
 from graphc.codegen.llvm.target import Target, machine, parse
 from graphc.codegen.tuning import tuned
-from graphc.ir.sizes import Size, alike, either
+from graphc.ir.sizes import Size, alike, either, greatest, least
 from graphc.seams import llvmlite as unlocked
 from graphc.tuning import forgotten
 
@@ -210,7 +212,7 @@ def panels_of(contraction: NormalForm, hardware: Hardware) -> Panels | None:
     groups = normalise(contraction, kind.columns, kind.lanes, kind.together)
     words = [0] * DIMS
     words[Word.FLAGS] = Flag.PACKED_B
-    sizes = Sizes(total(groups.batch), total(groups.m), total(groups.n), total(groups.k))
+    sizes = sizes_of(groups)
     put_panels(words, kind, groups, sizes._replace(k=-(-sizes.k // kind.together)))
     batch = groups.batch if packed_batches(groups, sizes) > 1 else []
     offset = contraction.offset_a if groups.swapped else contraction.offset_b
@@ -262,9 +264,11 @@ def plan(
     kind = kind_of(contraction.dtype, hardware)
     asked = Asked(contraction, hardware, threads, epilogue, extras, packed_b, stage, sources)
     groups = in_roles(contraction, kind.columns, kind.lanes, kind.together)
-    short = short_runs(groups, kind.columns)
-    if not isinstance(short, Size) or packed_b or any(sources) or contraction.whole_rows:
-        return _of_groups(asked, normalise(contraction, kind.columns, kind.lanes, kind.together))
+    if packed_b or any(sources) or contraction.whole_rows:
+        return _of_groups(asked, in_known_runs(groups, short_runs(groups, kind.columns)))
+    short = _joined_runs(asked, groups)
+    if not isinstance(short, Size):
+        return _of_groups(asked, in_known_runs(groups, short))
     few, many = joined_and_apart(groups)
     # Short runs are several, of some tiles together; a run that is a product has some of its own.
     joined = _of_groups(asked, few, lambda n: 8 * kind.columns)
@@ -276,11 +280,25 @@ def plan(
     return _either(short, joined, apart)._replace(axes=axes, run=run, ways=ways)
 
 
+def _joined_runs(asked: Asked, groups: Groups) -> int:
+    """Positive where columns that lie in several short runs of C are those of one product.
+
+    Not where rows in lanes read windows in place: a run fills tiles of so few columns.
+    """
+    kind = kind_of(core_in(asked.contraction, groups), asked.hardware)
+    short = short_runs(groups, kind.columns)
+    if not isinstance(short, Size) and short <= 0:
+        return 0
+    apart = runs_apart(groups)
+    lanes = in_lanes(kind, asked.hardware, apart, sizes_of(apart))
+    return least(short, greatest(1 - lanes, kind.rows - run_of(groups)))  # type: ignore[no-any-return]
+
+
 def _of_groups(asked: Asked, groups: Groups, expected: Callable[[int], int] = lambda n: n) -> Plan:
     """The plan of a contraction in these roles, for as many columns as are `expected`."""
     contraction, hardware = asked.contraction, asked.hardware
     kind = kind_of(core_in(contraction, groups), hardware)
-    sizes = Sizes(total(groups.batch), total(groups.m), total(groups.n), total(groups.k))
+    sizes = sizes_of(groups)
     sources = asked.sources[::-1] if groups.swapped else asked.sources
     made = (Flag.MADE_A if sources[0] else 0) | (Flag.MADE_B if sources[1] else 0)
     thin, few = thin_route(kind, hardware, groups, sizes, asked.packed_b, made)
@@ -364,7 +382,7 @@ def _planned(
     contraction, hardware = asked.contraction, asked.hardware
     core = core_in(contraction, groups)
     kind = kind_of(core, hardware)
-    sizes = Sizes(total(groups.batch), total(groups.m), total(groups.n), total(groups.k))
+    sizes = sizes_of(groups)
     words = [0] * DIMS
     words[Word.FLAGS], words[Word.DEPTH] = flags, sizes.k
     highest = tile_rows(flags, kind, hardware, groups, near)

@@ -5,6 +5,7 @@ Every function writes its words of `params`.
 
 from __future__ import annotations
 
+from itertools import takewhile
 from math import gcd
 from typing import NamedTuple
 
@@ -48,6 +49,11 @@ class Sizes(NamedTuple):
     def at_hand(self) -> Sizes:
         """The same in numbers: blocks are chosen for them and serve all others."""
         return Sizes(*map(hint_of, self))
+
+
+def sizes_of(groups: Groups) -> Sizes:
+    """The extents of the groups."""
+    return Sizes(total(groups.batch), total(groups.m), total(groups.n), total(groups.k))
 
 
 def thin_route(
@@ -133,8 +139,8 @@ def _are_windows(kind: Kind, hardware: Hardware, groups: Groups) -> bool:
 def in_lanes(kind: Kind, hardware: Hardware, groups: Groups, sizes: Sizes) -> int:
     """Positive where rows of A in lanes are better than a copy of B, which would be one of windows.
 
-    Not where few columns would read what is copied of A (those of the whole batch, if A is one
-    block of it), where sums are too short for turning them, or where B comes from far away.
+    Not where few columns would read what is copied of A (those of several products, if one block
+    is all of it), where sums are too short for turning them, or where B comes from far away.
     """
     if not may_read_windows(kind, hardware) or is_open((total(groups.k),)):
         return 0
@@ -142,7 +148,7 @@ def in_lanes(kind: Kind, hardware: Hardware, groups: Groups, sizes: Sizes) -> in
         return 0
     _, rows = _blocks(kind, hardware, sizes)
     one = least(rows + 1 - sizes.m, _fits(kind, hardware, sizes.m * sizes.k))
-    columns = either(one, sizes.n * sizes.batch, sizes.n) if _one_a(groups) else sizes.n
+    columns = sizes.n * either(one, products_of_a(groups), 1)
     less = (sizes.m + tuned.window_rows) * sizes.k - _turned(kind, sizes)
     near = tuned.near_windows - reach_of([*groups.n, *groups.k], "b")
     few = least(tuned.lane_columns, tuned.lane_rows * sizes.m)
@@ -346,9 +352,10 @@ def same_tables(words: list[int]) -> int:
 
 
 def same_a(words: list[int], kind: Kind, hardware: Hardware, groups: Groups) -> int:
-    """The flag that a copy of A serves all units of a batch: of all rows, and all steps of k."""
+    """The flag that a copy of A serves several products: of all rows, and all steps of k."""
     flags = words[Word.FLAGS]
-    if not flags & (Flag.PACK_A | Flag.LANES) or flags & Flag.VECTOR or not _one_a(groups):
+    words[Word.A_RUN] = run = products_of_a(groups)
+    if not flags & (Flag.PACK_A | Flag.LANES) or flags & Flag.VECTOR or run == 1:
         return 0
     rows = least(2 - words[Word.ROW_UNITS], words[Word.ROW_BLOCK] + 1 - words[Word.M])
     whole = words[Word.K_BLOCK] + 1 - words[Word.K]
@@ -357,9 +364,9 @@ def same_a(words: list[int], kind: Kind, hardware: Hardware, groups: Groups) -> 
     return either(least(rows, whole), Flag.SAME_A, 0)
 
 
-def _one_a(groups: Groups) -> bool:
-    """Whether there are many products with the same A."""
-    return bool(groups.batch) and all(loop.a == 0 for loop in groups.batch)
+def products_of_a(groups: Groups) -> int:
+    """How many products, one after the other, have the same A."""
+    return total([*takewhile(lambda loop: loop.a == 0, reversed(groups.batch))])
 
 
 def _fits(kind: Kind, hardware: Hardware, elements: int) -> int:

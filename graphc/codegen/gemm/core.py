@@ -262,6 +262,8 @@ def _emit_run(core: Core) -> str:
         i1 = body.least(i1, frame.get(Word.M))
         j0 = body.mul(column, frame.get(Word.UNIT_COLUMNS))
         j1 = body.least(body.add(j0, frame.get(Word.UNIT_COLUMNS)), frame.get(Word.N))
+        next_run = body.test("eq", body.rem(batch, frame.get(Word.A_RUN)), 0)
+        new_a = body.new(f"or i1 {first.get()}, {next_run}")
         ahead = body.at(frame.buffer(1), body.mul(batch, frame.get(Word.PACKED_STEP)))
         in_b = body.choose(packed, "ptr", ahead, frame.batch(b, Field.B, batch))
         operands = (
@@ -269,7 +271,7 @@ def _emit_run(core: Core) -> str:
             f" i64 {batch}, i1 {first.get()},"
             f" ptr {frame.batch(a, Field.A, batch)}, ptr {in_b},"
             f" ptr {frame.batch(c, Field.C, batch)}, i64 {i0}, i64 {i1}, i64 {j0}, i64 {j1},"
-            " ptr %prologue_a, ptr %prologue_b"
+            f" ptr %prologue_a, ptr %prologue_b, i1 {new_a}"
         )
         result = body.new(f"call i32 {function}({operands})")
         status.set(body.new(f"or i32 {status.get()}, {result}"))

@@ -115,10 +115,20 @@ def normalise(contraction: NormalForm, columns: int, lanes: int = 1, together: i
     Columns that lie in long runs in C are a product for each run, others go on in the next one.
     """
     groups = in_roles(contraction, columns, lanes, together)
-    batch, n, head = groups.batch, groups.n, _break_in_result(groups.n)
-    if hint_of(short_runs(groups, columns)) <= 0:
-        batch, n = batch + n[:head], n[head:]
-    return groups._replace(batch=_merge(batch), n=n)
+    return in_known_runs(groups, short_runs(groups, columns))
+
+
+def in_known_runs(groups: Groups, short: int) -> Groups:
+    """The groups with a product for each run of columns in C, or, if runs are short, one of all."""
+    if hint_of(short) <= 0:
+        return runs_apart(groups)
+    return groups._replace(batch=_merge(groups.batch))
+
+
+def runs_apart(groups: Groups) -> Groups:
+    """The groups with a product for each run of columns in C."""
+    head = _break_in_result(groups.n)
+    return groups._replace(batch=_merge(groups.batch + groups.n[:head]), n=groups.n[head:])
 
 
 def short_runs(groups: Groups, columns: int) -> int:

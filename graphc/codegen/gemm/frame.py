@@ -26,6 +26,10 @@ class Frame:
         """Whether to fill tables: not if the units of a call share them and one came before."""
         return self.body.new(f"or i1 %first, {self.body.negate(self.has(same))}")
 
+    def new_block(self) -> str:
+        """Whether to copy a block of A: not if the products of its run share it."""
+        return self.body.new(f"or i1 %new_a, {self.body.negate(self.has(Flag.SAME_A))}")
+
     def function(self, slot: Operand) -> str:
         """A function of the core; null if no plan of the program needs it."""
         return self.body.load("ptr", self.body.at("%core", slot, "ptr"), 8)
@@ -82,7 +86,7 @@ class Frame:
         """Pack `count` steps of k of all rows of a block of A."""
         self.body.do(
             f"call void {self.function(Slot.PACK_ROWS)}(ptr %core, ptr %params, ptr %work,"
-            f" i1 %first, ptr %a, i64 {rows}, i64 {k}, i64 {count})"
+            f" i1 %first, i1 %new_a, ptr %a, i64 {rows}, i64 {k}, i64 {count})"
         )
 
     def operands(self, rows: tuple[str, str], k: tuple[str, str], status: Local) -> tuple[str, str]:
@@ -202,6 +206,7 @@ PACK_ROWS_ARGUMENTS = [
     ("ptr", "params"),
     ("ptr", "work"),
     ("i1", "first"),
+    ("i1", "new_a"),
     ("ptr", "a"),
     ("i64", "rows"),
     ("i64", "k"),
@@ -220,7 +225,7 @@ def emit_pack_rows(core: Core) -> str:
     pack = frame.function(Slot.PACK_A)
     if core.kind.bundles:
         pack = body.choose(vector, "ptr", pack, frame.function(Slot.PACK_A_BUNDLES))
-    with body.when(frame.fresh(Flag.SAME_A)):
+    with body.when(frame.new_block()):
         body.do(
             f"call void {pack}(ptr {frame.work(Word.BLOCK_A)}, i64 {frame.get(Word.ROW_STEP)},"
             f" ptr %a, ptr {frame.work(Word.ROW_A)}, ptr {frame.work(Word.ROW_A_RUN)}, i64 %rows,"

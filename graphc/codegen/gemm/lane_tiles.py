@@ -234,6 +234,7 @@ LANE_PACK_ARGUMENTS = [
     ("ptr", "params"),
     ("ptr", "work"),
     ("i1", "first"),
+    ("i1", "new_a"),
     ("ptr", "a"),
     ("i64", "rows"),
     ("i64", "j0"),
@@ -255,7 +256,7 @@ def emit_lane_pack(core: Core) -> str:
             body.put(table, columns, body.word(table, body.sub(columns, 1)))
         frame.fill(Word.K_A, Word.K_A_RUN, Word.K_DIMS, Field.A, "%k", "%count")
         frame.fill(Word.K_B, Word.K_B_RUN, Word.K_DIMS, Field.B, "%k", "%count")
-    with body.when(frame.fresh(Flag.SAME_A)):
+    with body.when(frame.new_block()):
         body.do(
             f"call void {frame.function(Slot.PACK_B)}(ptr {_block_of(frame, core, '%k')},"
             f" i64 {frame.get(Word.ROW_STEP)}, ptr %a, ptr {frame.work(Word.ROW_A)},"

@@ -71,9 +71,11 @@ class Word:
     LINE_B = 55
     # C is fetched while a tile runs if sums are of more steps of k.
     FETCHED_SUM = 56
+    # So many products of a batch, one after the other, multiply the same A.
+    A_RUN = 57
 
 
-DIMS = 57
+DIMS = 58
 DIM_WORDS = 4
 STREAM_ROWS = 4  # most rows of tiles for panels that are one stream of memory
 MAX_EXTRAS = 160  # nodes of the largest group as results and in scratch, and its operands
@@ -95,7 +97,7 @@ class Flag:
     MADE_B = 1024
     COPIES = 2048  # the first tiles read B in place and make its panels
     LANES = 4096  # rows of A lie in lanes, and B is read in place through tables
-    SAME_A = 8192  # all units of a batch multiply the same block of A: one copy for a call
+    SAME_A = 8192  # units of `A_RUN` products multiply the same block of A: one copy for them
     WINDOWS = 16384  # A is read in place, through a table of its steps of k, too
     STREAM = 32768  # few rows: panels packed ahead are read once, as one stream of memory
     VECTOR = DOTS | ROWS

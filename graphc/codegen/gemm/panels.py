@@ -31,6 +31,7 @@ BLOCK_ARGUMENTS = [
     ("i64", "j1"),
     ("ptr", "prologue_a"),
     ("ptr", "prologue_b"),
+    ("i1", "new_a"),
 ]
 
 FINISH_ARGUMENTS = [
@@ -417,7 +418,7 @@ def _pack_lanes(body: Body, frame: Frame, rows: str, k: tuple[str, str]) -> None
     with body.when(frame.has(Flag.LANES)):
         body.do(
             f"call void {frame.function(Slot.LANE_PACK)}(ptr %core, ptr %params, ptr %work,"
-            f" i1 %first, ptr %a, i64 {rows}, i64 %j0, i64 %j1, i64 {k[0]}, i64 {k[1]})"
+            f" i1 %first, i1 %new_a, ptr %a, i64 {rows}, i64 %j0, i64 %j1, i64 {k[0]}, i64 {k[1]})"
         )
 
 

@@ -436,27 +436,31 @@ def test_steps_of_four_are_weighed_against_what_is_stored_across(
     assert contract.plan(form, hardware, epilogue=True).swapped is along_filters
 
 
-@pytest.mark.parametrize("own", [False, True], ids=["one-a", "each-its-own"])
+@pytest.mark.parametrize("shared", ["by-all", "by-none", "in-groups"])
 @pytest.mark.parametrize("dtype", ["f32", slow("f64")])
-def test_many_images_multiply_one_copy_of_weights(dtype: str, own: bool) -> None:
-    """Of one block or several, in each of several calls; weights of its own are copied for each."""
+def test_many_images_multiply_one_copy_of_weights(dtype: str, shared: str) -> None:
+    """Of one block or several, in each of several calls; weights are copied for each group."""
     from graphc.codegen.llvm.target import named
 
     if not host().triple.startswith("x86"):
         pytest.skip("needs an x86 machine")
     hardware = contract.hardware_of(named("x86-64-v3"))
     run = linked_core(dtype, named("x86-64-v3"))[f"graphc_contract_{dtype}"]
-    generator, images, out = np.random.default_rng(6), 5, 21
+    generator, out = np.random.default_rng(6), 21
+    groups, images = {"by-all": (1, 5), "by-none": (5, 1), "in-groups": (3, 4)}[shared]
     for filters, channels in ((16, 3), (31, 40), (64, 90), (300, 4), (64, 400)):
-        shapes = (images, channels, out + 2), (images if own else 1, filters, channels, 3)
+        shapes = (images, groups, channels, out + 2), (groups, filters, channels, 3)
         image, weight = (
             guarded(generator.standard_normal(shape).astype(NUMPY[dtype]), side)
             for shape, side in zip(shapes, ("behind", "before"), strict=True)
         )
-        each = filters * channels * 3 if own else 0
+        one = channels * (out + 2), filters * 2 * out
         form = NormalForm(
             dtype,
-            (Dim(images, each, channels * (out + 2), filters * 2 * out),),
+            (
+                Dim(groups, filters * channels * 3, *one),
+                Dim(images, 0, groups * one[0], groups * one[1]),
+            ),
             (Dim(filters, channels * 3, 0, 2 * out),),
             (Dim(out, 0, 1, 2),),
             (Dim(channels, 3, out + 2), Dim(3, 1, 1)),
@@ -468,14 +472,60 @@ def test_many_images_multiply_one_copy_of_weights(dtype: str, own: bool) -> None
                 plan = contract.plan(form, hardware)
             flags = plan.params[Word.FLAGS]
             assert bool(flags & Flag.LANES) is (columns == 1)
-            assert not (own and flags & Flag.SAME_A)
-            results.append(guarded(np.zeros((images, filters, 2 * out), NUMPY[dtype]), "behind"))
+            assert not (shared == "by-none" and flags & Flag.SAME_A)
+            assert plan.params[Word.A_RUN] == images
+            shape = images, groups, filters, 2 * out
+            results.append(guarded(np.zeros(shape, NUMPY[dtype]), "behind"))
             call(plan, run, [weight, image, results[-1]])
         assert results[0].tobytes() == results[1].tobytes()
-        windows = np.lib.stride_tricks.sliding_window_view(image, 3, 2)
-        weights = np.broadcast_to(weight, (images, *weight.shape[1:]))
-        expected = np.einsum("ncwi,noci->now", windows, weights)
+        windows = np.lib.stride_tricks.sliding_window_view(image, 3, 3)
+        expected = np.einsum("ngcwi,goci->ngow", windows, weight)
         np.testing.assert_allclose(results[0][..., ::2], expected, 1e-3, 1e-3)
+
+
+@pytest.mark.parametrize("groups", [1, 3])
+@pytest.mark.parametrize("cpu", ["x86-64-v4", slow("x86-64-v3")])
+def test_windows_of_small_images_in_lanes_are_a_product_for_each(cpu: str, groups: int) -> None:
+    """Where the images fill tiles of a few columns; bits are those of one product of them all."""
+    from graphc.codegen.llvm.target import named
+
+    if not runs_here(cpu):
+        pytest.skip(f"{cpu} does not run here")
+    hardware = contract.hardware_of(named(cpu))
+    run = linked_core("f32", named(cpu))["graphc_contract_f32"]
+    generator, kind, ways = np.random.default_rng(6), kind_of("f32", hardware), set()
+    for out, images, filters in ((3, 40, 16), (14, 5, 16), (23, 4, 19), (29, 6, 5), (31, 9, 17)):
+        channels = 7
+        shapes = (images, groups, channels, out + 2), (groups, filters, channels, 3)
+        image, weight = (
+            guarded(generator.standard_normal(shape).astype(np.float32), side)
+            for shape, side in zip(shapes, ("behind", "before"), strict=True)
+        )
+        one = channels * (out + 2), filters * out
+        form = NormalForm(
+            "f32",
+            (Dim(groups, filters * channels * 3, *one),),
+            (Dim(filters, channels * 3, 0, out),),
+            (Dim(images, 0, groups * one[0], groups * one[1]), Dim(out, 0, 1, 1)),
+            (Dim(channels, 3, out + 2), Dim(3, 1, 1)),
+        )
+        results = []
+        for columns in (1, 1 << 30):
+            numbers = {"codegen.lane_columns": columns, "codegen.window_rows": 1 << 20}
+            with chosen(numbers | {"codegen.lane_rows": 1 << 20}):
+                plan = contract.plan(form, hardware)
+            apart = columns == 1 and kind.rows <= out < 2 * kind.columns
+            assert plan.params[Word.N] == (out if apart else images * out)
+            assert not apart or plan.params[Word.FLAGS] & Flag.LANES
+            ways.add(plan.params[Word.N] == out)
+            shape = images, groups, filters, out
+            results.append(guarded(np.zeros(shape, np.float32), "behind"))
+            call(plan, run, [weight, image, results[-1]])
+        assert results[0].tobytes() == results[1].tobytes()
+        windows = np.lib.stride_tricks.sliding_window_view(image, 3, 3)
+        expected = np.einsum("ngcwi,goci->ngow", windows, weight)
+        np.testing.assert_allclose(results[0], expected, 1e-3, 1e-3)
+    assert ways == {False, True}
 
 
 def test_not_a_number_and_infinity_are_honoured() -> None:

@@ -230,6 +230,37 @@ def test_short_runs_of_columns_are_joined_where_exact_ones_are() -> None:
     assert ways == {False, True}
 
 
+@pytest.mark.parametrize("cpu", ["x86-64-v3", "x86-64-v4"])
+def test_windows_of_small_open_images_are_products_where_exact_ones_are(cpu: str) -> None:
+    hardware = gemm.hardware_of(named(cpu))
+
+    def windows(images: Any, out: Any) -> NormalForm:
+        width = out + 2
+        return NormalForm(
+            "f32",
+            (Dim(6, 16 * 135, 45 * width, 16 * out),),
+            (Dim(16, 135, 0, out),),
+            (Dim(images, 0, 270 * width, 96 * out), Dim(out, 0, 1, 1)),
+            (Dim(45, 3, width), Dim(3, 1, 1)),
+        )
+
+    def decided(plan: Any, values: dict[str, int]) -> tuple[int, ...]:
+        words = (plan.params[word] for word in (Word.N, Word.FLAGS, Word.A_RUN))
+        n, flags, run = (w.value(values) if isinstance(w, Size) else w for w in words)
+        return n, flags & Flag.LANES, run if flags & Flag.SAME_A else 1
+
+    scope = Scope()
+    scope.typing = False
+    made = gemm.plan(windows(scope.symbol("b", 4), scope.symbol("o", 300)), hardware)
+    assert not scope.guards
+    ways = set()
+    for images, out in ((8, 3), (8, 13), (9, 14), (3, 25), (1, 25), (1, 100), (2, 31), (2, 100)):
+        exact = decided(gemm.plan(windows(images, out), hardware), {})
+        assert decided(made, {"b": images, "o": out}) == exact, (images, out)
+        ways.add((exact[0] == out, exact[1]))
+    assert {(True, Flag.LANES), (True, 0)} < ways
+
+
 @pytest.mark.parametrize("threads", [1, 2])
 def test_units_of_open_images_are_those_of_exact_ones(threads: int) -> None:
     """Whichever came first: small ones do not make units narrow, nor few panels a thread idle."""
