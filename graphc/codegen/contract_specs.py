@@ -89,6 +89,7 @@ def _core_spec(region: Graph, config: Config, staged: bool) -> Spec:
         return _partial_spec(region, form, order, parts, config)
     bare = len(region.results) == 1 and behind_transposes(region.results[0]) is form.node
     fused = not bare or config.check_finite or form.rounds or turns(plain)
+    fused = fused or _plan(form, config, packed_b=packed, epilogue=True).turned
     other = tensor_type(region.results[0]).dtype is not tensor_type(form.node).dtype
     options = {"epilogue": fused, "stage": staged or rows or (fused and other), "packed_b": packed}
     plan = _plan(form, config, sources=form.computed, **options)

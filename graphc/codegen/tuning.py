@@ -98,7 +98,7 @@ class CodegenTuning(Tuning):
         "A and B change places where few rows meet many columns")
     swap_panels = number(2, 1, 1 << 20, "times", "small-images",
         "the same where rows far apart could be panels packed ahead")
-    across_steps = number(12, 0, 1 << 20, "steps of k", "packed-rows",
+    across_steps = number(6, 0, 1 << 20, "steps of k", "packed-rows",
         "the same: empty lanes against an epilogue that stores across")
     across_steps_of_bytes = number(24, 0, 1 << 20, "steps of four of k", "packed-bytes",
         "the same where bytes are multiplied, and stored more often than not")
@@ -108,6 +108,10 @@ class CodegenTuning(Tuning):
         "the same: windows as rows, read in place, against those that are copied or turned")
     window_gain = number(1.15, 1.0, 1e9, "times", "packed-windows",
         "the same: empty lanes against windows as rows that are copied, too")
+    turned_run = number(8, 1, 1 << 30, "rows", "packed-sums",
+        "finished columns turned to rows, where C has those together, against storing them across")
+    turned_sum = number(48, 1, 1 << 20, "steps of k", "packed-sums",
+        "the same: sums that are long enough")
     swap_sum = number(128, 1, 1 << 20, "steps of k", "thin", "the same: sums that are long enough")
     known_units = number(64, 1, 1 << 20, "units", "compile",
         "fewer heights of tiles to compile against finding which")

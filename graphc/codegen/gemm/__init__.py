@@ -53,6 +53,7 @@ from graphc.codegen.gemm.form import (
     run_of,
     runs_apart,
     short_runs,
+    turns_out,
 )
 from graphc.codegen.gemm.hardware import Hardware, hardware_of, host_target
 from graphc.codegen.gemm.layout import DIMS, MAX_EXTRAS, Flag, Part, Word
@@ -113,7 +114,8 @@ class Plan(NamedTuple):
     packed ahead of time (0 if B is not). `core` is the data type whose core runs it, `parts` the
     `Part`s that it needs. Columns may go on from run to run of C, each `run` long (0 if they do
     not, or nobody needs to know): column j is then "j" = j % run of "run" = j // run. Where sizes
-    decide, `ways` says in words by what between which ways of running it.
+    decide, `ways` says in words by what between which ways of running it. An epilogue of one that
+    is `turned` sees columns as rows: rows i are along vectors, and may go on from run to run.
     """
 
     params: tuple[int, ...]
@@ -127,6 +129,7 @@ class Plan(NamedTuple):
     parts: int
     run: int = 0
     ways: tuple[str, ...] = ()
+    turned: bool = False
 
 
 def core_of(dtype: str, hardware: Hardware, parts: int = Part.ALL) -> tuple[Module, ...]:
@@ -273,7 +276,7 @@ def plan(
     # Short runs are several, of some tiles together; a run that is a product has some of its own.
     joined = _of_groups(asked, few, lambda n: 8 * kind.columns)
     apart = _of_groups(asked, many, lambda n: max(n, 2 * kind.columns))
-    run = run_of(groups)
+    run = run_of(groups.n)
     axes = {g: _axes_of_runs(short, run, joined.axes[g], apart.axes[g]) for g in joined.axes}
     most = f"{2 * kind.columns} side by side"
     ways = (f"columns in runs of {run}: of fewer than {most} one product, else a product for each",)
@@ -291,7 +294,7 @@ def _joined_runs(asked: Asked, groups: Groups) -> int:
         return 0
     apart = runs_apart(groups)
     lanes = in_lanes(kind, asked.hardware, apart, sizes_of(apart))
-    return least(short, greatest(1 - lanes, kind.rows - run_of(groups)))  # type: ignore[no-any-return]
+    return least(short, greatest(1 - lanes, kind.rows - run_of(groups.n)))  # type: ignore[no-any-return]
 
 
 def _of_groups(asked: Asked, groups: Groups, expected: Callable[[int], int] = lambda n: n) -> Plan:
@@ -303,10 +306,14 @@ def _of_groups(asked: Asked, groups: Groups, expected: Callable[[int], int] = la
     made = (Flag.MADE_A if sources[0] else 0) | (Flag.MADE_B if sources[1] else 0)
     thin, few = thin_route(kind, hardware, groups, sizes, asked.packed_b, made)
     flags = Flag.TILE if staged(kind, groups, asked.epilogue) or asked.stage else 0
+    finishes = asked.epilogue and not contraction.whole_rows and not any(sources)
+    if flags and finishes and turns_out(groups.m, groups.n):
+        flags |= Flag.TURNED
 
     def made_for(near: Sizes, lanes: bool = False) -> Plan:
         tiles = Flag.LANES if lanes else route(kind, hardware, groups, near, asked.packed_b, made)
         chosen = flags | (thin if near.m <= few else tiles)
+        chosen = chosen & ~Flag.TURNED if chosen & Flag.VECTOR else chosen
         return _planned(asked, groups, sources, chosen, near)
 
     lanes = 0 if asked.packed_b or made else in_lanes(kind, hardware, groups, sizes)
@@ -410,6 +417,10 @@ def _planned(
     parts = parts_of(words, kind, groups, hardware.ordered)
     words[Word.FLAGS] += same_tables(words) + same
     found = axes_of(contraction, groups)
+    turned = bool(flags & Flag.TURNED)
+    run = run_of(groups.m) if turned and run_of(groups.m) < sizes.m else 0
+    if run:
+        found = {g: tuple(_of_run(run, axis) for axis in axes) for g, axes in found.items()}
     return Plan(
         params=tuple(words),
         units=units,
@@ -420,4 +431,12 @@ def _planned(
         packed=packed if flags & Flag.PACKED_B else 0,
         core=core,
         parts=parts,
+        run=run,
+        turned=turned,
     )
+
+
+def _of_run(run: int, axis: Axis) -> Axis:
+    """Where a dim lies if rows i are "i" = i % run of "run" = i // run."""
+    which, divisor, extent = axis
+    return ("run", divisor // run, extent) if which == "i" and divisor >= run else axis

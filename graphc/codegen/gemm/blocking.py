@@ -5,7 +5,6 @@ Every function writes its words of `params`.
 
 from __future__ import annotations
 
-from itertools import takewhile
 from math import gcd
 from typing import NamedTuple
 
@@ -15,6 +14,7 @@ from graphc.codegen.gemm.form import (
     Loop,
     NormalForm,
     laid_out,
+    products_of_a,
     reach_of,
     step_of,
     total,
@@ -324,6 +324,7 @@ def block(
     words[Word.ROW_UNITS] = -(-given.m // unit_rows)
     words[Word.COLUMN_UNITS] = -(-given.n // columns)
     group = (kind.rows if flags & Flag.LANES else 8) * kind.columns
+    group = kind.columns if flags & Flag.TURNED else group
     words[Word.FINISH_COLUMNS] = columns if whole_rows else least(columns, group)
 
 
@@ -362,11 +363,6 @@ def same_a(words: list[int], kind: Kind, hardware: Hardware, groups: Groups) -> 
     if flags & Flag.LANES:
         whole = _fits(kind, hardware, words[Word.M] * words[Word.K])
     return either(least(rows, whole), Flag.SAME_A, 0)
-
-
-def products_of_a(groups: Groups) -> int:
-    """How many products, one after the other, have the same A."""
-    return total([*takewhile(lambda loop: loop.a == 0, reversed(groups.batch))])
 
 
 def _fits(kind: Kind, hardware: Hardware, elements: int) -> int:
@@ -552,6 +548,10 @@ def put_workspace(words: list[int], kind: Kind, sizes: Sizes, same: int) -> int:
     words[Word.ROW_STEP], words[Word.TILE_LEAD] = row_step, lead
     packs_b = flags & (Flag.PACK_B | Flag.LATE)
     tile = rows * lead * kind.bytes if flags & Flag.TILE else 0
+    turned = 0
+    if flags & Flag.TURNED:
+        words[Word.TURNED_STEP] = (_round(rows, kind.lanes) + kind.lanes) * kind.bytes
+        turned = words[Word.FINISH_COLUMNS] * words[Word.TURNED_STEP]
     panels = columns // kind.columns * words[Word.PANEL_STEP] if packs_b else 0
     packed_a = padded * row_step if flags & Flag.PACK_A else 0
     if flags & Flag.LANES:
@@ -570,6 +570,7 @@ def put_workspace(words: list[int], kind: Kind, sizes: Sizes, same: int) -> int:
         (Word.SCRATCH, kind.columns * kind.bytes),
         (Word.BLOCK_A, packed_a),
         (Word.TILE, tile),
+        (Word.TURNED, turned),
         (Word.PANELS_B, panels),
         (Word.MADE_A, made_a),
         (Word.MADE_B, made_b),

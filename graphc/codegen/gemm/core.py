@@ -26,6 +26,7 @@ from graphc.codegen.gemm.bundles import (
     emit_transpose_bundles,
 )
 from graphc.codegen.gemm.emit import Body
+from graphc.codegen.gemm.finish import emit_finish, emit_scatter, emit_turn
 from graphc.codegen.gemm.frame import (
     Frame,
     emit_fill_rows,
@@ -55,10 +56,9 @@ from graphc.codegen.gemm.packing import (
     emit_offset,
     emit_pack_a,
     emit_pack_b,
-    emit_scatter,
     emit_transpose,
 )
-from graphc.codegen.gemm.panels import emit_block, emit_finish, emit_strip, emit_sweep
+from graphc.codegen.gemm.panels import emit_block, emit_strip, emit_sweep
 from graphc.codegen.gemm.parts import Module, core_name, function_name
 from graphc.codegen.gemm.register_tiles import (
     TILE_ARGUMENTS,
@@ -159,6 +159,8 @@ def _functions(kind: Kind, hardware: Hardware, parts: int) -> Iterator[tuple[int
         yield Slot.PACK_B, _emit_pack_b
     if parts & Part.SCATTER:
         yield Slot.SCATTER, emit_scatter
+    if parts & Part.TURN:
+        yield Slot.TURN, emit_turn
     if parts & Part.DOTS:
         yield Slot.DOTS, functools.partial(emit_dots, columns=kind.dots, unroll=2)
         yield Slot.DOT, functools.partial(emit_dots, columns=1, unroll=8)

@@ -1,6 +1,7 @@
 """Normal form of a contraction: groups of dims, their order, merging, roles of operands."""
 
 from collections.abc import Sequence
+from itertools import takewhile
 from typing import NamedTuple
 
 from graphc.codegen.tuning import tuned
@@ -136,12 +137,12 @@ def short_runs(groups: Groups, columns: int) -> int:
     head = _break_in_result(groups.n)
     if not head:
         return 0
-    return least(2 * columns - run_of(groups), total(groups.n[:head]) - 1)  # type: ignore[no-any-return]
+    return least(2 * columns - run_of(groups.n), total(groups.n[:head]) - 1)  # type: ignore[no-any-return]
 
 
-def run_of(groups: Groups) -> int:
-    """How many columns lie side by side in C."""
-    return total(groups.n[_break_in_result(groups.n) :])
+def run_of(loops: list[Loop]) -> int:
+    """How many rows (or columns) lie side by side in C."""
+    return total(loops[_break_in_result(loops) :])
 
 
 def joined_and_apart(groups: Groups) -> tuple[Groups, Groups]:
@@ -183,14 +184,16 @@ def in_roles(contraction: NormalForm, columns: int, lanes: int, together: int) -
         field = "a" if swapped else "b"
         copied = step_of(k, field) is None
         windows = field if copied and contraction.dtype in IN_PLACE else ""
-        across, along = tuned.scattered_steps, 0
-        if not contraction.plain:
-            bytes_across = tuned.across_steps_of_bytes if together == 4 else tuned.across_steps
-            across = tuned.window_steps if windows else bytes_across
-            along = tuned.scattered_steps
+        along = 0 if contraction.plain else tuned.scattered_steps
+        across = tuned.across_steps_of_bytes if together == 4 else tuned.across_steps
+        across = tuned.window_steps if windows else across
+        turned = turns_out(width, rows)
+        if contraction.plain and not turned:
+            across = tuned.scattered_steps
         steps = across * together, along * together
         gain = tuned.window_gain if copied and not windows else 1.0
-        swapped ^= _better_across(rows, width, k, columns, lanes, steps, gain, windows)
+        if is_open((total(k),)) or total(k) >= (tuned.turned_sum if turned else tuned.swap_sum):
+            swapped ^= _better_across(rows, width, k, columns, lanes, steps, gain, windows)
     if swapped:
         m, n = _exchange(n), _exchange(m)
         batch, k = _exchange(batch), _exchange(k)
@@ -221,15 +224,18 @@ def _better_across(
     is copied to lie in lanes.
     """
     rows, width, depth = total(m), total(n), total(k)
-    if is_open((rows, width, depth)) or rows < columns or depth < tuned.swap_sum:
+    if is_open((rows, width, depth)) or rows < columns:
         return False
     if width * tuned.swap_panels <= columns:
-        return True
+        return depth >= tuned.swap_sum
     head = _break_in_result(n)
     across, along = steps
-    if not head or _is_batch(n[head:], columns):
+    run = width
+    if not head:
         along = 0
-    along_n = -(-width // lanes) * lanes * (rows + rows % 2)
+    elif _is_batch(n[head:], columns):
+        along, run = 0, total(n[head:])
+    along_n = width // run * -(-run // lanes) * lanes * (rows + rows % 2)
     along_m = -(-rows // lanes) * lanes * (width + width % 2)
     if windows and reach_of([*n, *k], windows) > tuned.near_windows:
         return False
@@ -245,6 +251,15 @@ def _is_batch(run: list[Loop], columns: int) -> bool:
     return long
 
 
+def turns_out(rows: list[Loop], columns: list[Loop]) -> bool:
+    """Should columns of finished sums become rows? Where C has a row's neighbours in the next row
+    of the product, and many of them."""
+    if not rows or not columns or rows[-1].c != 1 or step_of(columns, "c") == 1:
+        return False
+    known = not is_open((total(rows), total(columns)))
+    return known and run_of(rows) >= tuned.turned_run
+
+
 def _exchange(loops: list[Loop]) -> list[Loop]:
     """The same dims with A and B exchanged."""
     return [Loop(loop.extent, loop.b, loop.a, loop.c, loop.parts) for loop in loops]
@@ -257,6 +272,11 @@ def _break_in_result(loops: list[Loop]) -> int:
         expected *= loops[position - 1].extent
         position -= 1
     return position if position < len(loops) else 0
+
+
+def products_of_a(groups: Groups) -> int:
+    """How many products, one after the other, have the same A."""
+    return total([*takewhile(lambda loop: loop.a == 0, reversed(groups.batch))])
 
 
 def step_of(loops: list[Loop], field: str) -> int | None:

@@ -73,9 +73,12 @@ class Word:
     FETCHED_SUM = 56
     # So many products of a batch, one after the other, multiply the same A.
     A_RUN = 57
+    # Where in the workspace finished columns of a panel lie as rows, and how far apart in bytes.
+    TURNED = 58
+    TURNED_STEP = 59
 
 
-DIMS = 58
+DIMS = 60
 DIM_WORDS = 4
 STREAM_ROWS = 4  # most rows of tiles for panels that are one stream of memory
 MAX_EXTRAS = 160  # nodes of the largest group as results and in scratch, and its operands
@@ -99,6 +102,7 @@ class Flag:
     LANES = 4096  # rows of A lie in lanes, and B is read in place through tables
     SAME_A = 8192  # units of `A_RUN` products multiply the same block of A: one copy for them
     WINDOWS = 16384  # A is read in place, through a table of its steps of k, too
+    TURNED = 65536  # an epilogue gets columns of finished tiles as rows: those lie together in C
     STREAM = 32768  # few rows: panels packed ahead are read once, as one stream of memory
     VECTOR = DOTS | ROWS
 
@@ -119,6 +123,7 @@ class Part:
     BRISK_ROWS = 1 << 27  # no function: and what is around the matrix-vector kernels
     TABLES = 1 << 25  # no function: the tables of offsets are, too
     MADE = 1 << 26  # operands that prologues compute
+    TURN = 1 << 60  # finished tiles whose columns become rows
     ORDERED = 1 << 16  # no function: sums in the order of k
     ALL = -1
 
@@ -191,7 +196,8 @@ class Slot:
     FINISH = 77
     LANE_STRIP = 78
     LANE_PACK = 79
-    COUNT = 80
+    TURN = 80
+    COUNT = 81
 
 
 class Field:

@@ -550,37 +550,3 @@ def load_spread_whole(core: Core, body: Body, lanes: int, place: str, _: Operand
     even = (e if e < lanes else e + 1 for e in range(0, 2 * lanes, 2))
     order = ", ".join(f"i32 {lane}" for lane in even)
     return body.new(f"shufflevector {kind} {low}, {kind} {high}, <{lanes} x i32> <{order}>")
-
-
-SCATTER_ARGUMENTS = [
-    ("ptr", "tile"),
-    ("i64", "step"),
-    ("ptr", "c"),
-    ("ptr", "row"),
-    ("ptr", "column"),
-    ("ptr", "column_run"),
-    ("i64", "rows"),
-    ("i64", "columns"),
-]
-
-
-def emit_scatter(core: Core) -> str:
-    """Write a finished tile to C wherever its rows and columns lie, in C's memory format."""
-    kind, lanes = core.kind, core.kind.lanes
-    memory = kind.element if kind.whole else kind.memory
-    body = Body("scatter", SCATTER_ARGUMENTS)
-    with body.loop(0, "%rows") as row:
-        source = body.at("%tile", body.mul(row, "%step"))
-        target = body.at("%c", body.word("%row", row))
-        position = body.local("i64", 0)
-        with body.during(lambda: body.test("slt", position.get(), "%columns")):
-            column = position.get()
-            part = body.least(body.word("%column_run", column), lanes)
-            place = body.at(source, column, core.kind.element)
-            value = core.load_part(body, lanes, place, part, core.kind.element)
-            value = value if kind.whole else core.narrow(body, lanes, value)
-            place = body.at(target, body.word("%column", column))
-            core.store_part(body, lanes, value, place, part, memory)
-            position.set(body.add(column, part))
-    body.do("ret void")
-    return core.finish(body)

@@ -6,8 +6,8 @@ strip: row tiles
 """
 
 from graphc.codegen.gemm.emit import Body, Local, Operand
-from graphc.codegen.gemm.frame import OPERAND, Frame, operands
-from graphc.codegen.gemm.layout import MAX_EXTRAS, Field, Flag, Slot, Word
+from graphc.codegen.gemm.frame import OPERAND, Frame
+from graphc.codegen.gemm.layout import Field, Flag, Slot, Word
 from graphc.codegen.gemm.vector import Core
 from graphc.codegen.tuning import tuned
 
@@ -33,69 +33,6 @@ BLOCK_ARGUMENTS = [
     ("ptr", "prologue_b"),
     ("i1", "new_a"),
 ]
-
-FINISH_ARGUMENTS = [
-    ("ptr", "core"),
-    ("ptr", "bufs"),
-    ("ptr", "params"),
-    ("ptr", "work"),
-    ("i64", "thread"),
-    ("ptr", "epilogue"),
-    ("i64", "batch"),
-    ("ptr", "c"),
-    ("i64", "i0"),
-    ("i64", "i1"),
-    ("i64", "j0"),
-    ("i64", "j1"),
-    ("i64", "unit_j"),
-]
-
-
-def emit_finish(core: Core) -> str:
-    """Hand finished rows i0..i1, columns j0..j1 to the epilogue, or scatter the workspace tile.
-
-    `c` is C of this batch element; `unit_j` the column at which the workspace tile starts.
-    """
-    body = Body("finish", FINISH_ARGUMENTS, "i32")
-    frame = Frame(body)
-    staged = frame.has(Flag.TILE)
-    lead = body.choose(staged, "i64", frame.get(Word.TILE_LEAD), frame.get(Word.LEAD_C))
-    corner = body.add(body.mul("%i0", lead), "%unit_j")
-    shifted = body.at(frame.work(Word.TILE), body.mul(body.sub(0, corner), core.size))
-    status = body.local("i32", 0)
-    called = body.new("icmp ne ptr %epilogue, null")
-    numbers = body.slot("i64", 5)
-    with body.when(called):
-        pointers = operands(body, MAX_EXTRAS + 2)
-        tile = body.choose(staged, "ptr", shifted, "%c")
-        body.store("ptr", tile, pointers, 8)
-        body.store("ptr", frame.buffer(2), body.at(pointers, 1, OPERAND), 8)
-        with body.loop(0, frame.get(Word.EXTRAS)) as extra:
-            source = body.at("%bufs", body.add(extra, 4), OPERAND)
-            place = body.at(pointers, body.add(extra, 2), OPERAND)
-            body.store("ptr", body.load("ptr", source, 8), place, 8)
-        for index, value in enumerate(("%batch", "%j0", "%j1", lead)):
-            body.put(numbers, index, value)
-        body.put(numbers, 4, body.new("ptrtoint ptr %params to i64"))
-        result = body.new(
-            f"call i32 %epilogue(ptr {pointers}, ptr {numbers}, i64 %i0, i64 %i1, i64 %thread)"
-        )
-        status.set(result)
-    with body.when(body.both(staged, body.negate(called))):
-        rows, columns = body.sub("%i1", "%i0"), body.sub("%j1", "%j0")
-        frame.fill(Word.ROW_OUT, 0, Word.M_DIMS, Field.C, "%i0", rows)
-        frame.fill(Word.COLUMN_C, Word.COLUMN_C_RUN, Word.N_DIMS, Field.C, "%j0", columns)
-        corner = body.add(body.mul("%i0", lead), "%j0")
-        source = body.at(shifted, body.mul(corner, core.size))
-        body.do(
-            f"call void {frame.function(Slot.SCATTER)}(ptr {source},"
-            f" i64 {body.mul(lead, core.size)}, ptr %c, ptr {frame.work(Word.ROW_OUT)},"
-            f" ptr {frame.work(Word.COLUMN_C)}, ptr {frame.work(Word.COLUMN_C_RUN)},"
-            f" i64 {rows}, i64 {columns})"
-        )
-    body.do(f"ret i32 {status.get()}")
-    return core.finish(body)
-
 
 STRIP_ARGUMENTS = [
     ("ptr", "core"),

@@ -76,6 +76,7 @@ def parts_of(words: list[int], kind: Kind, groups: Groups, ordered: bool) -> int
     if flags & (Flag.PACK_B | Flag.LATE):
         parts |= Part.PACK_B
     parts |= Part.SCATTER if flags & Flag.TILE else 0
+    parts |= Part.TURN if flags & Flag.TURNED else 0
     across_a = parts & Part.PACK_A and any(loop.a == 1 for loop in groups.m)
     across_b = parts & Part.PACK_B and any(loop.b == 1 for loop in groups.k)
     if across_a or across_b:

@@ -249,13 +249,14 @@ class EpilogueLowering:
             buffers.append(made)
             self.elements.bind_buffer(param, made)
         batch, first, last, lead = (b.param(k) for k in range(EPILOGUE_PARAMS))
-        rows, run = sum_of(self.plan, "i"), self.plan.run
+        across, along = self.sides()
+        rows, run = sum_of(self.plan, across), self.plan.run
 
         def element(j: Expr, offset: Expr | None = None, number: Expr | None = None) -> None:
             self.tile_reader(buffers[0], i, j if offset is None else j + offset, lead)
-            places = {"batch": batch, "i": i, "j": j}
+            places = {"batch": batch, across: i, along: j}
             if number is not None:
-                places |= {"run": number, "j": j - number * run}
+                places |= {"run": number, along: j - number * run}
             index = index_at(b, form, 2, self.plan, places, offset)
             index = tuple(index[axis] for axis in form.shown)
             for result, buffer in zip(self.region.results, outputs, strict=True):
@@ -288,16 +289,22 @@ class EpilogueLowering:
             sizes_at=len(self.plan.params),
         )
 
+    def sides(self) -> tuple[str, str]:
+        """What of the core's linear indices counts rows of a tile, and what their elements."""
+        return ("j", "i") if self.plan.turned else ("i", "j")
+
     def block(self) -> int:
         """Columns that a tile is a multiple of and no axis of the result begins or ends within.
 
         A loop over so many has a constant extent and steps of one: no remainder, no division.
         """
-        words = self.plan.params
+        words, along = self.plan.params, self.sides()[1]
         block = common(words[Word.N], words[Word.UNIT_COLUMNS], words[Word.FINISH_COLUMNS])
+        if self.plan.turned:
+            block = common(words[Word.M], words[Word.UNIT_ROWS], words[Word.ROW_BLOCK])
         for axes in self.plan.axes.values():
             for which, divisor, extent in chain.from_iterable(axes):
-                if which == "j":
+                if which == along:
                     block = common(block, divisor * extent, divisor if divisor > 1 else 0)
         return block
 
@@ -323,9 +330,9 @@ def index_at(
     """The index tuple of an operand (0, 1) or the result (2) from the core's linear indices.
 
     Those are "batch", "i", "run", "j" and "k". With an offset the column is "j" + offset, where no
-    axis begins or ends between them.
+    axis begins or ends between them: the row, of a plan that is turned.
     """
-    axes = axes_along(form, which)
+    axes, along = axes_along(form, which), "i" if plan.turned else "j"
     made = [b.integer(0)] * tensor_type((*form.node.inputs, form.node)[which]).rank
     for role, groups in plan.axes.items():
         parts = [(position, part) for position, each in enumerate(groups) for part in each]
@@ -336,7 +343,7 @@ def index_at(
             value = places[name] // divisor
             if divisor * extent != sum_of(plan, name):
                 value = value % extent
-            if name == "j" and divisor == 1 and offset is not None:
+            if name == along and divisor == 1 and offset is not None:
                 value = value + offset
             made[axis] = made[axis] + value * step
     return tuple(made)
