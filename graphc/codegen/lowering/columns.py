@@ -91,12 +91,10 @@ class Columns(Nest):
             self.column_block(values, line, reduced, (start, stop), work)
 
     def accumulators(self, node: Node, width: int) -> list[Buffer]:
-        """Of an open number of columns there is room for whole vectors of them: a masked store
-        would keep the load of the next row waiting.
+        """Memory for the folds of a block, with room for the whole vector that the last columns
+        are part of: a masked store would keep the load of the next row waiting.
         """
-        if not isinstance(width, Size):
-            return [self.buffer(kind, width, "work") for kind in self.held(node)]
-        room = tuned.fold_columns + tuned.most_lanes
+        room = (tuned.fold_columns if isinstance(width, Size) else width) + tuned.most_lanes
         return [self.buffer(kind, room, "work", loose=True) for kind in self.held(node)]
 
     def held(self, node: Node) -> list[DType]:
