@@ -92,6 +92,8 @@ class PassesTuning(Tuning):
         "sums of products in a loop against the contraction core")
     many_rows = number(256, 1, 1 << 40, "rows", "short-rows",
         "the same: as many rows as fill vectors across them")
+    small_product = number(1000, 0, 1 << 20, "multiplications", "lstm",
+        "a loop against setting up the contraction core")
     computed_operand = number(1 << 12, 0, 1 << 40, "elements", "matvec",
         "an operand computed in the sum against storing it")
     computed_steps = number(8, 0, 64, "nodes", "matvec", "the same: nodes that compute it")

@@ -7,10 +7,15 @@
 What every element of is needed once is computed while it is multiplied.  Dot products of many pairs
 of vectors, or of long ones, and products of a vector with many short rows are faster as loops too:
 they are long loops, split among threads, where a product has work for a few columns at a time.
+Products of fewer multiplications than it takes to set up a contraction are loops of any form:
+
+    %3 = matmul(%0, %1) : f32[m,n]        ->        %3 = mul(%0 as [m,k,1], %1 as [1,k,n])
+                                                    %4 = sum(%3) over k
 """
 
 from __future__ import annotations
 
+import string
 from collections import Counter
 from math import prod
 
@@ -18,7 +23,7 @@ from graphc.codegen.lowering.evaluate import tensor_type
 from graphc.config import Config
 from graphc.ir.graph import Graph, Node, Rewriter, rebuild, swept
 from graphc.ir.op import OPS, Contraction, Reduction, Scalar
-from graphc.ir.sizes import hint_of
+from graphc.ir.sizes import Size, hint_of
 from graphc.ir.types import F32, F64, Type
 from graphc.passes.fusion.widening import widening_casts
 from graphc.passes.reasons import explain
@@ -37,13 +42,13 @@ def decompose_gemv(graph: Graph, config: Config) -> Graph:
 
     def rewrite(node: Node, r: Rewriter) -> Node | None:
         if node.op.name == "einsum" and is_real(node):
-            made = pairs(node, r)
+            made = pairs(node, r) or small(node, r)
         elif node.op.name == "matmul" and is_real(node):
-            made = vectors(node, r, alone)
+            made = vectors(node, r, alone) or small(node, r)
         else:
             return None
         if made is not None:
-            explain(node.id, "a product of vectors is summed in a loop")
+            explain(node.id, "its products are summed in a loop")
         return made
 
     made = rebuild(graph, rewrite)
@@ -58,8 +63,7 @@ def is_real(node: Node) -> bool:
 
 def pairs(node: Node, r: Rewriter) -> Node | None:
     """einsum of two arrays with the same axes: `ab,ab->a`."""
-    operands, _, result = node.attrs["equation"].partition("->")
-    left, _, right = operands.partition(",")
+    left, right, result = terms_of(node)
     if left != right or len(set(left)) < len(left) or len(result) == len(left):
         return None
     if result != "".join(letter for letter in left if letter in result) or not result:
@@ -91,6 +95,46 @@ def vectors(node: Node, r: Rewriter, alone: set[int]) -> Node | None:
     return None
 
 
+def small(node: Node, r: Rewriter) -> Node | None:
+    """A contraction of few multiplications. Its columns, if there are several, stay innermost."""
+    dims = tensor_type(node).dims
+    first, second, result = terms_of(node)
+    extents = dict(zip(first, tensor_type(node.inputs[0]).dims, strict=True))
+    summed = "".join(letter for letter in first if letter not in result)
+    loops = (*dims, *(extents[letter] for letter in summed))
+    is_open = any(isinstance(extent, Size) for extent in loops)
+    if not dims or is_open or prod(loops) > tuned.small_product:
+        return None
+    place = len(result) - (dims[-1] > 1)
+    order = result[:place] + summed + result[place:]
+    a, b = (
+        laid_out(r, x, term, order) for x, term in zip(node.inputs, (first, second), strict=True)
+    )
+    made = r.emit(OPS["mul"], (a, b))
+    if not summed:
+        return made
+    axes = tuple(range(place, place + len(summed)))
+    return r.emit(OPS["sum"], (made,), {"axes": axes, "keepdims": False})
+
+
+def terms_of(node: Node) -> tuple[str, str, str]:
+    """The letters of both operands and the result of a contraction. An axis of one element that a
+    matmul repeats has the letter of the axis that it is repeated along.
+    """
+    if node.op.name == "einsum":
+        operands, _, result = node.attrs["equation"].partition("->")
+        first, _, second = operands.partition(",")
+        return first, second, result
+    letters = string.ascii_letters[: tensor_type(node).rank + 1]
+    outer, (m, n, k) = letters[:-3], tuple(letters[-3:])
+    ranks = [tensor_type(x).rank - 2 for x in node.inputs]
+    return (
+        outer[len(outer) - ranks[0] :] + m + k,
+        outer[len(outer) - ranks[1] :] + k + n,
+        outer + m + n,
+    )
+
+
 def summed(r: Rewriter, node: Node, matrix: Node, vector: Node, rows: bool) -> Node:
     """A product of a vector and a matrix that is summed along its rows, or down its columns."""
     outer, k = tensor_type(vector).dims[:-2], prod(tensor_type(vector).dims[-2:])
@@ -119,6 +163,15 @@ def across(r: Rewriter, column: Node) -> Node:
     """A matrix of one column as one of one row."""
     *outer, k, _ = tensor_type(column).dims
     return shaped(r, column, (*outer, 1, k))
+
+
+def laid_out(r: Rewriter, node: Node, term: str, order: str) -> Node:
+    """An operand with its axes in an order, and axes of one element for those that it has not."""
+    perm = tuple(sorted(range(len(term)), key=lambda axis: order.index(term[axis])))
+    if perm != tuple(range(len(term))):
+        node = r.emit(OPS["transpose"], (node,), {"perm": perm})
+    extents = dict(zip((term[axis] for axis in perm), tensor_type(node).dims, strict=True))
+    return shaped(r, node, tuple(extents.get(letter, 1) for letter in order))
 
 
 def shaped(r: Rewriter, node: Node, dims: tuple[int, ...]) -> Node:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from effort import crossed
+from effort import crossed, few
 
 import graphc as gc
 from graphc.codegen import gemm as contract
@@ -33,7 +33,7 @@ def check(function: Callable[..., Any], *arguments: Any) -> None:
     one, three = (gc.compile(function, threads=t)(*arguments) for t in (1, 3))
     assert (one.shape, one.dtype) == (want.shape, want.dtype)
     np.testing.assert_array_equal(one, three)
-    scale = float(np.abs(want).max())
+    scale = float(np.abs(want).max(initial=0.0))
     for made in (one, gc.compile(function, fast_math=False)(*arguments)):
         np.testing.assert_allclose(made, want, rtol=1e-5, atol=1e-5 * scale)
 
@@ -157,3 +157,51 @@ def test_few_rows_times_rows_that_lie_pages_apart(m: int, dtype: str) -> None:
     check(lambda x, w: np.maximum(x @ w + 1, 0), x, w)
     check(lambda x, w: (x @ w).T, x, w)
     check(lambda x, w: x.T @ w, np.ascontiguousarray(x.T), w)
+
+
+def equation_of(rng: np.random.Generator) -> tuple[str, list[tuple[int, ...]]]:
+    """A contraction of two operands with axes in any order, and the shapes of its operands."""
+    letters = rng.permutation(list("abcdef"))[: rng.integers(2, 6)]
+    extents = {letter: int(rng.integers(0 if rng.random() < 0.05 else 1, 5)) for letter in letters}
+    where = {letter: rng.choice(["left", "right", "both", "summed"]) for letter in letters}
+    left = [letter for letter in letters if where[letter] != "right"]
+    right = [letter for letter in letters if where[letter] != "left"]
+    result = [letter for letter in letters if where[letter] != "summed"]
+    terms = ["".join(rng.permutation(term)) if term else "" for term in (left, right, result)]
+    equation = f"{terms[0]},{terms[1]}->{terms[2]}"
+    return equation, [tuple(extents[letter] for letter in term) for term in terms[:2]]
+
+
+@pytest.mark.parametrize("seed", few(range(40), 8, 0))
+def test_small_contractions_of_any_form(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    for dtype in (np.float32, np.float64):
+        equation, shapes = equation_of(rng)
+        arrays = [rng.standard_normal(shape).astype(dtype) for shape in shapes]
+        for arguments in (arrays, [x.T.copy().T for x in arrays]):
+
+            def product(a: Any, b: Any, equation: str = equation) -> Any:
+                return np.einsum(equation, a, b) * 2 + 1
+
+            check(product, *arguments)
+
+
+@pytest.mark.parametrize(
+    ("left", "right"),
+    [((2, 3), (3, 4)), ((5, 1, 2, 3), (4, 3, 2)), ((3, 2), (6, 2, 1)), ((1, 7), (2, 7, 5))],
+)
+def test_small_products_are_loops(left: tuple[int, ...], right: tuple[int, ...]) -> None:
+    x, y = draw(*left), draw(*right)
+    check(np.matmul, x, y)
+    gradient = gc.grad(lambda x, y: np.sum(np.sin(x @ y)), wrt=("x", "y"))
+    for function in (np.matmul, gradient):
+        assert "contract" not in kinds(function, x, y)
+    for made, want in zip(gradient(x, y), gc.compile(gradient, opt=0)(x, y), strict=True):
+        np.testing.assert_allclose(made, want, rtol=1e-5, atol=1e-6)
+
+
+def test_the_sizes_of_small_products_stay_open() -> None:
+    product = gc.compile(np.matmul, sizes={"x1": ("n", 3)}, max_compiles=1)
+    for n in (1, 2, 3):
+        x, y = draw(n, 3), draw(3, 2)
+        np.testing.assert_allclose(product(x, y), x @ y, rtol=1e-5, atol=1e-6)
