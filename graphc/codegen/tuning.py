@@ -198,6 +198,9 @@ class CodegenTuning(Tuning):
     tall_part = number(1 << 16, 1, 1 << 40, "elements", "sum-tall",
         "a fold shared by threads against adding up its parts")
     tall_parts = number(64, 0, 1024, "parts", "sum-tall", "the same: parts for all threads")
+    short_line = number(8, 0, 1 << 20, "elements", "short-rows",
+        "rows of a unit in lanes against one row after the other")
+    rows_of_unit = number(16, 1, 1 << 20, "rows", "short-rows", "the same: as many as lanes")
     fold_columns = number(512, 16, 1 << 20, "columns", "sum-columns",
         "accumulators in the first cache against short loops")
     far_columns = number(4096, 16, 1 << 20, "columns", "sum-columns",

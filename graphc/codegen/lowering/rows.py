@@ -41,6 +41,8 @@ from graphc.ir.types import F32, F64, DType
 from graphc.loops.nest import Buffer, Expr, Register
 from graphc.loops.scalars import Pair, minimum
 
+LANES = 4  # of the shortest vector that is written
+
 
 class Rows(Nest):
     """Lowers element-wise groups and groups whose innermost axis is reduced."""
@@ -61,6 +63,9 @@ class Rows(Nest):
         inner = [loop for loop in space.loops if loop.reduced]
         if not self.reductions():
             inner, kept = kept[-1:], kept[:-1]
+        if not self.reductions() and self.are_short(inner, kept):
+            self.short_rows(kept[:-1], kept[-1], inner[0])
+            return
         self.units = math.prod(loop.extent for loop in kept)
         self.elements_per_unit = math.prod(loop.extent for loop in inner)
         if (
@@ -81,6 +86,46 @@ class Rows(Nest):
                 parts = split_index(b, unit, tuple(loop.extent for loop in kept))
                 values = {loop.place: p for loop, p in zip(kept, parts, strict=True)}
             self.row(values, inner)
+
+    def are_short(self, inner: list[Axes], kept: list[Axes]) -> bool:
+        """Are rows so short that to find the place of each takes as long as they do?"""
+        if len(kept) < 2:
+            return False
+        line, rows = inner[0].extent, kept[-1].extent
+        if isinstance(line, Size) or isinstance(rows, Size) or self.are_far(inner):
+            return False
+        return line <= tuned.short_line and (line >= LANES or self.are_in_lanes(rows, line))
+
+    def are_in_lanes(self, rows: int, line: int) -> bool:
+        """Do the same elements of several rows make a vector?"""
+        nodes = self.region.nodes
+        plain = all(isinstance(n.op.lower, Scalar) or n.op.traits.reshapes for n in nodes)
+        return plain and (line < LANES or rows >= tuned.rows_of_unit)
+
+    def short_rows(self, kept: list[Axes], rows: Axes, line: Axes) -> None:
+        """A block of rows of a few elements, or of all there are with one place before them. One
+        element after the other of all rows, each in a lane, or one row after the other.
+        """
+        b = self.b
+        most = max(1, tuned.row_block // line.extent)
+        blocks = -(-rows.extent // most)
+        extents = (*(loop.extent for loop in kept), blocks)
+        self.units = math.prod(extents)
+        self.elements_per_unit = min(most, rows.extent) * line.extent
+        results = list(self.region.results)
+        with b.loop(self.units, "parallel") as unit:
+            *parts, block = split_index(b, unit, extents)
+            values = {loop.place: p for loop, p in zip(kept, parts, strict=True)}
+            start = block * most if blocks > 1 else b.integer(0)
+            stop = minimum(start + most, rows.extent) if blocks > 1 else b.integer(rows.extent)
+            if self.are_in_lanes(rows.extent, line.extent):
+                with b.loop(stop, "vector", start) as row:
+                    for k in range(line.extent):
+                        inside = {**values, rows.place: row, line.place: b.integer(k)}
+                        self.store_full(inside, results)
+                return
+            with b.loop(stop, "serial", start) as row, b.loop(line.extent, "vector") as i:
+                self.store_full({**values, rows.place: row, line.place: i}, results)
 
     def blocks(self, loop: Axes) -> None:
         """One long loop in blocks, so that it can be split among threads."""
