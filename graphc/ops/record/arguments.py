@@ -37,6 +37,8 @@ class Operand(Protocol):
     """A tensor that a node takes."""
 
     @property
+    def op(self) -> Op: ...
+    @property
     def type(self) -> Type: ...
 
 

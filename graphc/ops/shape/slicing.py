@@ -65,6 +65,24 @@ def _slice(b: Scalars, node: Applied, read: Read, index: tuple[Any, ...]) -> Any
     return read(0, tuple(b.affine([(i, d)], s) for i, s, d in zip(index, starts, steps)))
 
 
+def _in_order(node: Applied) -> int:
+    """The first axis from which on a slice of what is stored lies in memory without gaps: the last
+    one that is cut, or the one behind it if it is cut in steps.
+    """
+    source, rank = node.inputs[0], len(node.attrs["starts"])
+    if not source.op.traits.parameter:
+        return rank - 1
+    starts, stops, steps = (node.attrs[name] for name in ("starts", "stops", "steps"))
+    cuts = list(zip(starts, stops, steps, source.type.dims, strict=True))
+    for axis in reversed(range(rank)):
+        start, stop, step, extent = cuts[axis]
+        if step != 1:
+            return min(axis + 1, rank - 1)
+        if not alike((start, stop), (0, extent)):
+            return axis
+    return 0
+
+
 def _slice_reference(x: Array, starts: Array, stops: Array, steps: Array) -> Any:
     def one(start: int, stop: int, step: int) -> slice:
         if not slice_extent(start, stop, step):
@@ -92,7 +110,7 @@ slice_op = define(
     gradient=_slice_gradient,
     infer=_infer_slice,
     reference=_slice_reference,
-    lower=Compute(_slice),
+    lower=Compute(_slice, flat=_in_order),
     attrs=(
         Attr("starts", "dims", within=OFFSET),
         Attr("stops", "dims", within=OFFSET),
