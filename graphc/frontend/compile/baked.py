@@ -141,7 +141,8 @@ def _held(owner: Any, name: str) -> Any:
 
 def _defined(owner: Any, name: str) -> Any:
     """What an attribute of an object is before it is bound: a function, a property."""
-    return attributes_of(owner).get(name, inspect.getattr_static(type(owner), name, MISSING))
+    holders = (attributes_of(owner), *map(vars, type(owner).__mro__))
+    return next((holder[name] for holder in holders if name in holder), MISSING)
 
 
 def _same(now: Any, value: Any) -> bool:
