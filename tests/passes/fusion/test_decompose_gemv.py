@@ -143,7 +143,7 @@ def test_stores_count_as_work_of_a_product() -> None:
 
     assert planned(100_000, 4, 4).units >= 2
     assert planned(16, 4, 4).units == 1
-    wide, narrow, deep = planned(4096, 8, 4096), planned(100_000, 8, 40), planned(4096, 200, 4096)
+    wide, narrow, deep = planned(4097, 8, 4096), planned(100_000, 8, 40), planned(4097, 200, 4096)
     tile = kind_of("f32", hardware).rows
     assert wide.params[Word.ROW_BLOCK] == tile
     assert min(p.params[Word.ROW_BLOCK] for p in (narrow, deep)) > tile
