@@ -51,7 +51,7 @@ _SUMMARIES = {
     "convert": "Write a model or its weights in another format.",
     "bench": "Time the calls of a graph on random arrays.",
     "audit": "Count parameters, bytes and flops of a graph.",
-    "cache": "List or clear the cache of compiled kernels.",
+    "cache": "List, fill or clear the cache of compiled kernels.",
     "launch": "Run a script with worker processes for gc.cluster.from_environment().",
     "top": "Show the worker processes of running clusters.",
     "bisect": "Find the stage and rewrite that make a result differ, or crash; exit 3.",

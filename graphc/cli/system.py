@@ -234,7 +234,7 @@ def _gpu_compiler() -> str:
 
 @click.group("cache")
 def cache_command() -> None:
-    """List or clear the cache of compiled kernels."""
+    """List, fill or clear the cache of compiled kernels."""
 
 
 @cache_command.command("ls")
@@ -264,6 +264,26 @@ def cache_ls(as_json: bool) -> None:
 
 def _when(seconds: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds))
+
+
+@cache_command.command("fill")
+@click.option(
+    "--dtype", "dtypes", multiple=True, default=("f32",), show_default=True, metavar="TYPE",
+    help="Products of this data type; may be given several times.",
+)  # fmt: skip
+@json_option
+def cache_fill(dtypes: tuple[str, ...], as_json: bool) -> None:
+    """Compile ahead what programs of this machine share: what runs them, and products."""
+    from graphc.codegen import cache
+    from graphc.codegen.shared_code import fill
+    from graphc.config import Config
+
+    compiled, cached = fill(Config.create(), dtypes)
+    store = cache.default()
+    if as_json:
+        print_json({"folder": str(store.root), "compiled": compiled, "cached": cached})
+    else:
+        click.echo(f"{store.root}: {compiled} objects compiled, {cached} were there")
 
 
 @cache_command.command("clear")

@@ -693,3 +693,14 @@ def test_arrays_may_have_any_name(tmp_path, run):
     assert run(*model, "--seed", "0")[0] == 0
     assert run(*model, "--feed", tmp_path / "out.npz")[0] == 0
     assert list(np.load(tmp_path / "out.npz")) == ["file"]
+
+
+def test_the_command_fills_once(tmp_path, monkeypatch, run):
+    monkeypatch.setenv("GRAPHC_CACHE_DIR", str(tmp_path))
+    first, second = (json.loads(run("cache", "fill", "--dtype", "i16", "--json")[1]) for _ in "12")
+    assert first["compiled"] > 10 and first["cached"] == 0
+    assert second["compiled"] == 0 and second["cached"] == first["compiled"]
+    x = np.ones((20, 30), np.int16)
+    compiled = gc.compile(lambda x: x @ x.T)
+    np.testing.assert_array_equal(compiled(x), x @ x.T)
+    assert compiled._variants.newest.kernels.compiled == 0
