@@ -32,6 +32,38 @@ def samples_of_boxes(
     return most, counts
 
 
+def largest_in_boxes(x: Any, boxes: Any, size: tuple[int, int], scale: float) -> Any:
+    """The largest elements of x[N, C, H, W] in the cells of boxes[B, 5] (image, x1, y1, x2, y2):
+    corners are rounded to elements, which belong to the box; a cell without elements gives 0."""
+    image = f.astype(f.getitem(boxes, (slice(None), 0)), np.int64)
+    scaled = f.multiply(f.getitem(boxes, (slice(None), slice(1, 5))), scale)
+    corners = f.multiply(f.sign(scaled), f.floor(f.add(f.abs(scaled), 0.5)))
+    left, top, right, bottom = (
+        f.getitem(corners, (slice(None), slice(k, k + 1))) for k in range(4)
+    )
+    rows = _in_cells(top, bottom, size[0], x.shape[2])
+    columns = _in_cells(left, right, size[1], x.shape[3])
+    of_rows = f.expand_dims(f.take(x, image, axis=0), 3)
+    wide = f.max(f.where(f.expand_dims(columns, (1, 2)), of_rows, -np.inf), axis=-1)
+    mask = f.expand_dims(rows, (1, 4))
+    largest = f.max(f.where(mask, f.expand_dims(wide, 2), -np.inf), axis=3)
+    across, down = f.any(columns, axis=-1), f.any(rows, axis=-1)
+    filled = f.logical_and(f.expand_dims(down, (1, 3)), f.expand_dims(across, (1, 2)))
+    return f.where(filled, largest, 0)
+
+
+def _in_cells(low: Any, high: Any, cells: int, extent: int) -> Any:
+    """[B, cells, extent]: which of the elements low[B, 1] to high[B, 1] belong to which cell."""
+    step = f.divide(f.maximum(f.add(f.subtract(high, low), 1), 1), cells)
+    places = np.arange(cells + 1, dtype=low.dtype)
+    first = f.add(f.floor(f.multiply(step, places[:-1])), low)
+    last = f.add(f.ceil(f.multiply(step, places[1:])), low)
+    at = f.arange(extent, dtype=low.dtype)
+    return f.logical_and(
+        f.greater_equal(at, f.expand_dims(first, -1)), f.less(at, f.expand_dims(last, -1))
+    )
+
+
 def deformable_convolution(
     x: Any,
     w: Any,

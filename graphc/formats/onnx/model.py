@@ -7,9 +7,9 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from graphc.base.record import record
+from graphc.base.record import record, replace
 from graphc.config import Config
-from graphc.errors import FeedError
+from graphc.errors import FeedError, GraphError
 from graphc.formats.kinds import Kind
 from graphc.formats.model import ImportedModel
 from graphc.formats.onnx.interpret import Importer
@@ -17,7 +17,8 @@ from graphc.formats.onnx.reader import read
 from graphc.formats.onnx.records import File
 from graphc.formats.onnx.support import require_supported, words_of
 from graphc.formats.onnx.text_stage import text_stage
-from graphc.ir.types import Type
+from graphc.frontend.trace.spec import symbols_of
+from graphc.ir.types import Dim, Type
 
 
 def load(path: str | PathLike[str], **options: Any) -> OnnxModel:
@@ -67,6 +68,7 @@ class OnnxModel(ImportedModel):
         self.beside = file.beside
         self._texts = text_stage(file)
         self._behind: dict[tuple[Any, ...], OnnxModel] = {}  # by types of what it is fed
+        self._apart: OnnxModel | None = None  # once the names of its sizes have been wrong
 
     def bind(self, shapes: Sequence[tuple[int, ...]]) -> dict[str, int]:
         """The values of the symbolic dimensions. Raises FeedError for a shape that does not fit."""
@@ -86,6 +88,31 @@ class OnnxModel(ImportedModel):
             ) from None
 
     def run(self, values: Sequence[Any]) -> list[Any]:
+        """Names of sizes are what a file claims: where two of one name differ, and it computes all
+        the same, no size is taken for another from then on."""
+        if self._apart is not None:
+            return self._apart.run(values)
+        try:
+            return self._named(values)
+        except FeedError:
+            if not self._shares_names():
+                raise
+            apart = OnnxModel(_unnamed(self.file), self.config)
+            try:
+                made = apart.run(values)
+            except GraphError:
+                made = None
+            if made is None:
+                raise
+        self._apart = apart
+        return made
+
+    def _shares_names(self) -> bool:
+        """Whether it says of two sizes of its inputs how they are related."""
+        extents = [e for kind in self.types for e in kind.shape if isinstance(e, Dim)]
+        return len(extents) > len(symbols_of(self.types))
+
+    def _named(self, values: Sequence[Any]) -> list[Any]:
         if self._texts is None:
             return super().run(values)
         made = self._texts.results(dict(zip(self.params, values)))
@@ -99,6 +126,17 @@ class OnnxModel(ImportedModel):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return OnnxModel, (self.file, super().__reduce__()[1][1])
+
+
+def _unnamed(file: File) -> File:
+    """The file with open sizes that have no names."""
+
+    def opened(kind: Kind) -> Kind:
+        shape = kind.shape
+        return replace(kind, shape=shape and tuple(e if type(e) is int else None for e in shape))
+
+    kinds = {name: opened(kind) for name, kind in file.graph.kinds.items()}
+    return replace(file, graph=replace(file.graph, kinds=kinds))
 
 
 def _other_size(name: str, declared: Type, shape: tuple[int, ...]) -> tuple[str, int] | None:

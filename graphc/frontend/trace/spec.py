@@ -115,22 +115,25 @@ def bind(
             elif extent != size:
                 raise FeedError(f"{name} has shape {list(shape)}, the graph takes {kind}")
     later.sort(key=lambda item: item[1].terms[0] != ((repr(item[1]),), 1))
+    told: dict[str, str] = {}  # the feed that each symbol was read off
     for name, extent, size in later:
-        _solve(name, extent, size, binding)
+        _solve(name, extent, size, binding, told)
     return binding
 
 
-def _solve(name: str, extent: Dim, size: int, binding: dict[str, int]) -> None:
+def _solve(
+    name: str, extent: Dim, size: int, binding: dict[str, int], told: dict[str, str]
+) -> None:
     unknown = sorted(extent.symbols() - binding.keys())
     if not unknown:
-        _check(name, extent, size, binding)
+        _check(name, extent, size, binding, told)
         return
     rest, slope = _linear(extent, unknown[0], binding) if len(unknown) == 1 else (0, 0)
     if slope == 0:
         raise FeedError(f"{name}: dimension {extent} = {size} does not determine {unknown[0]}")
     if (size - rest) % slope or (size - rest) // slope < 0:
         raise FeedError(f"{name}: no {unknown[0]} makes {extent} equal to {size}")
-    binding[unknown[0]] = (size - rest) // slope
+    binding[unknown[0]], told[unknown[0]] = (size - rest) // slope, name
 
 
 def _linear(extent: Dim, unknown: str, binding: Mapping[str, int]) -> tuple[int, int]:
@@ -146,8 +149,10 @@ def _linear(extent: Dim, unknown: str, binding: Mapping[str, int]) -> tuple[int,
     return rest, slope
 
 
-def _check(name: str, extent: Dim, size: int, binding: Mapping[str, int]) -> None:
+def _check(
+    name: str, extent: Dim, size: int, binding: Mapping[str, int], told: Mapping[str, str]
+) -> None:
     expected = extent.value(binding)
     if expected != size:
-        known = ", ".join(f"{s} = {binding[s]}" for s in sorted(extent.symbols()))
-        raise FeedError(f"{name}: dimension {extent} is {expected} where {known}, got {size}")
+        known = ", ".join(f"{s} is {binding[s]} in {told[s]}" for s in sorted(extent.symbols()))
+        raise FeedError(f"{name}: dimension {extent} is {size}, not {expected}: {known}")

@@ -146,8 +146,8 @@ class Formulas:
                 wanted = value_of(polynomial, values)
                 if wanted != shapes[param][axis]:
                     return FeedError(
-                        f"{names[param]}: axis {axis} is {wanted} where {given},"
-                        f" got {shapes[param][axis]}"
+                        f"{names[param]}: axis {axis} is {shapes[param][axis]}, not {wanted},"
+                        f" where {given}"
                     )
             guard = self.broken(values)
             if guard is not None:

@@ -580,6 +580,23 @@ def test_the_way_to_open_a_size_names_the_input_and_the_axis_that_are_fixed(tmp_
     assert told.startswith("model.graph.input[2].type.tensor_type.shape.dim[1].dim_param")
 
 
+def test_sizes_of_one_name_may_differ_where_it_computes(tmp_path: Path) -> None:
+    """A network that a package ships calls the sizes of phonemes and of notes N; other runtimes
+    look at what is computed alone."""
+    node = helper.make_node("Add", ["x", "y"], ["z"])
+    given = [tensor("x", ["N", 3]), tensor("y", ["N", 3])]
+    model = gc.load(save(tmp_path / "m.onnx", [node], given, [tensor("z", ["N", 3])]))
+    x, y = np.arange(12, dtype=np.float32).reshape(4, 3), np.ones((1, 3), np.float32)
+    np.testing.assert_array_equal(model(x=x, y=x)["z"], x + x)
+    with pytest.raises(gc.FeedError, match="y: dimension N is 2, not 4: N is 4 in x"):
+        model(x=x, y=x[:2])
+    np.testing.assert_array_equal(model(x=x, y=y)["z"], x + y)
+    np.testing.assert_array_equal(model(x=y, y=x)["z"], x + y)
+    np.testing.assert_array_equal(model(x=x, y=x)["z"], x + x)
+    with pytest.raises(gc.GraphError):
+        model(x=x, y=x[:2])
+
+
 def test_stored_arrays_keep_their_names(tmp_path: Path) -> None:
     """An audit called them %1, %2, ..."""
     rows = audit(gc.load(dense(tmp_path / "m.onnx")).graph)["constants"]

@@ -143,6 +143,22 @@ def test_labels_of_numbers_and_strings() -> None:
     assert made.tolist() == ["p", "_Unused"]
 
 
+def test_labels_of_the_first_version_are_places_of_classes() -> None:
+    """A network that a package ships has them; later versions have keys and values."""
+    options: dict[str, Any] = {"domain": ML, "classes_strings": ["a", "bb", "c"]}
+
+    def first_version(given: Any, **more: Any) -> Any:
+        node = helper.make_node("LabelEncoder", ["x"], ["y"], **options, **more)
+        model = proto([node], {"x": given}, ["y"])
+        model.opset_import[1].version = 1
+        return interpreted(model).run([given])[0].tolist()
+
+    assert first_version(texts("c", "?", "a")) == [2, -1, 0]
+    assert first_version(texts("?", "bb"), default_int64=7) == [7, 1]
+    assert first_version(np.array([[1, 3], [-1, 2]])) == [["bb", "_Unused"], ["_Unused", "c"]]
+    assert first_version(np.array([0, 9]), default_string="none") == ["a", "none"]
+
+
 def grams_of(row: list[int], size: int, skips: int) -> list[tuple[int, ...]]:
     """All n-grams of a row whose tokens lie 1 to skips + 1 apart."""
     steps = range(1, (skips if size > 1 else 0) + 2)

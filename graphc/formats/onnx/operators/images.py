@@ -10,7 +10,7 @@ import numpy as np
 
 from graphc.formats.deciding_values import axes_of, ints, known, number, refuse
 from graphc.formats.onnx.table import operator
-from graphc.formats.regions import samples_of_boxes
+from graphc.formats.regions import largest_in_boxes, samples_of_boxes
 from graphc.frontend.transforms.non_max_suppression import nms
 from graphc.ops.nn.images import neighbours
 from graphc.ops.record.value import functions as f
@@ -200,6 +200,14 @@ def roi_align(
     aligned = how == "half_pixel"
     samples, counts = samples_of_boxes(boxes, size, spatial_scale, sampling_ratio, aligned)
     return f.roi_align(x, boxes, batch, size, spatial_scale, samples, kind, aligned, counts)
+
+
+@operator("MaxRoiPool")
+def max_roi_pool(x: Any, boxes: Any, *, pooled_shape: Any, spatial_scale: float = 1.0) -> Any:
+    refuse(x.ndim == 4 and boxes.ndim == 2 and boxes.shape[1] == 5, "boxes of five numbers each")
+    height, width = map(int, pooled_shape)
+    refuse(min(height, width) > 0, f"a pooled shape of {[height, width]}")
+    return largest_in_boxes(x, boxes, (height, width), spatial_scale)
 
 
 @operator("NonMaxSuppression")

@@ -98,6 +98,19 @@ def one_hot_encoder(
     return f.astype(f.equal(wide, classes), np.float32)
 
 
+@operator("LabelEncoder", domain=ML, carried=True)
+def label_encoder_of_classes(
+    x: Any, *, classes_strings: Any = (), default_int64: int = -1, default_string: str = "_Unused"
+) -> Any:
+    """The first version: strings become their places among the classes, places the strings."""
+    classes = np.asarray(classes_strings, object)
+    if isinstance(x, Text):
+        places = np.append(np.arange(len(classes)), np.int64(default_int64))
+        return f.take(places, _place_of(x, classes), axis=0)
+    known = f.logical_and(f.greater_equal(x, 0), f.less(x, len(classes)))
+    return Text(f.where(known, x, np.int64(len(classes))), (*classes_strings, default_string))
+
+
 @operator("LabelEncoder", domain=ML, since=2, carried=True)
 def label_encoder(
     x: Any,
