@@ -11,6 +11,7 @@ import click
 
 from graphc.cli.common import MODEL, json_option, load_graph, print_json, print_table
 from graphc.cli.compile import binding_option, parse_bindings
+from graphc.errors import plain
 from graphc.ir.op import STATE
 
 _MOST_CONSTANTS = 40
@@ -51,8 +52,8 @@ def audit_command(model: Path, bindings: tuple[str, ...], as_json: bool) -> None
     click.echo()
     total = record["total"]
     click.echo(
-        f"{total['parameters']:,} parameters in {total['constants']} constants and "
-        f"{total['variables']} variables ({total['parameter_bytes']:,} bytes), "
+        f"{counted(total['parameters'], 'parameter')} in {counted(total['constants'], 'constant')} "
+        f"and {counted(total['variables'], 'variable')} ({total['parameter_bytes']:,} bytes), "
         f"{total['operations']:,} operations with those inside of loops and branches, "
         f"{total['flops']:,.0f} flops, {total['bytes']:,.0f} bytes moved"
     )
@@ -82,7 +83,8 @@ def _print_weights(arrays: dict[str, Any], as_json: bool) -> None:
     print_table("weights", ["name", "dtype", "shape", "bytes"], [tuple(r.values()) for r in shown])
     click.echo()
     click.echo(
-        f"{total['parameters']:,} parameters in {total['arrays']} arrays ({total['bytes']:,} bytes)"
+        f"{counted(total['parameters'], 'parameter')} in {counted(total['arrays'], 'array')} "
+        f"({total['bytes']:,} bytes)"
     )
 
 
@@ -107,7 +109,7 @@ def audit(value: Any) -> dict[str, Any]:
         moved[node.op.name] += traffic
         if node.op.traits.constant and node.type.shape:
             literal = node.attrs["value"]
-            title = names.get(node.id, f"%{node.id}")
+            title = names.get(node.id) or told(node)
             constants.setdefault(literal.key, _tensor(title, node.type))
         elif node.op.effect in STATE:
             name = f"{node.attrs['container']}/{node.attrs['name']}"
@@ -132,6 +134,16 @@ def audit(value: Any) -> dict[str, Any]:
             "open": uncounted,
         },
     }
+
+
+def told(node: Any) -> str:
+    """A node without a name: its number, which others may have in other bodies, and its line."""
+    where = f" ({plain(node.loc[0])}:{node.loc[1]})" if node.loc is not None else ""
+    return f"%{node.id}{where}"
+
+
+def counted(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" + "s" * (number != 1)
 
 
 def nodes_of(value: Any) -> Iterator[Any]:

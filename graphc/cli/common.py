@@ -239,6 +239,11 @@ def load_graph(
 
         return TorchModel(read_torch(path), config)
     text = text_of(path, key) if compiled else read_text(path)
+    if compiled and not text:
+        raise GraphError(
+            f"{path.name} holds a program without its graph, which can only be run",
+            hint="name the file that it was compiled from",
+        )
     read = graph_of_text(path, text, weights=weights)
     if compiled and config is not None:
         found = {**options_of(path.name, text), "devices": devices_of(path)}

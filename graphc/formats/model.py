@@ -31,12 +31,11 @@ from graphc.formats.encoded_values import (
     Text,
     UnnamedWords,
     carriers,
-    restored,
-    rewrapped,
     text_of,
 )
 from graphc.formats.kinds import Kind, type_of
 from graphc.formats.model_cache import ModelCache, Stamp, kept_name, told_by
+from graphc.formats.outlines import ARRAY, are_arrays, frozen, leaf_count, outline_of, together
 from graphc.frontend.compile.build import Built, build
 from graphc.frontend.compile.memory_check import check_memory
 from graphc.frontend.compile.open_sizes import (
@@ -56,7 +55,7 @@ from graphc.frontend.files.marked_sizes import SizeMarks
 from graphc.frontend.trace.spec import symbols_of
 from graphc.frontend.trace.trace import Parameter, identifier, trace_function
 from graphc.frontend.trace.tree import unique_names
-from graphc.ir.graph import Graph, Node
+from graphc.ir.graph import Graph, Node, Program
 from graphc.ir.op import OPS
 from graphc.ir.sizes import Scope
 from graphc.ir.types import Type, dtype, substitute, tensor
@@ -83,7 +82,7 @@ class Compiled:
     @property
     def plain(self) -> bool:
         """Whether its results are arrays, one each."""
-        return _are_arrays(self.outline)
+        return are_arrays(self.outline)
 
 
 class _Sizes:
@@ -192,12 +191,12 @@ class ImportedModel(LoadedGraph):
             ready = ready.answers.get(told_by(*self._execute(ready, values)))
         if ready is not None:
             made = self._execute(ready, values)
-            return made if ready.plain else _together(ready.outline, made)
+            return made if ready.plain else together(ready.outline, made)
         first, compiled, arrays = self._prepared(values)
         own = all(a is v for a, v in zip(arrays, values)) and len(arrays) == len(values)
         if own and not self._takes_strings:
             self._ready[key] = first
-        return _together(compiled.outline, self._execute(compiled, arrays))
+        return together(compiled.outline, self._execute(compiled, arrays))
 
     def _prepared(self, values: Sequence[Any]) -> tuple[Compiled, Compiled, list[Array]]:
         """What runs these feeds first, what runs them for its answers, and the arrays it takes.
@@ -248,8 +247,8 @@ class ImportedModel(LoadedGraph):
         if self.plain:
             self.bind([v.value.shape if isinstance(v, Carried) else v.shape for v in values])
         arrays: list[Array] = []
-        outline = [_outline(v, arrays) for v in values]
-        key = (_frozen(outline), *((a.dtype.str, a.shape) for a in arrays))
+        outline = [outline_of(v, arrays) for v in values]
+        key = (frozen(outline), *((a.dtype.str, a.shape) for a in arrays))
         with self._lock:
             first = self._compilations.get(key) or self._sized.get(key)
             if first is None:
@@ -283,7 +282,7 @@ class ImportedModel(LoadedGraph):
     ) -> None:
         """Keep a program of arrays for other processes."""
         query = compiled.outline is None
-        if self.cache is not None and _are_arrays(outline) and (query or compiled.plain):
+        if self.cache is not None and are_arrays(outline) and (query or compiled.plain):
             self.cache.keep(kept_name(arrays, answers, query), compiled.built.image)
 
     def _serve(self, outline: list[Any], arrays: Sequence[Array]) -> Compiled | None:
@@ -292,7 +291,7 @@ class ImportedModel(LoadedGraph):
         if not self._may_open():
             return None
         kinds = [tensor(dtype(a.dtype), a.shape) for a in arrays]
-        key = (_frozen(outline), *((k.dtype, k.rank) for k in kinds))
+        key = (frozen(outline), *((k.dtype, k.rank) for k in kinds))
         sizes = self._sizes.get(key)
         if sizes is None:
             self._sizes[key] = _Sizes(kinds)
@@ -307,7 +306,7 @@ class ImportedModel(LoadedGraph):
 
             def make(scope: Scope) -> tuple[Built, Any]:
                 built, results = self._build_open(names, opened, outline, scope)
-                if self.cache is not None and built.is_open and _are_arrays([*outline, *results]):
+                if self.cache is not None and built.is_open and are_arrays([*outline, *results]):
                     self.cache.keep_open(built.image)
                 return built, results
 
@@ -378,7 +377,7 @@ class ImportedModel(LoadedGraph):
 
     def _symbolic_graph(self) -> Graph:
         outline = [self._form(kind) for kind in self.kinds.values()]
-        if not self.plain or any(form != _ARRAY for form in outline):
+        if not self.plain or any(form != ARRAY for form in outline):
             self._require_bound()
         try:
             graph, results = self._trace(self.params, self.types, outline, [])
@@ -405,7 +404,7 @@ class ImportedModel(LoadedGraph):
         """How a tensor of such a kind goes in."""
         if kind.element in STRINGS:
             return "text", self._words
-        return ("narrow", kind.element) if kind.element in CARRIED else _ARRAY
+        return ("narrow", kind.element) if kind.element in CARRIED else ARRAY
 
     def _leaf_names(self, outline: list[Any]) -> list[str]:
         names = []
@@ -431,14 +430,14 @@ class ImportedModel(LoadedGraph):
             nonlocal params
             params = tuple(t.node for t in tracers)
             oracle = Oracle(current(), answers)
-            feeds = dict(zip(self.params, _together(outline, list(tracers))))
+            feeds = dict(zip(self.params, together(outline, list(tracers))))
             with deciding(oracle.decide):
                 results = self.source.results(feeds)
             for text in carriers(results):
                 if isinstance(text, Text):
                     text.spelled()
             made: list[Any] = []
-            shapes.extend(_outline(value, made) for value in results)
+            shapes.extend(outline_of(value, made) for value in results)
             return {str(k): value for k, value in enumerate(made)}
 
         try:
@@ -448,7 +447,7 @@ class ImportedModel(LoadedGraph):
         titles = [
             f"{name}_{k}" if isinstance(form, list) else name
             for name, form in zip(self.result_names, shapes)
-            for k in range(_leaf_count(form))
+            for k in range(leaf_count(form))
         ]
         return traced.replace(result_names=unique_names(titles)), shapes
 
@@ -486,6 +485,7 @@ class ImportedModel(LoadedGraph):
         """The compilation for parameters of these shapes; without them, for all values of the
         symbolic dimensions.  Raises GraphError where that needs numbers.
         """
+        self._require_no_texts()
         if self._symbolic and not shapes:
             return self._for_all()
         binding = self.bind(shapes) if self._symbolic else {}
@@ -496,6 +496,31 @@ class ImportedModel(LoadedGraph):
                 self._require_arrays(self._outlines[key])
                 self._built[key] = self._compiled(graph)
             return self._built[key]
+
+    def build_exactly(self, *shapes: tuple[int, ...]) -> Built:
+        self._require_writable(shapes)
+        return super().build_exactly(*shapes)
+
+    def planned(self, *shapes: tuple[int, ...]) -> Graph | Program:
+        self._require_writable(shapes)
+        return super().planned(*shapes)
+
+    def _require_writable(self, shapes: Sequence[tuple[int, ...]]) -> None:
+        """Raise GraphError for a model that no compiled file can hold: these take arrays alone."""
+        if self._symbolic and not shapes:
+            self._require_bound()
+        binding = self.bind(shapes) if self._symbolic else {}
+        self.bound(binding)
+        self._require_no_texts()
+        self._require_arrays(self._outlines[tuple(sorted(binding.items()))])
+
+    def _require_no_texts(self) -> None:
+        texts = [name for name, kind in self.kinds.items() if kind.element in STRINGS]
+        if texts:
+            raise GraphError(
+                f"{self.name}: the input {texts[0]!r} takes strings, compiled files take arrays",
+                hint="call it from Python: gc.load(...)(...)",
+            )
 
     def _require_arrays(self, outline: list[Any]) -> None:
         """Raise GraphError for results that compiled files and the command line cannot give."""
@@ -515,7 +540,7 @@ class ImportedModel(LoadedGraph):
         operands = [lift(v, trace) for v in values]
         kinds = [operand.type for operand in operands]
         try:
-            graph, shape = self._trace(self.params, kinds, [_ARRAY] * len(kinds), [])
+            graph, shape = self._trace(self.params, kinds, [ARRAY] * len(kinds), [])
         except _Query as query:
             raise GraphError(
                 f"{self.name}: the elements of a value decide sizes",
@@ -523,57 +548,7 @@ class ImportedModel(LoadedGraph):
             ) from None
         nodes = tuple(operand.node for operand in operands)
         made = trace.emit(OPS["call"], nodes, {"name": graph.name}, regions=(graph,))
-        return _together(shape, list(made) if isinstance(made, tuple) else [made])
-
-
-# ------------------------------------------------------------------------------------ nestings
-
-_ARRAY = "array"
-
-
-def _outline(value: Any, arrays: list[Any]) -> Any:
-    """How a value is put together; its arrays are appended to a list."""
-    if isinstance(value, list):
-        return [_outline(item, arrays) for item in value]
-    if value is None:
-        return None
-    if isinstance(value, Carried):
-        arrays.append(value.value)
-        return value.form
-    arrays.append(value)
-    return _ARRAY
-
-
-def _frozen(outline: Any) -> Any:
-    """An outline as a key."""
-    return tuple(map(_frozen, outline)) if isinstance(outline, list) else outline
-
-
-def _together(outline: Any, arrays: list[Any]) -> list[Any]:
-    """Values from their outlines, taking arrays from the front of a list."""
-
-    def made(form: Any) -> Any:
-        if isinstance(form, list):
-            return [made(item) for item in form]
-        if form is None:
-            return None
-        value = next(rest)
-        if form == _ARRAY:
-            return value
-        return restored(form, value) if isinstance(value, np.ndarray) else rewrapped(form, value)
-
-    rest = iter(arrays)
-    return [made(form) for form in outline]
-
-
-def _are_arrays(outline: list[Any]) -> bool:
-    return all(form == _ARRAY for form in outline)
-
-
-def _leaf_count(form: Any) -> int:
-    if isinstance(form, list):
-        return sum(map(_leaf_count, form))
-    return 0 if form is None else 1
+        return together(shape, list(made) if isinstance(made, tuple) else [made])
 
 
 # ------------------------------------------------------------------------------------ queries

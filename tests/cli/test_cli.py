@@ -278,6 +278,16 @@ def test_an_audit_says_what_open_sizes_leave_out(tmp_path, run):
     assert "open sizes" not in out and " 0 flops" not in out
 
 
+def test_an_audit_says_where_constants_without_names_are(tmp_path, run):
+    """Those of two bodies have the same numbers, and a number is no place to look at."""
+    w = np.ones((3, 3), "f4")
+    model = gc.compile(lambda x: gc.fori(0, 3, lambda i, h: np.tanh(h @ w), x))
+    model.save(tmp_path / "m.gir", gc.spec((2, 3), "f32"))
+    _, out, _ = run("audit", tmp_path / "m.gir")
+    assert re.search(r"%\d+ \(\S*test_cli.py:\d+\)", out)
+    assert "9 parameters in 1 constant and 0 variables" in out
+
+
 def test_every_stage_is_told_in_one_whole_sentence(run):
     stages = json.loads(run("passes", "--json")[1])
     told = {stage["name"]: stage["summary"] for stage in stages}

@@ -11,6 +11,7 @@ from planted_bugs import BUGS, forget
 from viewer_pages import data_of
 
 import graphc as gc
+from graphc.runtime.files import gcx_writer
 
 X = np.linspace(-1, 1, 12).reshape(3, 4)
 
@@ -185,3 +186,32 @@ def test_recorded_and_replayed(folder, run, monkeypatch):
     monkeypatch.setattr(replay, "digest_of_array", lambda array: str(next(draws)))
     status, out, _ = run(*model, "--orders", 5)
     assert status == 3 and out.startswith("order 2 makes other bits of result 0")
+
+
+def test_sizes_that_the_data_decides_are_measured(folder, run):
+    """Such a program is several that run one after the other; a profile ended in a traceback, and
+    `bench` asked for what the command line has no word for."""
+    gc.compile(lambda x: np.cumsum(x[x > 0])).save(folder / "d.gir", gc.spec(("n",), "f32"))
+    status, out, _ = run("profile", folder / "d.gir", "--bind", "n=5", "--runs", 1, "--json")
+    kernels = " ".join(row["kernel"] for row in json.loads(out)["kernels"])
+    assert (status, "nonzero" in kernels, "gather" in kernels) == (0, True, True)
+    status, out, _ = run("bench", folder / "d.gir", "--bind", "n=5", "--seconds", 0.01)
+    assert (status, "median" in out) == (0, True)
+    trace = ("--trace", folder / "t.json")
+    status, _, error = run("run", folder / "d.gir", "--seed", 0, "--bind", "n=5", *trace)
+    assert (status, "no timeline" in error) == (1, True)
+
+
+def test_open_sizes_are_told_in_numbers(folder, run):
+    gc.compile(lambda x: np.tanh(x @ x.T)).save(folder / "o.gir", gc.spec(("n", 3), "f32"))
+    status, out, _ = run("why", folder / "o.gir")
+    assert (status, "with n = 32" in out, "f32[32,32]" in out) == (0, True, True)
+    assert "n," not in out
+
+
+def test_a_program_without_its_graph(folder, run):
+    image = gc.load(folder / "m.gir").build().executable.image
+    gcx_writer.save(image, folder / "m.gcx")
+    for command in ("show", "why", "bench"):
+        status, _, error = run(command, folder / "m.gcx")
+        assert (status, "m.gcx holds a program without its graph" in error) == (1, True)

@@ -16,6 +16,7 @@ import pytest
 import graphc as gc
 from graphc import limits
 from graphc.cli import main
+from graphc.ir.graph import Graph
 
 h5py = pytest.importorskip("h5py", reason="h5py reads models of Keras")
 Entry = dict[str, Any]
@@ -119,6 +120,22 @@ def test_a_graph_with_a_shared_layer_in_any_order(tmp_path: Path) -> None:
     made = gc.load(path)(a, b)
     np.testing.assert_allclose(made["s"], a @ w - b @ w, rtol=1e-5, atol=1e-5)
     np.testing.assert_allclose(made["d"], a @ w, rtol=1e-5, atol=1e-5)
+
+
+def test_nodes_in_loops_are_told_by_their_layers(tmp_path: Path) -> None:
+    """Those in the bodies of recurrent layers were told by a line of whoever called."""
+    path = sequence(
+        tmp_path / "m.keras",
+        given("x", 5, 3),
+        layer("SimpleRNN", "turns", units=2, use_bias=False),
+        simple_rnn=[],
+        **{"simple_rnn/cell": [normal(3, 2), normal(2, 2)]},
+    )
+    graph = gc.load(path).graph
+    assert isinstance(graph, Graph)
+    inside = [n for node in graph.nodes for region in node.regions for n in region.nodes]
+    assert inside
+    assert {node.loc for node in inside} == {("turns", 1)}
 
 
 def test_all_that_cannot_be_imported_is_named_at_once(tmp_path: Path) -> None:

@@ -33,7 +33,9 @@ from graphc.formats.torch.records import (
     Operator,
     Program,
     element_name,
+    portable,
     strided,
+    user_line,
 )
 from graphc.limits import check_within
 from graphc.runtime.files.stable_file import OpenFile
@@ -57,7 +59,6 @@ SCHEMA = 8  # of the JSON: the major version
 MOST_NAME = 1000
 EXPORT_AGAIN = "export it again with PyTorch 2.9 or newer: torch.export.save(program, 'model.pt2')"
 _SYMBOL = re.compile(r"(?:Symbol\(')?([A-Za-z_]\w{0,60})(?:'[\w=, ]*\))?\Z")
-_FRAME = re.compile(r'File "([^"\n]{1,300})", line (\d{1,9})')
 
 
 def read(path: Path) -> Program:
@@ -472,10 +473,10 @@ def _numpy(name: str) -> np.dtype[Any]:
 
 
 def _location(metadata: Any) -> Location | None:
-    """The user's innermost line, from the stack trace that the exporter kept."""
+    """The user's line that a node comes from."""
     trace = metadata.get("stack_trace") if isinstance(metadata, dict) else None
-    frames = _FRAME.findall(trace[-4000:]) if isinstance(trace, str) else []
-    return (frames[-1][0], int(frames[-1][1])) if frames and frames[-1][0].isprintable() else None
+    found = user_line(trace[-20_000:]) if isinstance(trace, str) else None
+    return (portable(found[0]), found[1]) if found is not None else None
 
 
 def _ranges(constraints: Any) -> dict[str, tuple[int | None, int | None]]:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import inspect
 import math
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -31,12 +30,12 @@ from graphc.formats.torch.records import (
     Operator,
     Program,
     Whole,
+    user_line,
 )
 from graphc.ir.types import Dim, symbol
 from graphc.seams.torch import argument_names
 
 _CHECK = "aten._linalg_check_errors.default"
-_FRAME = re.compile(r'File "([^"\n]+)", line (\d+)')
 
 
 def torch_package() -> Any:
@@ -180,8 +179,7 @@ def _laid(tensor: Any) -> Any:
 
 
 def location_of(node: Any) -> Location | None:
-    frames = _FRAME.findall(node.meta.get("stack_trace") or "")
-    return (frames[-1][0], int(frames[-1][1])) if frames else None
+    return user_line(node.meta.get("stack_trace") or "")
 
 
 def kind_of(value: Any) -> Kind:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import field
 from typing import Any
@@ -137,3 +138,22 @@ def strided(data: Array, shape: tuple[int, ...], strides: tuple[int, ...], start
         raise GraphError(f"shape {list(shape)} repeats {data.size} elements")
     steps = tuple(s * data.itemsize for s in strides)
     return np.lib.stride_tricks.as_strided(data[start:], shape, steps, writeable=False)
+
+
+# ------------------------------------------------------------------------------------ lines
+
+_FRAME = re.compile(r'File "([^"\n]{1,300})", line (\d{1,9})')
+_INSTALLED = re.compile(r".*[/\\](?:site|dist)-packages[/\\]")
+
+
+def user_line(trace: str) -> Location | None:
+    """The innermost line in the stack trace that the exporter kept that is not PyTorch's own; the
+    innermost of all where there is none."""
+    frames = [(file, int(line)) for file, line in _FRAME.findall(trace) if file.isprintable()]
+    own = [frame for frame in frames if not portable(frame[0]).startswith("torch/")]
+    return (own or frames)[-1] if frames else None
+
+
+def portable(file: str) -> str:
+    """The file of an installed package by its place among these, on whatever machine."""
+    return _INSTALLED.sub("", file)

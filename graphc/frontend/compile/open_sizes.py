@@ -135,7 +135,7 @@ class OpenBuilds(Generic[Origin]):
             if found is not None:
                 return found
         if failed is not None:
-            self.closed = str(failed)
+            self.closed = str(failed).splitlines()[0]
         return None
 
     def _add(self, built: Built, origin: Origin, last: bool) -> None:

@@ -22,8 +22,8 @@ from graphc.ir.liveness import largest_live, last_reads, peak_bytes
 from graphc.ir.op import OPS
 from graphc.ir.place import device_of
 from graphc.ir.regions import scheduled_graphs
-from graphc.ir.size_answers import by_example
-from graphc.ir.sizes import hint_of
+from graphc.ir.size_answers import by_example, in_numbers
+from graphc.ir.sizes import Size, hint_of
 from graphc.ir.types import Type
 from graphc.ir.verify import graphs_of, with_blocks
 from graphc.passes.devices.compress import U16
@@ -98,6 +98,7 @@ class Why:
         loads = sorted(self.loads(), key=lambda load: -load.seconds)
         total = sum(load.seconds for load in loads)
         how = "measured" if self.times is not None else "expected by the cost model, not measured"
+        how += self.sizes()
         if not loads or not total:
             return Answer("Why does it take so long?", "There is nothing to compute.")
         first = loads[0]
@@ -174,6 +175,14 @@ class Why:
         return Answer("Why was it compiled again?", answer, lines if times > 1 else ())
 
     # -- what is known
+
+    def sizes(self) -> str:
+        """The sizes that answers are for, where the compilation is for others, too."""
+        params = [p for graph in graphs_of(self.program) for p in graph.params]
+        kinds = (p.type for p in params if isinstance(p.type, Type))
+        open_ones = (extent for kind in kinds for extent in kind.shape if isinstance(extent, Size))
+        hints = {n: s.scope.symbols[n].hint for s in open_ones for n in s.symbols()}
+        return ", with " + ", ".join(f"{n} = {hints[n]}" for n in sorted(hints)) if hints else ""
 
     def reasons(self, *names: str) -> list[tuple[int, str]]:
         """What stages of these names noted."""
@@ -370,7 +379,8 @@ def _told(node: Node) -> str:
     where = f" ({plain(node.loc[0])}:{node.loc[1]})" if node.loc is not None else ""
     if node.op.traits.parameter:
         return f"argument {plain(repr(node.attrs['name']))}"
-    return f"{plain(node.summary())}{where}"
+    with in_numbers():
+        return f"{plain(node.summary())}{where}"
 
 
 def _largest_live(graph: Graph) -> list[tuple[int, Node]]:

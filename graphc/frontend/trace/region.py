@@ -50,6 +50,8 @@ class RegionTrace(FunctionTrace):
         self.is_body = not once or getattr(outer, "is_body", False)
         self.fixed_by = fixed_by or outer.fixed_by
         self.outer = outer
+        if isinstance(outer, FunctionTrace) and outer.locate != outer._locate:
+            self.locate = outer.locate  # an importer's, which knows the layer or node
         self.builder.place = outer.builder.place
         self.captured: dict[int, tuple[Value, Node]] = {}  # by outer id: (value, parameter)
 

@@ -6,7 +6,7 @@ y = np.sort(x[x > 0])       first program     how many elements are positive, an
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -61,6 +61,12 @@ class Refused(GraphError):
             hint="a compiled function that is called itself is traced again where that is so",
         )
         self.counts = dict(counts)
+
+
+def _entered(executable: Executable, arrays: list[Any]) -> tuple[Any, ...]:
+    """Its results, by its native entry where there is one."""
+    made = executable(*arrays)
+    return made if isinstance(made, tuple) else (made,)
 
 
 class PhasedExecutable:
@@ -118,6 +124,12 @@ class PhasedExecutable:
 
     def run(self, arrays: Sequence[Value], *, checked: bool = False) -> list[Any]:
         """As `Executable.run`."""
+        return self.run_by(_entered, arrays)
+
+    def run_by(
+        self, call: Callable[[Executable, list[Any]], Sequence[Any]], arrays: Sequence[Value]
+    ) -> list[Any]:
+        """Run, each step by this call of its program with what it takes."""
         values: list[Any] = [a.numpy() if isinstance(a, Array) else a for a in arrays]
         counts = self._sizes_of([a.shape for a in values])
         values += map(self._length, counts.values())
@@ -131,8 +143,7 @@ class PhasedExecutable:
                     self._check_memory(needed, self.memory_limit, counts)
                 if self.homes:
                     executable.be_part_of(self.homes)
-                outcome = executable(*given)  # by its native entry, where there is one
-                made = outcome if isinstance(outcome, tuple) else (outcome,)
+                made = call(executable, given)
                 counts.update(zip(step.counts, map(int, made), strict=False))
                 self._check(counts)
                 text = self.formulas.broken_by(counts)

@@ -14,7 +14,9 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from graphc.errors import GraphError
 from graphc.runtime.call.execute import Executable
+from graphc.runtime.call.phased_executable import PhasedExecutable
 from graphc.runtime.observe.replay import Device, First, run_steps
 
 # <linux/perf_event.h>: the type and number of what is counted
@@ -90,11 +92,16 @@ def _opened(kind: int, number: int) -> int:
     return file
 
 
-def counted(executable: Executable, arrays: Sequence[Any], counters: Counters) -> dict[Key, Counts]:
+def counted(
+    executable: Executable | PhasedExecutable, arrays: Sequence[Any], counters: Counters
+) -> dict[Key, Counts]:
     """What each kernel counts in one run, by device and node; variables are as they were before.
 
-    Raises GraphError for devices that are not CPUs of this process, and what a run raises.
+    Raises GraphError for devices that are not CPUs of this process and for several programs that
+    run one after the other, and what a run raises.
     """
+    if isinstance(executable, PhasedExecutable):
+        raise GraphError(f"{executable.name} has sizes that its data decides")
     found: dict[Key, Counts] = defaultdict(lambda: dict.fromkeys(counters.files, 0.0))
 
     class Counting(Device):

@@ -9,8 +9,9 @@ import numpy as np
 from graphc.base.record import record
 from graphc.errors import LimitError
 from graphc.runtime.call.execute import Executable
+from graphc.runtime.call.phased_executable import PhasedExecutable
 from graphc.runtime.load.program import Origin
-from graphc.runtime.observe.trace import trace
+from graphc.runtime.observe.trace import Trace, trace
 
 MOST_ROWS = 10_000_000
 
@@ -31,12 +32,28 @@ class RowTime:
     seconds: float = 0.0
 
 
-def profile(executable: Executable, arrays: Sequence[np.ndarray]) -> list[RowTime]:
+def profile(
+    executable: Executable | PhasedExecutable, arrays: Sequence[np.ndarray]
+) -> list[RowTime]:
     """Run once on flat arrays; the rows that ran and did more than steer, in table order.
 
     Raises what `Executable.run` raises, and LimitError for a run of more than `MOST_ROWS` rows.
     """
-    _, found = trace(executable, arrays, room=MOST_ROWS)
+    times: list[RowTime] = []
+
+    def measured(program: Executable, given: Sequence[np.ndarray]) -> list[np.ndarray]:
+        outputs, found = trace(program, given, room=MOST_ROWS)
+        times.extend(_times(found))
+        return outputs
+
+    if isinstance(executable, PhasedExecutable):
+        executable.run_by(measured, arrays)
+    else:
+        measured(executable, arrays)
+    return times
+
+
+def _times(found: Trace) -> list[RowTime]:
     if found.dropped:
         raise LimitError(f"the run has more than {MOST_ROWS} rows", hint="profile fewer rounds")
     times: dict[tuple[int, int, str], RowTime] = {}

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from graphc.base.record import record
+from graphc.errors import GraphError
 from graphc.runtime.call.execute import Executable
 from graphc.runtime.call.frame import Part
 from graphc.runtime.load.program import Channel, Origin
@@ -111,10 +112,17 @@ class Trace:
 def trace(
     executable: Executable, arrays: Sequence[np.ndarray], *, room: int = MOST_MARKS
 ) -> tuple[list[np.ndarray], Trace]:
-    """Run on flat arrays: the results, and what happened.  Raises what `Executable.run` raises.
+    """Run on flat arrays: the results, and what happened.  Raises what `Executable.run` raises,
+    and GraphError for several programs, which run one after the other.
 
     `room` is the greatest number of rows that are kept for each device.
     """
+    if not hasattr(executable, "traced"):
+        raise GraphError(
+            f"{executable.image.name} has sizes that its data decides: several programs run, which "
+            "have no timeline in common",
+            hint="graphc profile measures the kernels of all of them",
+        )
     outputs, logs = executable.traced(arrays, room)
     return outputs, trace_of(executable, logs)
 

@@ -121,8 +121,24 @@ def test_compiled_files_have_no_strings(tmp_path: Path) -> None:
     model = gc.load(tmp_path / "m.onnx")
     with pytest.raises(gc.GraphError, match="'label' holds strings"):
         model.prepared((texts("a"),), {})
-    with pytest.raises(gc.GraphError, match="'label' holds strings"):
+    with pytest.raises(gc.GraphError, match="'c' takes strings"):
         model.build((1,))
+
+
+def test_no_compiled_file_takes_strings(tmp_path: Path) -> None:
+    """One was written: it took and gave places of words."""
+    options = {"domain": ML, "keys_strings": ["a", "b"], "values_int64s": [1, 2]}
+    node = helper.make_node("LabelEncoder", ["x"], ["y"], **options)
+    model = proto([node], {"x": texts("a", "b")}, ["y"])
+    model.graph.input[0].type.tensor_type.shape.dim[0].dim_param = "n"
+    onnx.save(model, tmp_path / "m.onnx")
+    loaded = gc.load(tmp_path / "m.onnx")
+    assert loaded(texts("b", "a"))["y"].tolist() == [2, 1]
+    for write in (loaded.build, loaded.build_exactly, loaded.planned):
+        with pytest.raises(gc.GraphError, match="'x' takes strings, compiled files take arrays"):
+            write((2,))
+    with pytest.raises(gc.GraphError, match="'x' takes strings"):
+        loaded.build()
 
 
 def test_labels_of_numbers_and_strings() -> None:
