@@ -129,3 +129,33 @@ def test_support_vectors_take_rows_of_their_length() -> None:
     for features in (2, 5):
         with pytest.raises(GraphError, match=f"{features} features"):
             run(name, [floats(4, features)], results, ML, **attributes)
+
+
+@pytest.mark.parametrize("transposed", [0, 1])
+def test_products_whose_batches_are_transposed(transposed: int) -> None:
+    a, b = floats(2, 6, 3, 4), floats(2, 6, 4, 5)
+    moved = [np.moveaxis(x.swapaxes(-1, -2) if transposed else x, -2, 0) for x in (a, b)]
+    how = dict.fromkeys(("transA", "transB"), transposed) | {"transBatchA": 1, "transBatchB": 1}
+    (made,) = run("FusedMatMul", moved, alpha=0.5, **how)
+    np.testing.assert_allclose(made, 0.5 * (a @ b), rtol=1e-5, atol=1e-5)
+
+
+def test_products_with_an_activation_that_has_numbers() -> None:
+    a, b, c = floats(3, 4), floats(4, 5), floats(5)
+    y = a @ b + c
+    elu = np.where(y < 0, 0.3 * np.expm1(np.minimum(y, 0)), y)
+    expected = {
+        "Elu": elu,
+        "Selu": 1.5 * elu,
+        "LeakyRelu": np.where(y < 0, 0.3 * y, y),
+        "ThresholdedRelu": np.where(y > 0.3, y, 0),
+        "HardSigmoid": np.clip(0.3 * y + 0.4, 0, 1),
+    }
+    numbers = {"activation_alpha": 0.3, "activation_beta": 0.4, "activation_gamma": 1.5}
+    for name, values in expected.items():
+        (made,) = run("FusedGemm", [a, b, c], activation=name, **numbers)
+        np.testing.assert_allclose(made, values, rtol=1e-5, atol=1e-5)
+    (made,) = run("FusedGemm", [a, b, c], activation="LeakyRelu")  # the operator's own number
+    np.testing.assert_allclose(made, np.where(y < 0, 0.01 * y, y), rtol=1e-5, atol=1e-5)
+    with pytest.raises(GraphError, match="no activation 'Odd'"):
+        run("FusedGemm", [a, b, c], activation="Odd")

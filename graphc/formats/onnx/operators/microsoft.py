@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from graphc.formats.onnx.operators.quantised import (
     mat_mul_integer,
     mat_mul_integer_to_float,
 )
+from graphc.formats.onnx.operators.recurrent import activation as named_activation
 from graphc.formats.onnx.operators.recurrent import lstm_by
 from graphc.formats.onnx.table import FIRST, MICROSOFT, operator
 from graphc.ops.record.value import functions as f
@@ -278,12 +280,13 @@ def fused_gemm(
     c: Any = None,
     *,
     activation: str = "",
-    activation_alpha: float = 0.0,
-    activation_beta: float = 0.0,
-    activation_gamma: float = 0.0,
+    activation_alpha: float | None = None,
+    activation_beta: float | None = None,
+    activation_gamma: float | None = None,
     **how: Any,
 ) -> Any:
-    return _activated(gemm(a, b, c, **how), activation, (activation_alpha, activation_beta))
+    numbers = activation_alpha, activation_beta, activation_gamma
+    return _activated(gemm(a, b, c, **how), activation, numbers)
 
 
 @operator("FusedConv", domain=MICROSOFT)
@@ -302,20 +305,12 @@ def fused_conv(
     return _activated(made, activation, activation_params)
 
 
-def _activated(x: Any, name: str, parameters: Any) -> Any:
-    from graphc.formats.onnx.operators import elementwise as e
-
+def _activated(x: Any, name: str, parameters: Sequence[float | None]) -> Any:
     if not name:
         return x
-    numbers = tuple(map(float, parameters))
     if name == "Clip":
-        return f.clip(x, *(np.asarray(v, x.dtype) for v in numbers[:2]))
-    if name == "LeakyRelu":
-        return e.leaky_relu(x, alpha=numbers[0] if numbers else 0.01)
-    if name == "HardSigmoid":
-        return e.hard_sigmoid(x, alpha=numbers[0], beta=numbers[1])
-    refuse(name in ("Relu", "Tanh", "Sigmoid"), f"no activation {name!r}")
-    return getattr(f, name.lower())(x)
+        return f.clip(x, *(np.asarray(v, x.dtype) for v in parameters[:2]))
+    return named_activation(name, *(*parameters, None, None)[:3])(x)
 
 
 @operator("BiasAdd", domain=MICROSOFT)

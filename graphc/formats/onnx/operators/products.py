@@ -54,9 +54,11 @@ def fused_mat_mul(
     transBatchA: int = 0,
     transBatchB: int = 0,
 ) -> Any:
-    refuse(not transBatchA and not transBatchB, "transposed batches are not supported")
-    left = f.swapaxes(a, -1, -2) if transA else a
-    right = f.swapaxes(b, -1, -2) if transB else b
+    """With transposed batches the first dimension of an operand follows those of its batch."""
+    left = f.moveaxis(a, 0, -2) if transBatchA else a
+    right = f.moveaxis(b, 0, -2) if transBatchB else b
+    left = f.swapaxes(left, -1, -2) if transA else left
+    right = f.swapaxes(right, -1, -2) if transB else right
     return _times(f.matmul(left, right), alpha)
 
 

@@ -15,7 +15,10 @@ from graphc.ops.record.value import functions as f
 Gate = Callable[[Any], Any]
 
 
-def _activation(name: str, alpha: float | None, beta: float | None) -> Gate:
+def activation(
+    name: str, alpha: float | None, beta: float | None, gamma: float | None = None
+) -> Gate:
+    """An activation by its name; numbers that are not given are those of its operator."""
     from graphc.formats.onnx.operators import elementwise as e
 
     plain: dict[str, Gate] = {
@@ -34,6 +37,7 @@ def _activation(name: str, alpha: float | None, beta: float | None) -> Gate:
         "leakyrelu": lambda x: e.leaky_relu(x, **one),
         "thresholdedrelu": lambda x: e.thresholded_relu(x, **one),
         "elu": lambda x: e.elu(x, **one),
+        "selu": lambda x: e.selu(x, **one, **({} if gamma is None else {"gamma": gamma})),
         "hardsigmoid": lambda x: e.hard_sigmoid(x, **given),
         "affine": lambda x: f.add(f.multiply(x, given.get("alpha", 1.0)), given.get("beta", 0.0)),
         "scaledtanh": lambda x: f.multiply(
@@ -72,7 +76,7 @@ class _Recurrence:
         refuse(len(names) == len(default) * self.directions, f"{len(names)} activations")
         none = [None] * len(names)
         rows = [*activation_alpha, *none], [*activation_beta, *none]
-        gates = [_activation(n, a, b) for n, a, b in zip(names, *rows)]
+        gates = [activation(n, a, b) for n, a, b in zip(names, *rows)]
         self.gates = [gates[k::1][: len(default)] for k in range(0, len(gates), len(default))]
 
     def require_weights(self, *given: Any) -> None:
