@@ -260,13 +260,13 @@ def test_the_graph_of_open_sizes_is_shown_and_converted(
 def test_the_line_of_a_node_is_not_one_of_pytorch() -> None:
     frames = [
         ("/home/me/model.py", 12),
-        ("/x/lib/python3.12/site-packages/torchvision/models/resnet.py", 92),
-        ("/x/lib/python3.12/site-packages/torch/nn/modules/conv.py", 385),
+        ("/x/lib/python3.12/site-packages/torchvision/models/resnet", 92),
+        ("/x/lib/python3.12/site-packages/torch/nn/modules/conv", 385),
     ]
     lines = [f'File "{file}", line {line}, in forward' for file, line in frames]
     assert user_line("\n".join(lines)) == frames[1]
     assert user_line("\n".join((lines[0], lines[2]))) == frames[0]
     assert user_line(lines[2]) == frames[2]
     assert user_line("") is None
-    assert portable(frames[1][0]) == "torchvision/models/resnet.py"
+    assert portable(frames[1][0]) == "torchvision/models/resnet"
     assert portable(frames[0][0]) == frames[0][0]
