@@ -6,7 +6,7 @@ from graphc.base.record import record
 from graphc.errors import GraphError
 from graphc.formats.encoded_values import CARRIED, STRINGS
 from graphc.frontend.trace.trace import identifier
-from graphc.ir.types import I64, Dim, Dimension, Type, dtype, symbol, tensor
+from graphc.ir.types import I64, Dim, Dimension, DType, Type, dtype, symbol, tensor
 
 
 @record(frozen=True)
@@ -25,19 +25,25 @@ class Kind:
 
 
 def type_of(name: str, kind: Kind) -> Type | None:
-    """The type of the array that carries an input; None for a sequence or optional.
-
-    Raises GraphError for an input without a declared type.
+    """The type of the array that carries an input; None for a sequence or optional, and where no
+    rank is declared.  Raises GraphError for an input without a declared type.
     """
     if kind.form in ("sequence", "optional"):
         return None
-    if kind.form != "tensor" or kind.shape is None or not kind.element:
+    if kind.form != "tensor" or not kind.element:
         raise GraphError(
             f"input {name!r} has no declared type", hint="infer shapes with onnx and save it again"
         )
-    element = I64 if kind.element in STRINGS else dtype(CARRIED.get(kind.element, kind.element))
+    if kind.shape is None:
+        return None
+    element = element_of(kind)
     dims = [_dimension(name, k, extent) for k, extent in enumerate(kind.shape)]
     return tensor(element, dims)
+
+
+def element_of(kind: Kind) -> DType:
+    """The type of the elements of the array that carries a tensor."""
+    return I64 if kind.element in STRINGS else dtype(CARRIED.get(kind.element, kind.element))
 
 
 def _dimension(name: str, axis: int, extent: int | str | Dim | None) -> Dimension:

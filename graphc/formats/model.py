@@ -33,7 +33,7 @@ from graphc.formats.encoded_values import (
     carriers,
     text_of,
 )
-from graphc.formats.kinds import Kind, type_of
+from graphc.formats.kinds import Kind, element_of, type_of
 from graphc.formats.model_cache import ModelCache, Stamp, kept_name, told_by
 from graphc.formats.outlines import ARRAY, are_arrays, frozen, leaf_count, outline_of, together
 from graphc.frontend.compile.build import Built, build
@@ -224,14 +224,16 @@ class ImportedModel(LoadedGraph):
             return as_array(value)
         if kind.element in STRINGS:
             text = text_of(value, self._words)
-            declared = self._declared[name]
-            assert declared is not None
-            return Text(self._checked(name, declared, text.value), text.words)
+            return Text(
+                self._checked(name, self._type_for(name, text.value), text.value), text.words
+            )
         if kind.element in CARRIED:
             return Narrow(as_array(np.asarray(value).astype(CARRIED[kind.element])), kind.element)
-        declared = self._declared[name]
-        assert declared is not None
-        return self._checked(name, declared, value)
+        return self._checked(name, self._type_for(name, value), value)
+
+    def _type_for(self, name: str, value: Any) -> Type:
+        """The declared type of a tensor; one without a rank has that of what is fed."""
+        return self._declared[name] or tensor(element_of(self.kinds[name]), np.shape(value))
 
     def prepared(self, args: tuple[Any, ...], feeds: dict[str, Any]) -> tuple[Built, list[Array]]:
         """The compilation for a call, and the arrays that its executable takes."""
@@ -348,8 +350,7 @@ class ImportedModel(LoadedGraph):
         return can_be_open(self.config)
 
     def _opened(self, scope: Scope) -> tuple[Built, Any]:
-        if not self.plain:
-            raise GraphError("it takes sequences")
+        self._require_plain()
         outline = [self._form(kind) for kind in self.kinds.values()]
         try:
             built, results = self._build_open(self.params, self.types, outline, scope)
@@ -460,10 +461,7 @@ class ImportedModel(LoadedGraph):
         if key not in self._traced:
             kinds = [substitute(kind, binding) for kind in self.types]
             outline = [self._form(kind) for kind in self.kinds.values()]
-            if not self.plain:
-                raise GraphError(
-                    f"{self.name} takes sequences", hint="call it with lists: gc.load(...)"
-                )
+            self._require_plain()
             try:
                 graph, results = self._trace(self.params, kinds, outline, [])  # type: ignore[arg-type]
             except UnnamedWords:
@@ -513,6 +511,16 @@ class ImportedModel(LoadedGraph):
         self.bound(binding)
         self._require_no_texts()
         self._require_arrays(self._outlines[tuple(sorted(binding.items()))])
+
+    def _require_plain(self) -> None:
+        """Raise GraphError where inputs have no type but what a call says."""
+        for name, kind in self.kinds.items():
+            if self._declared[name] is None:
+                what = "no declared rank" if kind.form == "tensor" else f"the form {kind.form}"
+                raise GraphError(
+                    f"{self.name}: the input {name!r} has {what}: only calls say its type",
+                    hint="call it from Python: gc.load(...)(...)",
+                )
 
     def _require_no_texts(self) -> None:
         texts = [name for name, kind in self.kinds.items() if kind.element in STRINGS]

@@ -597,6 +597,21 @@ def test_sizes_of_one_name_may_differ_where_it_computes(tmp_path: Path) -> None:
         model(x=x, y=x[:2])
 
 
+def test_the_rank_of_an_input_may_be_open(tmp_path: Path) -> None:
+    """Such a file was refused; other runtimes run it."""
+    node = helper.make_node("Relu", ["x"], ["y"])
+    path = save(tmp_path / "m.onnx", [node], [tensor("x", None)], [tensor("y", None)])
+    model = gc.load(path)
+    for shape in ((), (3,), (2, 3), (4, 3), (5, 3), (1, 2, 2)):
+        x = np.linspace(-1, 1, int(np.prod(shape)), dtype=np.float32).reshape(shape)
+        np.testing.assert_array_equal(model(x=x)["y"], np.maximum(x, 0))
+    with pytest.raises(gc.FeedError, match=r"x is f64\[3\], the graph takes f32"):
+        model(x=np.ones(3))
+    for ask in (lambda: model.graph, lambda: model.bound({}), model.build):
+        with pytest.raises(gc.GraphError, match="'x' has no declared rank: only calls say"):
+            ask()
+
+
 def test_stored_arrays_keep_their_names(tmp_path: Path) -> None:
     """An audit called them %1, %2, ..."""
     rows = audit(gc.load(dense(tmp_path / "m.onnx")).graph)["constants"]
