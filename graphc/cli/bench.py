@@ -18,6 +18,7 @@ from graphc.cli.common import (
     make_config,
     print_json,
     random_array,
+    without_prints,
 )
 from graphc.cli.compile import binding_option, parse_bindings
 from graphc.errors import GraphError
@@ -49,10 +50,12 @@ def bench_command(
         from graphc.cli.beside import compare, print_comparison
 
         binding = parse_bindings(bindings)
-        rows = compare(model, beside, seconds, binding, make_config(options))
+        with without_prints():
+            rows = compare(model, beside, seconds, binding, make_config(options))
         print_json({"beside": beside, "rows": rows}) if as_json else print_comparison(beside, rows)
         return
-    record = _compiled(model, seconds, parse_bindings(bindings), options, reference)
+    with without_prints():
+        record = _compiled(model, seconds, parse_bindings(bindings), options, reference)
     if as_json:
         print_json(record)
         return

@@ -19,6 +19,7 @@ from graphc.cli.common import (
     print_json,
     progress,
     read_feeds,
+    without_prints,
 )
 from graphc.cli.compile import binding_option, parse_bindings
 from graphc.errors import GraphError
@@ -68,7 +69,7 @@ def bisect_command(
     given = {name: value for name, value in options.items() if value not in (None, ())}
     trial = trial_of(model, feeds, seed, bindings, options)
     other = other_options(against)
-    with progress("bisecting", len(trial.value)):
+    with progress("bisecting", len(trial.value)), without_prints():
         wanted = wanted_with(trial, replace(trial.config, **other)) if other else None
         found = culprit(trial, wanted)
     if found is None:
@@ -130,7 +131,8 @@ def _reduced(trial: Any, found: Any, options: dict[str, Any]) -> tuple[Any, str]
     from graphc.frontend.diagnosis.report import is_small, test_file
 
     try:
-        smallest = reduced(trial, lambda candidate: same(candidate, found))
+        with without_prints():
+            smallest = reduced(trial, lambda candidate: same(candidate, found))
     except GraphError:  # partitioned already, or only as a whole
         return None, ""
     kept = {

@@ -15,6 +15,7 @@ import numpy as np
 
 from graphc.base.record import record
 from graphc.cli.commands import Mismatch
+from graphc.cli.common import without_prints
 from graphc.ops.control.transfer_casts import widen16
 from graphc.passes.compare import TOLERANCE, distance
 from graphc.passes.rounding import roundings
@@ -140,7 +141,8 @@ class Reference:
         from graphc.ops.reference.interpreter import interpret
 
         check_memory(graph, every_node=True)
-        return interpret(graph, arrays, state=dict(self.state), **mail)
+        with without_prints():
+            return interpret(graph, arrays, state=dict(self.state), **mail)
 
 
 def _outside(channel: str, message: Any, low: Any, high: Any) -> list[str]:

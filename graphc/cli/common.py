@@ -9,7 +9,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -272,6 +272,14 @@ def progress(what: str, nodes: int) -> Iterator[None]:
     from rich.console import Console
 
     with Console(stderr=True).status(f"{what} {nodes} nodes"):
+        yield
+
+
+@contextmanager
+def without_prints() -> Iterator[None]:
+    """What the program prints is not shown: one that is run over and over would print each time,
+    in the midst of --json."""
+    with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere):
         yield
 
 

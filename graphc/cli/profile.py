@@ -20,6 +20,7 @@ from graphc.cli.common import (
     print_table,
     progress,
     read_feeds,
+    without_prints,
 )
 from graphc.cli.compile import parse_bindings
 from graphc.errors import GraphError
@@ -60,8 +61,9 @@ def profile_command(
     values = all_feeds(loaded, read_feeds(feeds), parse_bindings(bindings), seed or 0)
     with progress("compiling", loaded.node_count):
         built, arrays = loaded.prepared((), values)
-    why = Why(built.stages, loaded.config, measured(built, arrays, runs))
-    counts, said = _counts(built, arrays)
+    with without_prints():
+        why = Why(built.stages, loaded.config, measured(built, arrays, runs))
+        counts, said = _counts(built, arrays)
     loads = sorted(why.loads(), key=lambda load: -load.seconds)
     rows = [{**_row(load, why), "counters": _counts_of(load, counts)} for load in loads]
     if target is not None:

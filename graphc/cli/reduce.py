@@ -8,7 +8,14 @@ from typing import Any
 import click
 
 from graphc.cli.bisect import feed_options, trial_of
-from graphc.cli.common import MODEL, config_options, json_option, print_json, seconds_option
+from graphc.cli.common import (
+    MODEL,
+    config_options,
+    json_option,
+    print_json,
+    seconds_option,
+    without_prints,
+)
 from graphc.errors import GraphError
 
 
@@ -45,7 +52,8 @@ def reduce_command(
     if output.suffix != ".gir":
         raise GraphError(f"cannot write a graph to {output}", hint="name it .gir")
     trial = trial_of(model, feeds, seed, bindings, options)
-    found = reduced(trial, test_for(when, trial), seconds)
+    with without_prints():
+        found = reduced(trial, test_for(when, trial), seconds)
     feed = output.with_suffix(".npz")
     write(found, output, feed)
     if as_json:

@@ -18,6 +18,7 @@ from graphc.cli.common import (
     print_json,
     progress,
     read_feeds,
+    without_prints,
 )
 from graphc.cli.compile import bound_shapes, parse_bindings
 
@@ -52,7 +53,8 @@ def why_command(
         if feeds or seed is not None:
             values = all_feeds(loaded, read_feeds(feeds), binding, seed)
             built, arrays = loaded.prepared((), values)
-            times = measured(built, arrays, runs)
+            with without_prints():
+                times = measured(built, arrays, runs)
         else:
             built = loaded.build(*bound_shapes(loaded, binding))
     why = Why(built.stages, loaded.config, times)

@@ -239,11 +239,17 @@ def _to_safetensors(graph: Graph, path: Path, feeds: Feeds) -> Conversion:
 
 def write_safetensors(path: Path, arrays: Mapping[str, Array]) -> None:
     """Arrays as a .safetensors file, which appears whole. Raises GraphError for complex numbers."""
-    whole = {name: np.asarray(array, order="C") for name, array in arrays.items()}
+    whole = {name: _as_stored(array) for name, array in arrays.items()}
     for name, array in whole.items():
         if not is_storable(array.dtype) or array.dtype.kind == "c":
             raise GraphError(f"{name!r} of {array.dtype} has no place in a .safetensors file")
     write_atomically(path, [encode_header(whole.items()), *map(raw_bytes, whole.values())])
+
+
+def _as_stored(array: Array) -> Array:
+    """In C order, bytes in that of the format; elements that NumPy does not know as they are."""
+    swapped = array.dtype.byteorder == ">" and array.dtype.kind != "V"
+    return np.asarray(array, array.dtype.newbyteorder("<") if swapped else None, order="C")
 
 
 _WRITERS: dict[str, Callable[[Graph, Path, Feeds], Conversion]] = {

@@ -215,3 +215,20 @@ def test_a_program_without_its_graph(folder, run):
     for command in ("show", "why", "bench"):
         status, _, error = run(command, folder / "m.gcx")
         assert (status, "m.gcx holds a program without its graph" in error) == (1, True)
+
+
+def test_programs_that_run_often_do_not_print_each_time(folder, run):
+    """`bench` printed hundreds of times, and what --json printed was no JSON."""
+
+    def told(x):
+        gc.print("x is {}", x.sum())
+        return np.tanh(x)
+
+    gc.compile(told).save(folder / "p.gir", X)
+    often = ["bench", "bisect", "profile", "why"]
+    for command, *more in (*zip(often), ("bench", "--reference"), ("profile", "--runs", 2)):
+        given = ("--seconds", 0.01) if command == "bench" else ("--seed", 0)
+        status, out, _ = run(command, folder / "p.gir", *given, *more, "--json")
+        assert status == 0
+        json.loads(out)
+    assert run("run", folder / "p.gir", "--seed", 0, "--check")[1].count("x is") == 1

@@ -101,3 +101,13 @@ def test_arrays_of_open_sizes_have_no_number(run, tmp_path):
     assert status == 0 and "open" in out and "None" not in out
     status, out, _ = run("audit", tmp_path / "m.gir", "--json")
     assert status == 0 and json.loads(out)["inputs"][0]["elements"] is None
+
+
+def test_bytes_in_the_other_order_are_turned(run, tmp_path):
+    """They were refused, as if no such elements had a place."""
+    given = np.arange(6, dtype=">f4").reshape(2, 3)
+    np.savez(tmp_path / "w.npz", a=given)
+    for source, target in (("w.npz", "w.safetensors"), ("w.safetensors", "back.npz")):
+        assert run("convert", tmp_path / source, "-o", tmp_path / target)[0] == 0
+    with np.load(tmp_path / "back.npz") as back:
+        np.testing.assert_array_equal(back["a"], given)

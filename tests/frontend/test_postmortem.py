@@ -172,3 +172,24 @@ def test_a_saved_graph_is_explained(tmp_path: Path) -> None:
     gc.compile(lambda x: scanned(np.log, x)).save(tmp_path / "m.gir", X)
     run = gc.load(tmp_path / "m.gir", check_finite=True)
     assert "in trip 3 of the scan" in failing(run, X)
+
+
+def test_an_index_is_told_with_its_axis_and_arguments(tmp_path: Path) -> None:
+    x, i = np.ones((4, 3), np.float32), np.array([1, 5])
+
+    def said(model: Any, *arguments: Any) -> str:
+        with pytest.raises(IndexError) as told:
+            model(*arguments)
+        return str(told.value).splitlines()[0]
+
+    rows = gc.compile(lambda x, i: x[i])
+    text = "index 5 is out of range for axis 0 of extent 4 (arguments 'x', 'i')"
+    assert said(rows, x, i) == text
+    columns = gc.compile(lambda x, i: np.tanh(x)[:, i])
+    assert said(columns, x, i) == "index 5 is out of range for axis 1 of extent 3 (argument 'i')"
+    both = gc.compile(lambda x, i, j: x[i, j])
+    assert "axis 1 of extent 3" in said(both, x, i - 2, i)
+    rows.save(tmp_path / "m.gir", gc.spec(("n", 3), "f32"), gc.spec(("k",), "i64"))
+    assert said(gc.load(tmp_path / "m.gir"), x, i) == text
+    turns = gc.compile(lambda x, i: gc.fori(0, 2, lambda k, c: c + x[i], np.zeros(3)))
+    assert "(arg" not in said(turns, x, i[1])  # the body has other names

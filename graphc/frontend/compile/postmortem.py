@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from graphc.errors import INDEX, STATUS, GraphError, OutOfRangeError, RunError
+from graphc.errors import INDEX, STATUS, GraphError, OutOfRangeError, RunError, plain
 from graphc.ir.graph import Graph, Location, Node, Program
 from graphc.ir.op import Effect, Host
 from graphc.ir.types import leaves
@@ -53,7 +53,7 @@ def explained(
     watch = _Watch(state() if state is not None else {})
     failure = watch.failure(graph, arguments)
     if is_index and isinstance(failure, OutOfRangeError):
-        _say(error, _BAD_INDEX, failure.message + watch.where)
+        _say(error, _BAD_INDEX, failure.message + (watch.about or "") + watch.where)
     elif not is_index:
         found = watch.found.get(error.location) or next(iter(watch.found.values()), None)
         if found is not None:
@@ -86,6 +86,7 @@ class _Watch(Interpreter):
         self.found: dict[Location | None, tuple[str, tuple[str, ...]]] = {}
         self.path: list[str] = []
         self.where = ""
+        self.about: str | None = None  # the arguments that an index and its array are
         self.work = 0
 
     def failure(self, graph: Graph, arguments: Sequence[Any]) -> GraphError | None:
@@ -102,7 +103,12 @@ class _Watch(Interpreter):
     def node(self, node: Node, inputs: list[Any]) -> Any:
         if isinstance(node.op.lower, Host):
             return _unheard(node)
-        made = super().node(node, inputs)
+        try:
+            made = super().node(node, inputs)
+        except OutOfRangeError:
+            if self.about is None:  # inside of loops they have other names
+                self.about = "" if self.path else _arguments(node)
+            raise
         parts = made if isinstance(made, tuple) else (made,)
         arrays = [part for part in parts if isinstance(part, np.ndarray)]
         self.work += NODE_WORK + sum(array.size for array in arrays)
@@ -220,3 +226,10 @@ def _value(operand: Array, array: Array, place: tuple[int, ...]) -> str:
     spread = f": from {finite.min():.6g} to {finite.max():.6g}" if finite.size else ""
     bad = operand.size - finite.size
     return f"{text}{spread}" + (f", {bad} not finite" if bad else "")
+
+
+def _arguments(node: Node) -> str:
+    """The arguments among the operands of a node."""
+    names = dict.fromkeys(n.attrs["name"] for n in node.inputs if n.op.traits.parameter)
+    listed = ", ".join(repr(plain(name)) for name in names)
+    return f" (argument{'s' * (len(names) > 1)} {listed})" if names else ""

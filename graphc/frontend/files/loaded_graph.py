@@ -145,8 +145,7 @@ class LoadedGraph(Loaded):
         if not isinstance(error, RunError):
             return error
         state = self.variable_values if self.config.check_finite else None
-        graph = self.bound_to(arrays) if self._marked else self.graph
-        return explained(error, graph, arrays, state)
+        return explained(error, self.bound_to(arrays), arrays, state)
 
     def check(self, values: Sequence[Any]) -> list[Any]:
         """The values as arrays of the parameters' dtypes and ranks."""

@@ -58,8 +58,8 @@ def bounded(b: Scalars, index: Expr, extent: int, mode: str) -> Any:
     return clamp(wrapped, 0, extent - 1)
 
 
-def bounded_array(index: Any, extent: int, mode: str) -> Any:
-    """`bounded` on a NumPy array. Raises IndexError in mode "raise"."""
+def bounded_array(index: Any, extent: int, mode: str, axis: int | None = None) -> Any:
+    """`bounded` on a NumPy array. Raises IndexError, which names the axis, in mode "raise"."""
     index = np.asarray(index)
     if index.dtype == np.uint64:
         index = index % max(extent, 1) if mode == "wrap" else np.minimum(index, 2**63 - 1)
@@ -71,7 +71,8 @@ def bounded_array(index: Any, extent: int, mode: str) -> Any:
     wrong = index[(index < -extent) | (index >= extent)]
     if wrong.size:
         first = wrong.flat[0]
-        raise OutOfRangeError(f"index {first} is out of range for an axis of extent {extent}")
+        where = "an axis" if axis is None else f"axis {axis}"
+        raise OutOfRangeError(f"index {first} is out of range for {where} of extent {extent}")
     return np.where(index < 0, index + extent, index)
 
 
@@ -119,7 +120,7 @@ def _gather(b: Scalars, node: Applied, read: Read, index: tuple[Any, ...]) -> An
 
 
 def _gather_reference(x: Array, *indices: Array, axes: Any, position: int, mode: str) -> Any:
-    legal = tuple(bounded_array(i, x.shape[a], mode) for i, a in zip(indices, axes))
+    legal = tuple(bounded_array(i, x.shape[a], mode, a) for i, a in zip(indices, axes))
     front = np.moveaxis(x, axes, range(len(axes)))
     shape = legal[0].shape + front.shape[len(axes) :]
     made = np.zeros(shape, x.dtype) if 0 in shape else front[legal]
@@ -260,7 +261,7 @@ def _take_along(b: Scalars, node: Applied, read: Read, index: tuple[Any, ...]) -
 
 
 def _take_along_reference(x: Array, index: Array, axis: int, mode: str) -> Any:
-    return np.take_along_axis(x, bounded_array(index, x.shape[axis], mode), axis)
+    return np.take_along_axis(x, bounded_array(index, x.shape[axis], mode, axis), axis)
 
 
 def _take_along_samples() -> list[Sample]:

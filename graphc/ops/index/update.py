@@ -150,7 +150,7 @@ def _slice_update_reference(
     if not updates.size:
         return made
     for axis, position in zip(axes, positions):
-        begins[axis] = int(bounded_array(position, x.shape[axis], "raise"))
+        begins[axis] = int(bounded_array(position, x.shape[axis], "raise", axis))
     places = [a + d * np.arange(n) for a, d, n in zip(begins, steps, updates.shape)]
     made[np.ix_(*places)] = updates
     return made

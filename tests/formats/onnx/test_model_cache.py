@@ -213,7 +213,7 @@ def test_an_index_that_is_not_there_is_told_with_its_extent(models: Path, tmp_pa
     for _ in range(2):
         model = gc.load(path)
         for size in (3, 4, 5, 3):
-            with pytest.raises(IndexError, match="index 9 is out of range for an axis of extent 7"):
+            with pytest.raises(IndexError, match="index 9 is out of range for axis 0 of extent 7"):
                 model(np.arange(9, 9 - size, -1))
 
 
