@@ -317,6 +317,18 @@ def turned_after_casts(node: Node, r: Rewriter) -> Node | None:
     return r.emit(node.op, operands, node.attrs)
 
 
+def pool_of_single_elements(node: Node, r: Rewriter) -> Node | None:
+    """A pool of windows of one element is its operand, or every so many elements of that."""
+    x, steps = node.inputs[0], node.attrs["stride"]
+    if set(node.attrs["window"]) != {1} or node.after or not isinstance(x.type, Type):
+        return None
+    if node.type is x.type:
+        return x
+    lead = x.type.rank - len(steps)
+    attrs = {"starts": (0,) * x.type.rank, "stops": x.type.shape, "steps": (1,) * lead + steps}
+    return r.emit(OPS["slice"], (x,), attrs)
+
+
 def concat_in_stages(node: Node, r: Rewriter) -> Node | None:
     """A concat of very many operands is one of concats: kernels stay small."""
     if len(node.inputs) <= tuned.concat_pieces:
@@ -339,6 +351,7 @@ RULES: dict[str, tuple[Rule, ...]] = {
     "stop_gradient": (same_type,),
     "transpose": (same_type, transpose_of_transpose),
     "broadcast": (same_type,),
+    "pool": (pool_of_single_elements,),
     "concat": (concat_of_computed_in_stages,),
     "cast": (same_type, forgotten_sign),
     "neg": (negation_twice,),

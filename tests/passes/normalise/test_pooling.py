@@ -77,3 +77,29 @@ def test_other_windows_and_strict_sums_stay_as_they_are() -> None:
     assert "pool" in ops(lambda x: gc.avg_pool(x, 3), x, fast_math=False)
     assert "tile_pool" in ops(lambda x: gc.max_pool(x, 3), x, fast_math=False)
     assert "pool" in ops(lambda x: gc.max_pool(x, 2), draw(1, 1, 4, 512))  # rows are long enough
+
+
+@pytest.mark.parametrize("stride", [1, 2, (3, 1)])
+@pytest.mark.parametrize("name", ["max_pool", "min_pool", "avg_pool"])
+def test_windows_of_one_element_are_no_pools(name: str, stride) -> None:
+    pool, x = getattr(gc, name), draw(2, 3, 7, 5)
+    function = lambda x: pool(x, 1, stride=stride) + 1
+    assert "pool" not in ops(function, x)
+    gradient = gc.grad(lambda x: function(x).sum())
+    for each in (function, gradient):
+        np.testing.assert_array_equal(gc.compile(each)(x), gc.compile(each, opt=0)(x))
+
+
+def test_products_of_16_bits_read_pools_of_one_element() -> None:
+    """An average to as many pixels as there are, which exports of VGG hold."""
+    w, v = draw(16, 16, 3, 3), draw(16 * 49, 64)
+
+    def network(x):
+        x = gc.max_pool(np.maximum(gc.conv(x, w, padding=1), 0), 2)
+        return gc.avg_pool(x, 1, stride=1).reshape(1, -1) @ v
+
+    x = draw(1, 16, 14, 14)
+    made = gc.compile(network, precision="bf16", target="cpu:znver4").stages(x)
+    assert made[-1][0] == "plan"
+    wanted = gc.compile(network)(x)
+    np.testing.assert_allclose(gc.compile(network, precision="bf16")(x), wanted, 1e-2, 5)
