@@ -45,6 +45,7 @@ from graphc.codegen.gemm.layout import (
     Word,
     copy_bit,
     half_lane_bit,
+    half_of,
     height_bit,
     lane_bit,
     narrow_lane_bit,
@@ -80,6 +81,12 @@ HOOKS = [("ptr", "epilogue"), ("ptr", "prologue_a"), ("ptr", "prologue_b")]
 ABI = [("ptr", "bufs"), ("ptr", "params"), ("i64", "lo"), ("i64", "hi"), ("i64", "thread")]
 TABLE = ("ptr", "core")
 FEW_HEIGHTS = (2, 4, 8)
+HALVES = sum(
+    half_of(tile(rows), narrow)
+    for tile in (height_bit, window_bit)
+    for rows in range(2, 16, 2)
+    for narrow in (False, True)
+)
 STREAMS = sum(stream_bit(rows) for rows in range(1, STREAM_ROWS + 1))
 LANES = sum(
     bit(columns)
@@ -126,7 +133,7 @@ def _steps(parts: int) -> Iterator[tuple[int, Emitter, int]]:
         yield Slot.MAKE, emit_make, parts & Part.BRISK
     if parts & (Part.DOTS | Part.ROWS):
         yield Slot.VECTOR, emit_vector, parts & Part.BRISK_ROWS
-    if parts & (Part.TILES | Part.NARROW | STREAMS | LANES):
+    if parts & (Part.TILES | Part.NARROW | STREAMS | LANES | HALVES):
         yield Slot.BLOCK, _emit_panels, parts & Part.BRISK
     if parts & LANES:
         yield Slot.LANE_STRIP, emit_lane_strip, parts & Part.BRISK
@@ -175,6 +182,8 @@ def _functions(kind: Kind, hardware: Hardware, parts: int) -> Iterator[tuple[int
             yield Slot.STREAM + rows, functools.partial(emit_stream_tile, rows=rows)
     if parts & (Part.TILES | Part.NARROW):
         yield from _tiles(kind, parts)
+    if kind.halves:
+        yield from _half_tiles(kind, parts)
     for columns in range(2, kind.rows + 1, 2) if may_read_windows(kind, hardware) else ():
         emit = functools.partial(emit_lane_tile, columns=columns)
         if parts & lane_bit(columns):
@@ -202,6 +211,23 @@ def _tiles(kind: Kind, parts: int) -> Iterator[tuple[int, Emitter]]:
             yield Slot.WINDOWS + rows // 2, functools.partial(emit, vectors=kind.vectors)
         if parts & Part.NARROW and kind.vectors > 1:
             yield Slot.NARROW_WINDOWS + rows // 2, functools.partial(emit, vectors=1)
+
+
+def _half_tiles(kind: Kind, parts: int) -> Iterator[tuple[int, Emitter]]:
+    """Those whose last vector is half of one."""
+    slots = {
+        (False, False): Slot.HALF_TILES,
+        (False, True): Slot.HALF_NARROW,
+        (True, False): Slot.HALF_WINDOWS,
+        (True, True): Slot.HALF_NARROW_WINDOWS,
+    }
+    for rows in range(2, kind.rows + 1, 2):
+        for (windows, narrow), slot in slots.items():
+            tile = window_bit(rows) if windows else height_bit(rows)
+            if parts & half_of(tile, narrow):
+                vectors = 1 if narrow else kind.vectors
+                emit = functools.partial(emit_tile, rows=rows, vectors=vectors, half=True)
+                yield slot + rows // 2, functools.partial(emit, windows=windows)
 
 
 def _heights(kind: Kind, parts: int) -> list[int]:

@@ -163,6 +163,12 @@ def half_lane_bit(columns: int) -> int:
     return narrow_lane_bit(14) << columns // 2
 
 
+def half_of(tile: int, narrow: bool) -> int:
+    """The part that is the tile of these rows, or windows, whose last vector is half of one: it
+    ends with the second, or, `narrow`, is the first."""
+    return tile << (128 if narrow else 64)
+
+
 class Slot:
     """Place of each function in the table through which the walk calls them."""
 
@@ -197,7 +203,11 @@ class Slot:
     LANE_STRIP = 78
     LANE_PACK = 79
     TURN = 80
-    COUNT = 81
+    HALF_TILES = 80  # as TILES to NARROW_WINDOWS, but for COPIES
+    HALF_NARROW = 87
+    HALF_WINDOWS = 94
+    HALF_NARROW_WINDOWS = 101
+    COUNT = 109
 
 
 class Field:

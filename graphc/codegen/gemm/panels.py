@@ -84,6 +84,8 @@ def emit_strip(core: Core) -> None:
             _prefetch_rows(core, body, table_c, height)
         ahead = body.at("%ahead", body.mul(tile, "%ahead_shift"))
         chosen = frame.function(body.add(tiles, half))
+        if kind.halves:
+            chosen = _half_tile(core, frame, windows, half, chosen)
         absent = body.new(f"icmp eq ptr {chosen}, null")
         missing = _run_tile(
             body,
@@ -94,6 +96,22 @@ def emit_strip(core: Core) -> None:
         status.set(body.new(f"or i32 {status.get()}, {missing}"))
     body.do(f"ret i32 {status.get()}")
     core.finish(body)
+
+
+def _half_tile(core: Core, frame: Frame, windows: str, half: str, chosen: str) -> str:
+    """The tile that ends with half a vector, if that holds the last columns and there is one."""
+    body, lanes = frame.body, core.kind.lanes
+    function = chosen
+    for least, last, plain, of_windows in (
+        (0, lanes // 2, Slot.HALF_NARROW, Slot.HALF_NARROW_WINDOWS),
+        (lanes, lanes + lanes // 2, Slot.HALF_TILES, Slot.HALF_WINDOWS),
+    ):
+        slots = body.choose(windows, "i64", of_windows, plain)
+        there = frame.function(body.add(slots, half))
+        ends = body.both(body.test("sgt", "%columns", least), body.test("sle", "%columns", last))
+        fits = body.both(ends, body.new(f"icmp ne ptr {there}, null"))
+        function = body.choose(fits, "ptr", there, function)
+    return function
 
 
 def _prefetch_rows(core: Core, body: Body, table: str, height: str) -> None:

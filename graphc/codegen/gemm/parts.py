@@ -15,6 +15,7 @@ from graphc.codegen.gemm.layout import (
     Word,
     copy_bit,
     half_lane_bit,
+    half_of,
     height_bit,
     lane_bit,
     narrow_lane_bit,
@@ -28,7 +29,8 @@ from graphc.ir.sizes import Size, hint_of, is_open, least
 _ENTRY = "graphc_contract_"
 _RANGES = {"TILES": "tile", "NARROW": "narrow", "COPIES": "copy", "WINDOWS": "window"}
 _RANGES |= {"NARROW_WINDOWS": "narrow_window", "LANES": "lane", "NARROW_LANES": "narrow_lane"}
-_RANGES |= {"HALF_LANES": "half_lane"}
+_RANGES |= {"HALF_LANES": "half_lane", "HALF_TILES": "half_tile", "HALF_NARROW": "half_narrow"}
+_RANGES |= {"HALF_WINDOWS": "half_window", "HALF_NARROW_WINDOWS": "half_narrow_window"}
 _SINGLE = {name for name in vars(Slot) if name.isupper()} - _RANGES.keys() - {"STREAM", "COUNT"}
 SLOT_NAMES = {
     **{getattr(Slot, name): name.lower() for name in _SINGLE},
@@ -90,17 +92,30 @@ def parts_of(words: list[int], kind: Kind, groups: Groups, ordered: bool) -> int
         return parts | Part.PACK_B | Part.TURNS
     if flags & Flag.STREAM:
         return parts | sum(map(stream_bit, _stream_rows(words)))
-    if isinstance(columns, Size) or 0 < columns % kind.columns <= kind.lanes:
+    half = half_width(columns, kind)
+    if isinstance(columns, Size) or (0 < columns % kind.columns <= kind.lanes and half is None):
         parts |= Part.NARROW
     for height in _heights(words, kind):
-        parts |= window_bit(height) if flags & Flag.WINDOWS else height_bit(height)
+        tile = window_bit(height) if flags & Flag.WINDOWS else height_bit(height)
+        parts |= tile if half is None else tile | half_of(tile, not half)
     if not isinstance(columns, Size) and 0 < columns <= kind.lanes and kind.vectors > 1:
+        return parts
+    whole = words[Word.UNIT_COLUMNS]
+    if half is not None and not flags & Flag.COPIES and columns <= least(kind.columns, whole):
         return parts
     rows = least(words[Word.ROW_BLOCK], words[Word.UNIT_ROWS], words[Word.M])
     if flags & Flag.COPIES and rows:
         for height in _first_heights(rows, columns, kind):
             parts |= copy_bit(height)
     return parts | Part.TILES
+
+
+def half_width(columns: int, kind: Kind) -> int | None:
+    """Lanes before the half vector that the last columns end with, or None where they do not."""
+    if not kind.halves or isinstance(columns, Size):
+        return None
+    before, last = divmod((columns - 1) % kind.columns, kind.lanes)
+    return before * kind.lanes if last < kind.lanes // 2 else None
 
 
 def _stream_rows(words: list[int]) -> range:

@@ -20,7 +20,8 @@ the rows were cut into tiles or threads; tiles of streams (`Flag.STREAM`), which
 products, do so in chunks, whatever their height.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 from graphc.codegen.gemm.emit import Body, Local, Operand
 from graphc.codegen.gemm.vector import FLIP, Core
@@ -46,9 +47,12 @@ STREAM_STEPS = 4  # of k that the tile of a stream has written out
 STREAM_CHUNK = 256  # steps of k that it adds up before it adds them to the others
 
 
-def tile_name(rows: int, vectors: int, copies: bool = False, windows: bool = False) -> str:
+def tile_name(
+    rows: int, vectors: int, copies: bool = False, windows: bool = False, half: bool = False
+) -> str:
     """Name of a register tile."""
-    return f"tile_{rows}x{vectors}{'_copy' if copies else ''}{'_windows' if windows else ''}"
+    ways = {"_copy": copies, "_windows": windows, "_half": half}
+    return f"tile_{rows}x{vectors}{''.join(way for way, is_so in ways.items() if is_so)}"
 
 
 def tile_parts(heights: list[int], rows: int) -> tuple[int, ...]:
@@ -57,28 +61,41 @@ def tile_parts(heights: list[int], rows: int) -> tuple[int, ...]:
     return (first, *tile_parts(heights, rows - first)) if first < rows else (first,)
 
 
+class Columns(NamedTuple):
+    """Columns of a tile that one type of vectors holds: the first, how many, a sum for each row,
+    and which of them count."""
+
+    first: int
+    lanes: int
+    sums: list[Local]
+    mask: str
+
+
 def emit_tile(
-    core: Core, rows: int, vectors: int, copies: bool = False, windows: bool = False
+    core: Core,
+    rows: int,
+    vectors: int,
+    copies: bool = False,
+    windows: bool = False,
+    half: bool = False,
 ) -> str:
     """`rows` rows times `columns` <= `vectors` vectors of C, from `count` steps of k.
 
     `add` not zero: add to what C holds; where sums are ordered, go on from it. Columns past the
     last one are read from B only if B is packed or reads are masked. `copies`: what is read goes to
     a panel, too, and so many bytes are fetched ahead, wherever lines begin. `windows`: steps of k
-    of A lie where a table says.
+    of A lie where a table says. `half`: of the last vector only so much counts.
     """
-    lanes = vectors * core.kind.lanes
-    vector, element, size = core.vector(lanes), core.kind.element, core.size
+    element, size = core.kind.element, core.size
     arguments = [*TILE_ARGUMENTS, ("ptr", "panel")] if copies else TILE_ARGUMENTS
-    body = Body(tile_name(rows, vectors, copies, windows), arguments)
-    sums = [body.local(vector, "zeroinitializer") for _ in range(rows)]
-    mask = core.mask(body, lanes, "%columns") if core.hardware.masked else ""
-    if core.hardware.ordered:
-        _continue_sums(core, body, lanes, sums, mask)
+    body = Body(tile_name(rows, vectors, copies, windows, half), arguments)
+    parts = [*_columns(core, body, rows, vectors, half)]
     starts = [body.at("%a", body.word("%row_a", row)) for row in range(rows)]
     row_b = body.local("ptr", "%b")
     offset = body.local("i64", body.word("%k_a", 0) if windows else 0)
-    excess = body.local(vector, "zeroinitializer") if core.kind.flips else None
+    excess = None
+    if core.kind.flips:
+        excess = body.local(core.vector(parts[0].lanes), "zeroinitializer")
     ahead = body.local("ptr", "%ahead")
     panel = body.local("ptr", "%panel" if copies else "null")
     with body.loop(0, "%count") as k:
@@ -87,21 +104,20 @@ def emit_tile(
         core.prefetch(body, body.at(soon, 64), False)
         ahead.advance(body.at(soon, "%ahead_step"))
         source, here = row_b.get(), offset.get()
-        if core.hardware.masked:
-            values = core.load_masked(body, lanes, source, mask, element)
-        else:
-            values = body.load(vector, source, size)
+        values = [_row_of(core, body, source, part) for part in parts]
         if copies:
+            lanes = parts[0].lanes
             core.prefetch(body, body.at(soon, lanes * size - 1), False)
-            body.store(vector, values, panel.get(), size)
+            body.store(core.vector(lanes), values[0], panel.get(), size)
             panel.advance(body.at(panel.get(), lanes * size))
-        for start, total in zip(starts, sums, strict=True):
+        for row, start in enumerate(starts):
             scalar = body.load(element, body.at(start, here), size)
-            spread = core.splat(body, lanes, scalar)
-            total.set(core.accumulate(body, lanes, spread, values, total.get()))
+            for part, value in zip(parts, values, strict=True):
+                spread, total = core.splat(body, part.lanes, scalar), part.sums[row]
+                total.set(core.accumulate(body, part.lanes, spread, value, total.get()))
         if excess is not None:
-            flip = core.splat(body, lanes, FLIP)
-            excess.set(core.accumulate(body, lanes, flip, values, excess.get()))
+            flip = core.splat(body, parts[0].lanes, FLIP)
+            excess.set(core.accumulate(body, parts[0].lanes, flip, values[0], excess.get()))
         row_b.advance(body.at(source, "%step_b"))
         if windows:
             step = body.add(k, 1)
@@ -109,8 +125,32 @@ def emit_tile(
             offset.advance(body.word("%k_a", step))
         else:
             offset.advance(body.add(here, "%step_a"))
-    _finish_tile(core, body, lanes, sums, excess, mask)
+    for part in parts:
+        _finish_tile(core, body, part, excess)
+    body.do("ret void")
     return core.finish(body)
+
+
+def _columns(core: Core, body: Body, rows: int, vectors: int, half: bool) -> Iterator[Columns]:
+    """The columns of a tile: all together, or half a vector behind the others."""
+    kind, first = core.kind, 0
+    widths = ((vectors - 1) * kind.lanes, kind.lanes // 2) if half else (vectors * kind.lanes,)
+    for lanes in filter(None, widths):
+        sums = [body.local(core.vector(lanes), "zeroinitializer") for _ in range(rows)]
+        left = body.sub("%columns", first) if first else "%columns"
+        mask = core.mask(body, lanes, left) if core.hardware.masked else ""
+        if core.hardware.ordered:
+            _continue_sums(core, body, lanes, sums, mask)
+        yield Columns(first, lanes, sums, mask)
+        first += lanes
+
+
+def _row_of(core: Core, body: Body, source: str, part: Columns) -> str:
+    """Columns of a row of B."""
+    place = body.at(source, part.first * core.size) if part.first else source
+    if core.hardware.masked:
+        return core.load_masked(body, part.lanes, place, part.mask, core.kind.element)
+    return body.load(core.vector(part.lanes), place, core.size)
 
 
 def emit_stream_tile(core: Core, rows: int) -> str:
@@ -147,7 +187,8 @@ def emit_stream_tile(core: Core, rows: int) -> str:
                 for one in partial:
                     total.set(core.plus(body, lanes, total.get(), one.get()))
                     one.set("zeroinitializer")
-    _finish_tile(core, body, lanes, totals, excess, mask)
+    _finish_tile(core, body, Columns(0, lanes, totals, mask), excess)
+    body.do("ret void")
     return core.finish(body)
 
 
@@ -178,12 +219,13 @@ def _add_steps(
         panel.advance(body.at(source, len(sums) * lanes * size))
 
 
-def _finish_tile(
-    core: Core, body: Body, lanes: int, sums: list[Local], excess: Local | None, mask: str
-) -> None:
+def _finish_tile(core: Core, body: Body, part: Columns, excess: Local | None) -> None:
     """Store the sums of a tile, less what signs that were changed add to them."""
+    _, lanes, sums, mask = part
     vector = core.vector(lanes)
     targets = [body.at("%c", body.word("%row_c", row)) for row in range(len(sums))]
+    if part.first:
+        targets = [body.at(target, part.first, core.kind.element) for target in targets]
     results = [total.get() for total in sums]
     if excess is not None:
         results = [body.new(f"sub {vector} {value}, {excess.get()}") for value in results]
@@ -192,7 +234,6 @@ def _finish_tile(
         _finish_masked(core, body, lanes, targets, results, mask, add)
     else:
         _finish_plain(core, body, lanes, targets, results, add)
-    body.do("ret void")
 
 
 def _continue_sums(core: Core, body: Body, lanes: int, sums: list[Local], mask: str) -> None:

@@ -61,6 +61,12 @@ class Kind(NamedTuple):
         return self.together > 1
 
     @property
+    def halves(self) -> bool:
+        """Whether tiles of the last columns may end with half a vector: some machines multiply
+        pairs of bf16 in long vectors in two steps."""
+        return self.together == 2
+
+    @property
     def flips(self) -> bool:
         """Whether packing A changes its signs, because the machine multiplies u8 with i8 alone.
 

@@ -155,7 +155,7 @@ class Core:
         """What tiles do: c + a * b by lanes, or c + a0 * b0 + a1 * b1 + ... of bundles."""
         if not self.kind.bundles:
             return self.multiply_add(body, lanes, a, b, c)
-        each = self.kind.lanes
+        each = min(lanes, self.kind.lanes)
         if self.kind.together == 4 and self.kind.unsigned[0] == self.kind.flips:
             a, b = b, a  # the instruction takes the unsigned operand first
         parts = []
@@ -163,16 +163,19 @@ class Core:
             which = list(range(start, start + each))
             x, y, z = (self.pick(body, lanes, value, value, which) for value in (a, b, c))
             whole = self.kind.together != 4 or self.hardware.quads
-            parts.append((self.one_product if whole else self.two_products)(body, x, y, z))
+            if whole:
+                parts.append(self.one_product(body, each, x, y, z))
+            else:
+                parts.append(self.two_products(body, x, y, z))
         if len(parts) == 1:
             return parts[0]
         low, high = parts
         return self.pick(body, each, low, high, list(range(2 * each)))
 
-    def one_product(self, body: Body, x: str, y: str, z: str) -> str:
+    def one_product(self, body: Body, lanes: int, x: str, y: str, z: str) -> str:
         """z + the products of bundles, by the instruction that multiplies and adds them."""
-        bits, kind = 8 * self.hardware.vector, self.vector(self.kind.lanes)
-        bundles, name = "<32 x bfloat>", "@llvm.x86.avx512bf16.dpbf16ps.512"
+        bits, kind = 8 * self.size * lanes, self.vector(lanes)
+        bundles, name = f"<{bits // 16} x bfloat>", f"@llvm.x86.avx512bf16.dpbf16ps.{bits}"
         if self.kind.together == 4:
             bundles, name = f"<{bits // 8} x i8>", f"@llvm.x86.avx512.vpdpbusd.{bits}"
         self.declared.add(f"declare {kind} {name}({kind}, {bundles}, {bundles})")

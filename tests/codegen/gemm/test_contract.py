@@ -362,7 +362,9 @@ def test_windows_of_pairs_have_the_bits_of_a_matrix_of_them(far: int, channels: 
         pytest.skip("needs a CPU that multiplies pairs of bf16")
     run = core("bf16")["graphc_contract_bf16"]
     generator = np.random.default_rng(7)
-    for (filters, rows, out), step in product([(16, 7, 7), (33, 40, 3), (70, 3, 34)], (1, 2)):
+    for (filters, rows, out), step in product(
+        [(16, 7, 7), (24, 5, 9), (33, 40, 3), (70, 3, 34)], (1, 2)
+    ):
         width, height = (out - 1) * step + 3, (rows - 1) * step + 2
         line, k = (width + far * hardware.l2 // 4) * channels, channels * 6
         image, weight = (
@@ -795,7 +797,7 @@ def test_core_compiles_for_other_machines(cpu: str, dtype: str) -> None:
         assert len(contract.compile_core([module.text], module.inner, named(cpu))) > 500
 
 
-PAIRS = [(m, n, k) for m in (9, 30) for n in (16, 33, 70) for k in (1, 2, 31, 33, 64, 1100)]
+PAIRS = [(m, n, k) for m in (9, 30) for n in (16, 24, 33, 70) for k in (1, 2, 31, 33, 64, 1100)]
 
 
 @pytest.mark.parametrize("layout", ["nn", "nt", "tn", "tt", "nnt"])

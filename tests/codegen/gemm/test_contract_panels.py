@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ml_dtypes
 import numpy as np
 import pytest
 from contract_cores import Problem, call, core, linked_core, matrix
@@ -10,6 +11,7 @@ import graphc as gc
 from graphc.codegen import gemm as contract
 from graphc.codegen.gemm import Plan
 from graphc.codegen.gemm.layout import Flag, Word, copy_bit
+from graphc.codegen.gemm.tile_choice import kind_of
 from graphc.codegen.llvm.target import host
 
 # A second level so small that every B is worth packing, and a third one that needs several units.
@@ -68,3 +70,26 @@ def test_products_of_nothing(cpu: str, dims: tuple[int, int, int]) -> None:
     m, k, n = dims
     made = gc.compile(lambda x, w: x @ w, target=f"cpu:{cpu}")(np.ones((m, k)), np.ones((k, n)))
     np.testing.assert_array_equal(made, np.full((m, n), k))
+
+
+@pytest.mark.parametrize("n", [1, 5, 8, 9, 17, 24, 25, 40, 56, 57, 120])
+def test_last_columns_of_pairs_end_with_half_a_vector(n: int) -> None:
+    """The core of a plan alone has the tiles that it runs, and makes what wide tiles make."""
+    hardware = contract.host_target()
+    if not hardware.brain:
+        pytest.skip("needs a CPU that multiplies pairs of bf16")
+    kind = kind_of("bf16", hardware)
+    ends = 0 < (n - 1) % kind.lanes + 1 <= kind.lanes // 2
+    for seed, (m, k, layout) in enumerate([(37, 50, "nn"), (150, 7, "nt"), (29, 300, "tt")]):
+        problem = matrix("bf16", m, n, k, layout, seed)
+        for name in "ab":
+            values = np.random.default_rng(seed).integers(-2, 3, problem.data[name].size)
+            problem.data[name][:] = values.astype(ml_dtypes.bfloat16)
+        plan = contract.plan(problem.contraction(), hardware)
+        made = [m.symbol for m in contract.core_of("bf16", hardware, plan.parts)]
+        if "graphc_core_bf16_block" in made:
+            assert any("_half_" in symbol for symbol in made) is (ends and not plan.swapped)
+        entry = linked_core("bf16", host(), plan.parts)[contract.contract_symbol("bf16")]
+        call(plan, entry, [problem.data[name] for name in "abc"])
+        expected = problem.expected().astype(np.float32).astype(ml_dtypes.bfloat16)
+        np.testing.assert_array_equal(problem.result(), expected)
