@@ -426,7 +426,11 @@ def all_feeds(
         return complete_feeds(feeds, loaded.params, tuple(loaded.types), seed)
     bindable([k for k in loaded.types if isinstance(k, Type)], {**told, **binding})
     types: Any = tuple(substitute(kind, {**told, **binding}) for kind in loaded.types)
-    return complete_feeds(feeds, loaded.params, types, seed)
+    made = complete_feeds(feeds, loaded.params, types, seed)
+    for name, words in getattr(loaded, "words", {}).items():
+        if name not in feeds:  # places were drawn
+            made[name] = words[made[name] % len(words)]
+    return made
 
 
 def _sizes_of(loaded: Any, feeds: dict[str, Any]) -> dict[str, int]:
@@ -502,6 +506,7 @@ def write_results(path: Path, names: tuple[str, ...], results: list[Any]) -> Non
 
     from graphc.runtime.files.files import npz, write_atomically
 
+    results = [_storable(name, result) for name, result in zip(names, results)]
     buffer = io.BytesIO()
     if path.suffix == ".npy":
         if len(results) != 1:
@@ -512,6 +517,20 @@ def write_results(path: Path, names: tuple[str, ...], results: list[Any]) -> Non
     else:
         raise GraphError(f"cannot write results to {path.name}", hint="use a .npz or .npy file")
     write_atomically(path, [buffer.getbuffer()])
+
+
+def _storable(name: str, result: Any) -> Any:
+    """A result as an array that files hold: strings have a type of their own there."""
+    import numpy as np
+
+    if isinstance(result, np.ndarray) and result.dtype != object:
+        return result
+    if isinstance(result, np.ndarray) and all(isinstance(item, str) for item in result.flat):
+        return np.array(result.tolist(), np.str_).reshape(result.shape)
+    raise GraphError(
+        f"the result {name!r} is no array, which a file would hold",
+        hint="call the model from Python: gc.load(...)(...)",
+    )
 
 
 def bindable(types: Sequence[Any], binding: dict[str, int]) -> Sequence[Any]:

@@ -25,7 +25,7 @@ from graphc.cli.common import (
 )
 from graphc.cli.compile import binding_option, parse_bindings
 from graphc.cli.trace import BLAMED, COLUMNS, LINKS, Tracer, as_dicts
-from graphc.errors import GraphError
+from graphc.errors import GraphError, plain
 from graphc.limits import limit
 
 _SHOWN_ELEMENTS = 6
@@ -176,6 +176,9 @@ def _run_graph(
     values = loaded.arrange((), feeds)
     other, config = reference(loaded), loaded.config
     loses = config.shortens or config.precision != "f32"
+    if engine == "compiled" and not (check or loses or tracer.path):
+        with progress("compiling", loaded.node_count):
+            return loaded.result_names, loaded.run(values), None
     built = None
     if engine == "compiled" or check or loses:
         with progress("compiling", loaded.node_count):
@@ -211,7 +214,8 @@ def _report(
             found["compression"] = lost_dicts(lost)
         print_json({**found, **as_dicts(tracer)})
         return
-    rows = [(name, str(r.dtype), list(r.shape), _preview(r)) for name, r in zip(names, results)]
+    shown = [(name, as_shown(result)) for name, result in zip(names, results)]
+    rows = [(name, _kind(r), list(r.shape), _preview(r)) for name, r in shown]
     print_table("results", ["result", "dtype", "shape", "values"], rows)
     if output is not None:
         click.echo(f"written to {output}")
@@ -233,13 +237,38 @@ def _report(
 
 
 def _describe(name: str, result: Any) -> dict[str, Any]:
-    record = {"name": name, "dtype": str(result.dtype), "shape": list(result.shape)}
-    if result.size <= _SHOWN_ELEMENTS and result.dtype.kind in "biuf":
+    result = as_shown(result)
+    record = {"name": name, "dtype": _kind(result), "shape": list(result.shape)}
+    if result.size <= _SHOWN_ELEMENTS and (result.dtype.kind in "biuf" or _kind(result) == "str"):
         record["values"] = result.tolist()
     return record
 
 
+def as_shown(result: Any) -> Any:
+    """A result as an array: sequences and dictionaries, which some models give, one per place."""
+    import numpy as np
+
+    if isinstance(result, np.ndarray):
+        return result
+    items = result if isinstance(result, list) else [result]
+    made = np.empty(len(items), object)
+    made[:] = items
+    return made
+
+
+def _kind(result: Any) -> str:
+    """Its dtype; of Python's objects what they are."""
+    if result.dtype != object:
+        return str(result.dtype)
+    return type(result.flat[0]).__name__ if result.size else "object"
+
+
 def _preview(result: Any) -> str:
-    flat = result.reshape(-1)[:_SHOWN_ELEMENTS]
-    shown = " ".join(f"{v:.6g}" if result.dtype.kind in "f" else str(v) for v in flat)
+    shown = " ".join(map(_spelled, result.reshape(-1)[:_SHOWN_ELEMENTS].tolist()))
     return shown + (" ..." if result.size > _SHOWN_ELEMENTS else "")
+
+
+def _spelled(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    return plain(repr(value)) if isinstance(value, str | dict) else str(value)

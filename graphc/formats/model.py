@@ -120,7 +120,7 @@ class ImportedModel(LoadedGraph):
 
     params        names of its inputs, types the types of those that are tensors
     result_names  names of its results
-    words         strings that it knows: those fed to it are told apart by them
+    words         strings that it knows, by the inputs that take strings
     """
 
     def __init__(
@@ -165,6 +165,12 @@ class ImportedModel(LoadedGraph):
         if self._open_graph is None:
             self._open_graph = self._symbolic_graph()
         return self._open_graph
+
+    @property
+    def words(self) -> dict[str, Array]:
+        """Strings that the file names, for each input of strings."""
+        known = np.array([w for w in self._words if w is not None] or ["a", "b"], object)
+        return {name: known for name, kind in self.kinds.items() if kind.element in STRINGS}
 
     @property
     def node_count(self) -> int:

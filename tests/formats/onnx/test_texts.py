@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 
 import graphc as gc
 from benchmarks.onnx_cases import Interpreted
+from graphc.cli.commands import main
 from graphc.formats.onnx.model import OnnxModel
 from graphc.formats.onnx.reader import from_proto
 
@@ -123,6 +125,31 @@ def test_compiled_files_have_no_strings(tmp_path: Path) -> None:
         model.prepared((texts("a"),), {})
     with pytest.raises(gc.GraphError, match="'c' takes strings"):
         model.build((1,))
+
+
+def test_the_command_line_runs_models_of_strings(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """They were refused, and strings that --seed drew were numbers."""
+    model = classifier(["a", "b"])
+    onnx.save(model, tmp_path / "whole.onnx")
+    del model.graph.output[1:]
+    onnx.save(model, tmp_path / "labels.onnx")
+    np.save(tmp_path / "c.npy", np.array(["b", "a"]))
+    feed, out = ("--feed", f"c={tmp_path / 'c.npy'}"), str(tmp_path / "out.npz")
+    main(["run", str(tmp_path / "labels.onnx"), *feed, "-o", out])
+    assert "'yes' 'yes'" in capsys.readouterr().out
+    with np.load(out) as made:
+        assert made["label"].tolist() == ["yes", "yes"]
+    main(["run", str(tmp_path / "whole.onnx"), *feed])
+    assert "{'no': 0.0, 'yes': 1.0}" in capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        main(["run", str(tmp_path / "whole.onnx"), *feed, "-o", out])
+    assert "the result 'p' is no array" in capsys.readouterr().err
+    main(["run", str(tmp_path / "labels.onnx"), "--seed", "0", "--bind", "c_dim0=2", "--json"])
+    (result,) = json.loads(capsys.readouterr().out)["results"]
+    assert result["dtype"] == "str"
+    assert set(result["values"]) <= {"yes", "no"}
 
 
 def test_no_compiled_file_takes_strings(tmp_path: Path) -> None:
