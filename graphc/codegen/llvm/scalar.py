@@ -379,7 +379,7 @@ def widen(w: Writer, x: str, source: DType) -> str:
 def narrow(w: Writer, x: str, source: DType, result: DType) -> str:
     """f32 or f64 to f16 or bf16, rounded to nearest even once."""
     if source is F64:
-        x = _round_to_odd(w, x)
+        x = _truncate_to_odd(w, x) if result is F16 else _round_to_odd(w, x)
     if result is BF16:
         return _to_bf16(w, x)
     if w.half:
@@ -401,6 +401,17 @@ def _round_to_odd(w: Writer, x: str) -> str:
     down = w.emit(f"sub i32 {bits}, {w.emit(f'zext i1 {above} to i32')}")
     odd = w.emit(f"or i32 {down}, {w.emit(f'zext i1 {inexact} to i32')}")
     return w.emit(f"bitcast i32 {odd} to float")
+
+
+def _truncate_to_odd(w: Writer, x: str) -> str:
+    """The same where what f32 has no normal number for is 0 or infinite in the end, as in f16: the
+    bits that f32 lacks are cleared, and the last that it has is set if one of them was.
+    """
+    bits = w.emit(f"bitcast double {x} to i64")
+    lost = (1 << 29) - 1
+    carried = w.emit(f"add i64 {w.emit(f'and i64 {bits}, {lost}')}, {lost}")
+    odd = w.emit(f"and i64 {w.emit(f'or i64 {bits}, {carried}')}, {~lost}")
+    return w.emit(f"fptrunc double {w.emit(f'bitcast i64 {odd} to double')} to float")
 
 
 def _to_bf16(w: Writer, x: str) -> str:

@@ -133,6 +133,21 @@ def test_f16_conversions_with_and_without_hardware(half: bool) -> None:
         assert same_numbers(arrays[1], singles.astype(np.float16), F16)
 
 
+def test_f64_becomes_f16_in_one_rounding() -> None:
+    """Halves between neighbours, what is a little beside them, ends of the range, any bits."""
+    every = np.arange(2**16, dtype=np.uint16).view(np.float16).astype(np.float64)
+    with np.errstate(all="ignore"):
+        halves = (every[:-1] + every[1:]) / 2
+        beside = [np.nextafter(halves, way) for way in (-np.inf, np.inf)]
+        beside += [halves * (1 + way) for way in (-(2.0**-30), 2.0**-30)]
+        bits = np.random.default_rng(0).integers(0, 2**64, 2**16, dtype=np.uint64)
+        x = np.concatenate([every, halves, *beside, bits.view(np.float64), special(F64)])
+        narrow = elementwise([F64], [F16], len(x), lambda b, x: [b.cast(x, F16)])
+        arrays = [x, np.zeros(len(x), np.float16)]
+        by_llvm(narrow)(arrays, 0, 1)
+        assert same_numbers(arrays[1], x.astype(np.float16), F16)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", [F32, F64], ids=str)
 def test_fma_calls_and_bitcasts(dtype: DType) -> None:
