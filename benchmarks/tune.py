@@ -139,6 +139,8 @@ SMALL: dict[str, Callable[[], Judge]] = {
         lambda x, y: np.sqrt(np.sum((x[:, None] - y) ** 2, -1)), (normal(300, 50), normal(200, 50))
     ),
     "transpose": lambda: Judge(lambda x: x.T + 1, (normal(1000, 1024),)),
+    "few-columns": lambda: Judge(lambda x: np.max(x, 1) + x.sum(1), (normal(500, 512, 4),)),
+    "transpose-narrow": lambda: Judge(lambda x: x.T + 1, (normal(50_000, 5),)),
     "concat": lambda: Judge(
         lambda x, y: np.concatenate([x, y * 2, x[:, :7], y], 1), (normal(512, 100), normal(512, 60))
     ),
@@ -170,6 +172,7 @@ SMALL: dict[str, Callable[[], Judge]] = {
         lambda x, y: np.concatenate([x[:9] + y, x[9:]]) * 2, (normal(900, 99), normal(9, 99))
     ),
     "sort-rows": lambda: Judge(lambda x: np.sort(x, -1), (normal(512, 500),)),
+    "sort-short": lambda: Judge(lambda x: np.sort(x, -1), (normal(4000, 20),)),
     "isin": lambda: Judge(np.isin, (whole_numbers(1 << 14), whole_numbers(100))),
     "argmax": lambda: Judge(np.argmax, (normal(1 << 20),)),
     "sort-long": lambda: Judge(lambda x: np.sort(x), (normal(1 << 20),)),

@@ -15,6 +15,7 @@ from graphc.codegen.sorting.order import order_text
 from graphc.codegen.sorting.places import places_text
 from graphc.codegen.sorting.quicksort import block_of, sort_text
 from graphc.codegen.sorting.select import MOST, select_text
+from graphc.codegen.tuning import tuned
 from graphc.ir.op import Library
 from graphc.ir.sizes import Size
 from graphc.ops.index.scatter import is_shared
@@ -89,10 +90,12 @@ def _by_digits(node: Any, target: Target) -> Native | None:
 
 
 def _sort(node: Any, target: Target) -> Native | None:
-    keys = node.inputs[0].type.dtype
+    keys, length = node.inputs[0].type.dtype, node.type.dims[-1]
     if keys.bits < 32 or target.vector_bits < 256:
         return _by_digits(node, target)
-    length = node.type.dims[-1]
+    is_short = not isinstance(length, Size) and length * keys.itemsize <= tuned.lane_sorted_row
+    if is_short and node.op.lower.loops(node) is not None:
+        return None  # rows side by side, one in a lane
     scratch = -(-length * keys.itemsize // LINE) * LINE + LINE
     return Native(sort_text(target, keys.bits), scratch, (length, scratch))
 

@@ -252,6 +252,8 @@ class CodegenTuning(Tuning):
         "the same: copies of the work of an element against code to compile")
     tile_least = number(8, 1, 1 << 20, "elements", "transpose",
         "the same: shorter sides are not worth tiles")
+    tile_across = number(2, 2, 1 << 20, "elements", "transpose-narrow",
+        "the same of the side that is read along: rows are turned whole against a loop for each")
 
     # Vector code (llvm/).
     call_weight = number(16, 1, 1000, "instructions", "softmax", "what a math function counts for")
@@ -290,6 +292,8 @@ class CodegenTuning(Tuning):
         "compile time against memory: each thread has an LLVM context")
 
     # Sorting by vectors (sorting/).
+    lane_sorted_row = number(128, 0, 1 << 14, "bytes", "sort-short",
+        "rows side by side in lanes, without a key that is none, against a network for each")
     partitioned_vectors = number(4, 1, 8, "vectors", "sort-long",
         "vectors read before any is written: none waits for another, against registers")
     pivot_sample = number(64, 16, 64, "keys", "sort-long",

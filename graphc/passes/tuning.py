@@ -34,6 +34,10 @@ class PassesTuning(Tuning):
         "products that are there at once against reading the matrix again")
 
     # Ways to compute an op (normalise/).
+    folded_columns = number(8, 0, 64, "columns", "few-columns",
+        "columns side by side in a vector against rows whose elements lie apart")
+    summed_columns = number(4, 0, 64, "columns", "few-columns",
+        "the same of sums, several columns of which are added at a time")
     window_outputs = number(2, 0, 1 << 20, "outputs per group", "depthwise",
         "loops over windows against a contraction")
     window_terms_of_few = number(144, 0, 1 << 20, "products", "depthwise",

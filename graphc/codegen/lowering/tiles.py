@@ -44,7 +44,7 @@ def crossing_loop(region: Graph, space: Space) -> Axes | None:
         for loop in loops[:-1]:
             if (
                 abs(terms.get(variables[loop.place], 0)) == 1
-                and hint_of(loop.extent) >= tuned.tile_least
+                and hint_of(loop.extent) >= tuned.tile_across
             ):
                 return loop
     return None

@@ -46,12 +46,14 @@ def block_of(target: Target, bits: int) -> int:
 class Sorter:
     """Native functions that sort keys of one kind."""
 
-    def __init__(self, target: Target, bits: int, patience: int = 3) -> None:
+    def __init__(
+        self, target: Target, bits: int, patience: int = 3, vectors: int | None = None
+    ) -> None:
         self.lanes = Lanes(target, bits)
         self.patience = patience  # partitions of a part, for each bit of its length
-        most = self.lanes.most
-        self.blocks = {v: self._block(v) for v in (most // 4, most // 2, most)}
-        self.block = block_of(target, bits)
+        most = vectors or self.lanes.most  # of a block
+        self.blocks = {v: self._block(v) for v in (most >> k for k in (3, 2, 1, 0)) if v > 1}
+        self.block = most * self.lanes.count
         self.small = self._small()
         self.partition = self._partition()
         self.sift = self._sift()
@@ -286,7 +288,10 @@ class Sorter:
 @forgotten
 @cache
 def sort_text(target: Target, bits: int) -> str:
-    return rows_text(Sorter(target, bits), target.triple)
+    lanes = Lanes(target, bits)
+    # 256 keys of 64 bits do not fit in registers, and yet a partition takes longer.
+    vectors = 2 * lanes.most if lanes.is_wide and bits == 64 else lanes.most
+    return rows_text(Sorter(target, bits, vectors=vectors), target.triple)
 
 
 def rows_text(sorter: Sorter, triple: str) -> str:

@@ -26,6 +26,10 @@ def array(shape: tuple[int, ...], dtype: str) -> np.ndarray:
         ((2, 17, 50), (0, 2, 1)),
         ((3, 20, 5, 30), (3, 0, 1, 2)),
         ((16, 5, 31), (2, 1, 0)),
+        ((701, 2), (1, 0)),
+        ((2, 37, 11, 3), (0, 3, 1, 2)),
+        ((259, 5), (1, 0)),
+        ((3, 131, 7), (2, 0, 1)),
         ((0, 20, 30), (0, 2, 1)),
     ],
 )
@@ -51,6 +55,18 @@ def test_what_is_computed_on_the_way() -> None:
             np.testing.assert_allclose(got, want, rtol=1e-6)
 
 
+def test_few_columns_of_long_rows() -> None:
+    x = array((519, 30), "f4")
+    cases: list[Any] = [
+        lambda x: x[:, 3:5].T * 2,
+        lambda x: x[:, ::7].T - x[:, 1:6].T,
+        lambda x: np.exp(x[:, :3].T / 100) + np.sqrt(x[::-1, 3:6].T),
+        lambda x: x.reshape(519, 10, 3).transpose(2, 0, 1).astype(np.float64),
+    ]
+    for case in cases:
+        np.testing.assert_allclose(gc.compile(case)(x), case(x), rtol=1e-6)
+
+
 def test_a_result_in_the_memory_of_an_operand() -> None:
     x, y = array((70, 45), "f4"), array((45, 70), "f4")
     want = x.T * 3 - y
@@ -65,3 +81,7 @@ def test_open_sizes() -> None:
     for n in (0, 1, 15, 40, 300):
         x = array((n, 40), "f4")
         np.testing.assert_array_equal(fn(x), x.T + 1)
+    narrow = gc.compile(lambda x: x.T + 1, sizes={"x": ("n", 3)})
+    for n in (0, 1, 15, 300):
+        x = array((n, 3), "f4")
+        np.testing.assert_array_equal(narrow(x), x.T + 1)

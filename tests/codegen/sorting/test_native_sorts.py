@@ -71,6 +71,18 @@ def test_rows_of_every_length_and_pattern_are_sorted(target: Target, bits: int) 
                 np.testing.assert_array_equal(made, np.sort(pattern))
 
 
+@pytest.mark.parametrize("most", [0, 1 << 14])
+@pytest.mark.parametrize("kind", ["f4", "i8"])
+def test_short_rows_are_sorted_side_by_side_and_one_by_one(kind: str, most: int) -> None:
+    rng = np.random.default_rng(11)
+    with chosen({"codegen.lane_sorted_row": most}):
+        sort = gc.compile(lambda x: np.sort(x, 1), sizes="exact")
+        for count in (1, 2, 5, 16, 33):
+            x = rng.integers(-9, 9, (37, count)).astype(kind)
+            x[::5, 0] = np.nan if kind == "f4" else np.iinfo(kind).min
+            np.testing.assert_array_equal(sort(x), np.sort(x, 1))
+
+
 @pytest.mark.parametrize("opt", [0, 2])
 def test_kernels_run_without_optimisation_too(opt: int) -> None:
     x = np.random.default_rng(4).standard_normal((3, 300))
