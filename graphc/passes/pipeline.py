@@ -125,6 +125,7 @@ STAGES = (
             ensures=(verify.no_duplicates,),
             optional=True,
         ),
+        Stage("normalise.straighten_reductions", Over.REGIONS, optional=True),
         Stage("loops.merge_dots", Over.REGIONS, about=has("matrix_product"), optional=True),
         Stage("loops.batch_scan_dots", Over.REGIONS, about=has("counted"), optional=True),
         Stage("loops.hoist_transposes", Over.REGIONS, about=has("loop"), optional=True),

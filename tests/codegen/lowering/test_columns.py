@@ -51,10 +51,11 @@ def distance(request, monkeypatch) -> None:
     st.sampled_from([2, 3, 8, 17, 64, 513, 1030]),
 )
 def test_a_sum_takes_the_rows_in_order_whatever_their_number(rows: int, outer: int, width: int):
-    x = draw(outer, rows, width)
+    """Of columns that fill a vector, or of one matrix: others are folded as rows."""
+    x = draw(outer if width > 3 else 1, rows, width)
     made = gc.compile(lambda x: x.sum(axis=1))(x)
-    for k in range(outer):
-        np.testing.assert_array_equal(made[k], in_order(x[k]))
+    for got, given_rows in zip(made, x, strict=True):
+        np.testing.assert_array_equal(got, in_order(given_rows))
     np.testing.assert_allclose(made, x.astype(np.float64).sum(axis=1), rtol=1e-5, atol=1e-5)
 
 
