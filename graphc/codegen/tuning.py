@@ -200,6 +200,8 @@ class CodegenTuning(Tuning):
     tall_parts = number(64, 0, 1024, "parts", "sum-tall", "the same: parts for all threads")
     short_line = number(8, 0, 1 << 20, "elements", "short-rows",
         "rows of a unit in lanes against one row after the other")
+    long_line = number(8, 2, 1 << 10, "elements", "short-rows",
+        "functions of a row in a vector against those of several rows at once")
     rows_of_unit = number(16, 1, 1 << 20, "rows", "short-rows", "the same: as many as lanes")
     fold_columns = number(512, 16, 1 << 20, "columns", "sum-columns",
         "accumulators in the first cache against short loops")

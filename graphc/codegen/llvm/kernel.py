@@ -41,6 +41,7 @@ from graphc.codegen.llvm.vector_facts import (
     split,
 )
 from graphc.codegen.nest_walk import Functions, Statements
+from graphc.codegen.tuning import tuned
 from graphc.errors import GraphError
 from graphc.ir.sizes import Size
 from graphc.ir.types import F64, DType
@@ -477,14 +478,16 @@ class KernelWriter(Statements[str], LoopWriter):
         """Is a short loop better written as a vector than as many statements?
 
         In a serial loop it is: that would have no loop inside, and LLVM would get all the kernel.
+        So are functions, copies of which are long, but not sums, which are made across rows.
         """
-        serial = self.around[-1:] == ["serial"] and not self.groups
-        if loop.kind != "vector" or not serial or not self.in_vectors:
+        facts = self.facts(loop) if self.in_vectors and not self.groups else None
+        count = count_of(loop, self.range) or 0
+        if facts is None or count < FEWEST:
             return False
-        facts, count = self.facts(loop), count_of(loop, self.range)
-        if facts is None or count is None or count < FEWEST:
-            return False
-        return shape_of(facts, self.module.target, count) is not None
+        long = count >= tuned.long_line and facts.weight >= tuned.call_weight
+        sums = (s for s in walk(self.kernel.body) if isinstance(s, Update))
+        good = self.around[-1:] == ["serial"] or (long and not any(sums))
+        return good and shape_of(facts, self.module.target, count) is not None
 
     def compute_ahead(self, statement: For) -> None:
         """Compute ahead of a loop which indices, or parts of them, all of its iterations share.
