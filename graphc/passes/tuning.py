@@ -137,6 +137,11 @@ class PassesTuning(Tuning):
     recompute_flops = number(8.0, 0.0, 1e9, "operations per element", "train-transformer",
         "the same: heavier nodes must save a whole array each")
 
+    slot_ratio = number(4, 1, 1 << 20, "times", "conv",
+        "values whose halves lie in the same places against memory that small ones leave")
+    slot_memory = number(2.0, 1.0, 1e9, "times the largest sum of values", "conv",
+        "the same for the whole arena")
+
     # Tiling: values that are made in blocks.
     block_value = number(1.0, 0.0, 1e9, "second-level caches", "minilm",
         "a value kept out of memory against starting blocks")

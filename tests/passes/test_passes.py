@@ -30,7 +30,7 @@ from graphc.passes import pipeline
 from graphc.passes.fusion.can_fuse import Groups
 from graphc.passes.fusion.fuse import fuse
 from graphc.passes.loops import accumulate_after_loop, batch_scan_dots, hoist, merge_dots
-from graphc.passes.memory.plan import Arena
+from graphc.passes.memory.arena import Arena, Centred
 from graphc.passes.normalise.cse import cse
 from graphc.passes.normalise.dce import dce
 from graphc.passes.normalise.fold import fold
@@ -360,6 +360,26 @@ def test_arena_reuses_and_joins_gaps() -> None:
     arena.give(c, 64)
     assert arena.take(128) == c
     assert arena.top == c + 128
+
+
+def test_slots_hold_values_of_like_sizes_around_one_middle() -> None:
+    arena = Centred()
+    a, b, c = arena.take(1024), arena.take(512), arena.take(64)
+    arena.give(a, 1024, messages=2)
+    arena.give(b, 512)
+    d = arena.take(1024)  # the larger slot waits for a message
+    arena.give(c, 64)
+    e = arena.take(2048)  # the one that is unused is much too small
+    f = arena.take(1024, messages=2)
+    arena.settle(2)
+    arena.give(d, 1024)
+    g = arena.take(256, reuse=lambda: False)
+    at = arena.places()
+    assert arena.sizes == [1024, 1024, 64, 2048, 256]
+    assert at[a] == at[f]
+    assert at[b] + 256 == at[d] + 512
+    assert len({at[n] for n in (a, d, c, e, g)}) == 5
+    assert (arena.live, arena.most) == (1024 + 2048 + 256, 4096)
 
 
 def test_results_may_be_arguments_constants_and_each_other() -> None:

@@ -10,13 +10,14 @@ Offsets are chosen best fit over the issue order: the smallest free gap that is 
 memory is reused as soon as its last reader has run.  Who takes it has to wait for that reader, and
 for the messages of other devices that it needs.  So that a message that is late holds nothing else,
 memory is kept for nodes that need the same ones, unless they should be there long since or memory
-is limited.
+is limited.  Where several threads share each kernel, values of like sizes follow each other in
+slots instead (`Centred`), so that a thread writes where it wrote before: a line of memory that the
+other one has read since has to be asked for, and prefetching does not help that.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Mapping
 
 from graphc.codegen.table.carries import scratch_bytes
 from graphc.codegen.table.copies import copied_by
@@ -44,21 +45,16 @@ from graphc.ir.sizes import Size, greatest, hint_of
 from graphc.ir.types import UNIT, AnyType, TupleType, leaves
 from graphc.ir.verify import broken
 from graphc.passes.devices.recv_sets import recv_sets
+from graphc.passes.memory.arena import ALIGNMENT, Arena, Centred
 from graphc.passes.reasons import explain
 from graphc.passes.tuning import tuned
-
-ALIGNMENT = 64
 
 
 def plan(graph: Graph, config: Config) -> Graph:
     """The graph with a Buffer as the place of every value that holds data."""
     if all(map(is_planned, (*graph.params, *graph.nodes))):
         return graph
-    planner = _Planner(graph, graph.device, Constants())
-    if config.memory_limit is None:
-        planner.recv_sets = recv_sets(graph)
-    planner.add_variables(in_place=not config.check_finite)
-    made = planner.run()
+    made = by_halves(graph, config) or whole(graph, config)
     explain_copies(made, donations(made, config.donate))
     return made
 
@@ -95,9 +91,31 @@ def is_planned(node: Node) -> bool:
     return isinstance(node.place, Buffer) or (node.type is UNIT and not holds_kernels(node))
 
 
+def whole(graph: Graph, config: Config, arena: Arena | None = None) -> Graph:
+    """The graph with memory for its values, of an arena or a new one."""
+    planner = _Planner(graph, graph.device, Constants(), arena or Arena())
+    if config.memory_limit is None:
+        planner.recv_sets = recv_sets(graph)
+    planner.add_variables(in_place=not config.check_finite)
+    return planner.run()
+
+
+def by_halves(graph: Graph, config: Config) -> Graph | None:
+    """The same where threads have halves of values in the same places; None where there is one
+    thread, or where that takes much more memory.
+    """
+    is_open = any(isinstance(size, Size) for n in graph.nodes for size in sizes_of(n.type))
+    on_cpu = graph.device is None or graph.device.type == "cpu"
+    if config.thread_count == 1 or config.memory_limit is not None or is_open or not on_cpu:
+        return None
+    arena = Centred()
+    made = whole(graph, config, arena)
+    return made if sum(arena.sizes) <= tuned.slot_memory * arena.most else None
+
+
 def plan_block(node: Node, device: Device | None) -> Graph:
     """The region of a blocked node with its memory: offsets into the node's scratch operand."""
-    return _Planner(node.regions[0], device, Constants()).run()
+    return _Planner(node.regions[0], device, Constants(), Arena()).run()
 
 
 def aligned(nbytes: int) -> int:
@@ -129,81 +147,6 @@ class Constants:
         return Region("c", self.offsets[node.attrs], nbytes)
 
 
-def always() -> bool:
-    """Memory may be used again."""
-    return True
-
-
-def never() -> bool:
-    """It may not."""
-    return False
-
-
-class Arena:
-    """Free gaps of a growing address range, each with the messages that its last users needed."""
-
-    def __init__(self) -> None:
-        self.gaps: list[tuple[int, int]] = []  # (bytes, offset), sorted
-        self.messages: dict[int, int] = {}  # by offset
-        self.by_start: dict[int, int] = {}
-        self.by_end: dict[int, int] = {}
-        self.top = 0
-
-    def take(self, nbytes: int, messages: int = 0, reuse: Callable[[], bool] = always) -> int:
-        """The offset of a block: the smallest gap that holds it, or new bytes at the top.
-
-        `reuse` is asked before memory is used again, and may forbid it.
-        """
-        for position in range(bisect_left(self.gaps, (nbytes, 0)), len(self.gaps)):
-            length, offset = self.gaps[position]
-            if not self.messages[offset] & ~messages:
-                if not reuse():
-                    reuse = never
-                    break
-                left = self.messages[offset]
-                self._remove(offset, length)
-                if length > nbytes:
-                    self._add(offset + nbytes, length - nbytes, left)
-                return offset
-        start = self.top
-        length = self.by_end.get(self.top, 0)
-        grows = 0 < length < nbytes and not self.messages[start - length] & ~messages
-        if grows and reuse():
-            start -= length  # grow the gap at the end
-            self._remove(start, length)
-        self.top = start + nbytes
-        return start
-
-    def give(self, offset: int, nbytes: int, messages: int = 0) -> None:
-        """Return a block, joining it with gaps of the same messages on both sides."""
-        before = self.by_end.get(offset, 0)
-        if before and self.messages[offset - before] == messages:
-            offset, nbytes = offset - before, nbytes + before
-            self._remove(offset, before)
-        after = self.by_start.get(offset + nbytes, 0)
-        if after and self.messages[offset + nbytes] == messages:
-            self._remove(offset + nbytes, after)
-            nbytes += after
-        self._add(offset, nbytes, messages)
-
-    def settle(self, there: int) -> None:
-        """These messages make no difference any more: join the gaps that differ in them alone."""
-        gaps = [(offset, length, self.messages[offset] & ~there) for length, offset in self.gaps]
-        for field in (self.gaps, self.messages, self.by_start, self.by_end):
-            field.clear()
-        for gap in gaps:
-            self.give(*gap)
-
-    def _add(self, offset: int, length: int, messages: int) -> None:
-        insort(self.gaps, (length, offset))
-        self.by_start[offset] = self.by_end[offset + length] = length
-        self.messages[offset] = messages
-
-    def _remove(self, offset: int, length: int) -> None:
-        del self.gaps[bisect_left(self.gaps, (length, offset))]
-        del self.by_start[offset], self.by_end[offset + length], self.messages[offset]
-
-
 def opened(blocks: Iterable[tuple[int, int]]) -> dict[int, int]:
     """The offsets for all sizes of blocks that are planned at offsets for one: by those."""
     ordered = sorted(blocks, key=lambda block: block[0])
@@ -224,14 +167,16 @@ def opened(blocks: Iterable[tuple[int, int]]) -> dict[int, int]:
 class _Planner:
     """Plans one graph; the memory of a region's values lies in its node's scratch memory."""
 
-    def __init__(self, graph: Graph, device: Device | None, constants: Constants) -> None:
+    def __init__(
+        self, graph: Graph, device: Device | None, constants: Constants, arena: Arena
+    ) -> None:
         self.graph = graph
         self.device = device
         self.constants = constants
         self.regions: dict[Node, tuple[Region, ...]] = {}
         self.scratch: dict[Node, Region] = {}
         self.inside: dict[Node, tuple[Graph, ...]] = {}  # the planned regions of a node
-        self.arena = Arena()
+        self.arena = arena
         self.recv_sets = [0] * graph.next_id  # the messages that a node needs
         self.there = 0  # messages that make no difference any more
         self.users: dict[Node, int] = {}  # the messages that the users of a value need
@@ -285,6 +230,8 @@ class _Planner:
             self.regions[param] = tuple(Region(f"p{number}", 0, n) for n in nbytes)
         self.homes = with_updates(graph, self.homes)
         self.place_all()
+        if isinstance(self.arena, Centred):
+            self.move(self.arena.places())
         self.open_offsets()
         return map_nodes(graph, self.placed)
 
@@ -298,10 +245,13 @@ class _Planner:
         found = {r for regions in lists for r in regions if r.base == "arena" and r.nbytes}
         if not any(isinstance(region.nbytes, Size) for region in found):
             return
-        starts = opened({(region.offset, aligned(region.nbytes)) for region in found})
+        self.move(opened({(region.offset, aligned(region.nbytes)) for region in found}))
+
+    def move(self, starts: Mapping[int, int]) -> None:
+        """Put each block where `starts` says."""
 
         def moved(region: Region) -> Region:
-            if region not in found:
+            if region.base != "arena" or not region.nbytes:
                 return region
             return Region("arena", starts[region.offset], region.nbytes)
 
@@ -372,7 +322,9 @@ class _Planner:
     def plan_regions(self, node: Node) -> None:
         """Memory inside the regions of a node, and the memory that they need while it runs."""
         device = device_of(node.place) or self.device
-        self.inside[node] = tuple(_Planner(r, device, self.constants).run() for r in node.regions)
+        self.inside[node] = tuple(
+            _Planner(r, device, self.constants, Arena()).run() for r in node.regions
+        )
         nbytes = aligned(scratch_bytes(node, self.inside[node]))
         if nbytes and not node.op.traits.blocks:  # whose last operand is its scratch memory
             self.scratch[node] = Region("arena", self.take(node, nbytes), nbytes)
