@@ -42,6 +42,8 @@ class CodegenTuning(Tuning):
         "lower tiles against a copy of A")
     even_tile = number(8, 2, 32, "rows of a register tile", "gemm-256",
         "tiles of one height, which are less to compile, against a higher one and what is left")
+    open_tile = number(10, 2, 32, "rows of a register tile", "open-rows",
+        "tiles of all heights, which are less to compile, against higher ones")
     shallow_sum = number(64, 0, 1 << 20, "steps of k", "outer",
         "storing C row by row where that is what takes time")
     wide_row = number(8, 1, 1 << 20, "tiles", "outer", "the same: rows of so many tiles")

@@ -392,7 +392,7 @@ def _planned(
     sizes = sizes_of(groups)
     words = [0] * DIMS
     words[Word.FLAGS], words[Word.DEPTH] = flags, sizes.k
-    highest = tile_rows(flags, kind, hardware, groups, near)
+    highest = tile_rows(flags, kind, hardware, groups)
     if not flags & (Flag.VECTOR | Flag.STREAM):
         highest = even_rows(highest, sizes.n if flags & Flag.LANES else sizes.m)
     kind = kind._replace(rows=highest)

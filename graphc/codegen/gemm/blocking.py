@@ -207,7 +207,8 @@ def _worth_a(kind: Kind, hardware: Hardware, groups: Groups, sizes: Sizes) -> bo
     if sizes.n <= few or sizes.m <= 2 * kind.rows:
         return False
     if _share_sets(kind, groups):
-        return tile_rows(0, kind, hardware, groups, sizes) == kind.rows
+        lower = tuned.least_tile <= _ways(hardware) // 2 * 2 < kind.rows
+        return not lower or sizes.m * sizes.k * kind.bytes <= hardware.l2
     apart = hardware.l2 // tuned.set_share
     strides = [loop.a * kind.memory_bytes for loop in (*groups.m[-1:], *groups.k)]
     return any(stride and stride % apart == 0 for stride in strides)
@@ -224,21 +225,13 @@ def _share_sets(kind: Kind, groups: Groups) -> bool:
     return any(stride and stride % PAGE == 0 for stride in strides)
 
 
-def tile_rows(flags: int, kind: Kind, hardware: Hardware, groups: Groups, sizes: Sizes) -> int:
-    """Most rows of a register tile: what a set of the first level holds, where rows share one.
-
-    Lower tiles cost a little, a copy of an A that comes from far away costs more.
-    """
-    ways = _ways(hardware) // 2 * 2
-    copied = flags & (Flag.PACK_A | Flag.MADE_A)
-    shared = not copied and _share_sets(kind, groups)
-    if (
-        shared
-        and tuned.least_tile <= ways < kind.rows
-        and sizes.m * sizes.k * kind.bytes > hardware.l2
-    ):
-        return ways
-    return kind.rows
+def tile_rows(flags: int, kind: Kind, hardware: Hardware, groups: Groups) -> int:
+    """Most rows of a register tile: where rows that are read in place share a set of the first
+    level, what that holds. More of them evict each other before their lines are used up."""
+    in_place = not flags & (Flag.PACK_A | Flag.MADE_A | Flag.LANES)
+    if not in_place or not _share_sets(kind, groups):
+        return kind.rows
+    return min(kind.rows, max(tuned.even_tile, _ways(hardware) // 2 * 2))
 
 
 def staged(kind: Kind, groups: Groups, epilogue: bool) -> bool:

@@ -150,10 +150,11 @@ def even_rows(most: int, rows: int) -> int:
     are in lanes): the height of which they are a multiple, so that one tile serves them all.
 
     A tile takes LLVM half a millisecond a row, and tiles of `tuned.even_tile` rows or more are as
-    fast as higher ones: they have sums enough not to wait for each other.
+    fast as higher ones: they have sums enough not to wait for each other. An open number of rows
+    takes tiles of every height up to the highest.
     """
     if isinstance(rows, Size):
-        return most
+        return min(most, tuned.open_tile)
     whole = 2 * -(-rows // 2)
     heights = range(most, tuned.even_tile - 1, -2)
     return next((height for height in heights if whole % height == 0), most)

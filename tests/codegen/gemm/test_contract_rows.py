@@ -30,10 +30,12 @@ def product(m: int, n: int, k: int, apart: int) -> NormalForm:
         (402, 3 * PAGE_OF_F32, 12, False),
         (62, PAGE_OF_F32, 14, True),
         (402, PAGE_OF_F32 + 16, 14, False),
-        (22, PAGE_OF_F32, 14, False),
+        (22, PAGE_OF_F32, 12, False),
+        (22, PAGE_OF_F32 + 16, 14, False),
+        (14, 2 * PAGE_OF_F32, 12, False),
     ],
 )
-def test_a_large_matrix_gets_lower_tiles_and_a_small_one_is_copied(
+def test_rows_that_share_a_set_get_lower_tiles_or_are_copied(
     m: int, apart: int, rows: int, packs: bool
 ) -> None:
     words = contract.plan(product(m, 256, 1000, apart), MACHINE).params
