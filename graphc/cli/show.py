@@ -62,13 +62,20 @@ def _after(loaded: Any, graph: Any, name: str, rewrites: int | None) -> Any:
     name = STAGES[stage_named(name)].name
     if rewrites is not None:
         return after_rewrites(graph, loaded.config, name, rewrites, loaded.stage)
-    if loaded.has_marks:  # passes need the sizes that the marks stand for
+    if loaded.has_marks or _is_open(graph):  # passes need sizes, or what stands for them
         made = {s.name: s.value for s in loaded.build().stages}
     else:
         made = {s.name: s.value for s in stages_of(graph, loaded.config, stage=loaded.stage)}
     if name not in made:
         raise GraphError(f"the graph is the output of {loaded.stage}, which runs after {name}")
     return made[name]
+
+
+def _is_open(value: Any) -> bool:
+    from graphc.frontend.trace.spec import symbols_of
+    from graphc.ir.verify import graphs_of
+
+    return any(symbols_of(p.type for p in graph.params) for graph in graphs_of(value))
 
 
 def _print_graph(value: Any, as_json: bool) -> None:

@@ -207,6 +207,9 @@ def test_open_sizes_are_told_in_numbers(folder, run):
     status, out, _ = run("why", folder / "o.gir")
     assert (status, "with n = 32" in out, "f32[32,32]" in out) == (0, True, True)
     assert "n," not in out
+    for stage in ("simplify", "fuse"):  # it asked for sizes
+        status, out, _ = run("show", folder / "o.gir", "--after", stage)
+        assert (status, "f32[n,3]" in out) == (0, True)
 
 
 def test_a_program_without_its_graph(folder, run):
