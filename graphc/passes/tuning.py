@@ -98,6 +98,10 @@ class PassesTuning(Tuning):
         "the same: as many rows as fill vectors across them")
     small_product = number(1000, 0, 1 << 20, "multiplications", "lstm",
         "a loop against setting up the contraction core")
+    few_terms = number(3, 1, 16, "products", "short-rows",
+        "a sum of outer products in one loop against the contraction core")
+    many_columns = number(64, 1, 1 << 20, "columns", "short-rows",
+        "the same: narrower ones are rows of which a vector holds several")
     computed_operand = number(1 << 12, 0, 1 << 40, "elements", "matvec",
         "an operand computed in the sum against storing it")
     computed_steps = number(8, 0, 64, "nodes", "matvec", "the same: nodes that compute it")

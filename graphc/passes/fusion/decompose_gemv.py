@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import string
 from collections import Counter
+from functools import reduce
 from math import prod
 
 from graphc.codegen.lowering.evaluate import tensor_type
@@ -79,6 +80,8 @@ def vectors(node: Node, r: Rewriter, alone: set[int]) -> Node | None:
     dims = tensor_type(node).dims
     if k == 1 and dims[:-2] == tuple(outer):
         return r.emit(OPS["mul"], (a, b))
+    if is_wide(k, n) and not b.op.traits.permutes:
+        return outer_products(node, r, k)
     if 1 not in (m, n) or k == 1:
         return None
     if m == n == 1 and (prod(dims) > 1 or hint_of(k) >= tuned.long_dot):
@@ -133,6 +136,31 @@ def terms_of(node: Node) -> tuple[str, str, str]:
         outer[len(outer) - ranks[1] :] + k + n,
         outer + m + n,
     )
+
+
+def is_wide(terms: int, columns: int) -> bool:
+    """Are rows so long, and sums so short, that storing them is most of a product's work?"""
+    if isinstance(terms, Size) or isinstance(columns, Size):
+        return False
+    return 1 < terms <= tuned.few_terms and columns >= tuned.many_columns
+
+
+def outer_products(node: Node, r: Rewriter, count: int) -> Node:
+    """A product as a sum of so many outer ones: each element is written once, whole."""
+    terms = []
+    for k in range(count):
+        column, row = (part(r, x, axis, k) for x, axis in zip(node.inputs, (-1, -2), strict=True))
+        terms.append(r.emit(OPS["mul"], (column, row)))
+    return reduce(lambda total, term: r.emit(OPS["add"], (total, term)), terms)
+
+
+def part(r: Rewriter, node: Node, axis: int, k: int) -> Node:
+    """The place k of an axis, which is kept."""
+    stops = list(tensor_type(node).dims)
+    starts = [0] * len(stops)
+    starts[axis], stops[axis] = k, k + 1
+    cut = {"starts": tuple(starts), "stops": tuple(stops), "steps": (1,) * len(stops)}
+    return r.emit(OPS["slice"], (node,), cut)
 
 
 def summed(r: Rewriter, node: Node, matrix: Node, vector: Node, rows: bool) -> Node:

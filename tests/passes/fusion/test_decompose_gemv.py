@@ -205,3 +205,21 @@ def test_the_sizes_of_small_products_stay_open() -> None:
     for n in (1, 2, 3):
         x, y = draw(n, 3), draw(3, 2)
         np.testing.assert_allclose(product(x, y), x @ y, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("k", [2, 3])
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+def test_products_of_two_or_three_terms(k: int, dtype: str) -> None:
+    x, y, b = (a.astype(dtype) for a in (draw(70, k), draw(k, 100), draw(100)))
+    check(lambda x, y: x @ y, x, y)
+    check(lambda x, y, b: np.tanh(x @ y + b), x, y, b)
+    check(lambda x, y: np.tanh(x) @ np.sin(y), x, y)
+    check(lambda x, y: x @ y, draw(4, 5, k).astype(dtype), y)
+    check(lambda x, y: x @ y, draw(4, 5, k).astype(dtype), draw(3, 1, k, 65).astype(dtype))
+    check(lambda x, y: x[::-1] @ y[:, ::-1], x, y)
+    assert kinds(lambda x, y: x @ y, x, y) == ["loop"]
+    gradient = gc.grad(lambda x, y: np.sum(np.sin(x @ y)), wrt=("x", "y"))
+    for made, want in zip(gradient(x, y), gc.compile(gradient, opt=0)(x, y), strict=True):
+        np.testing.assert_allclose(made, want, rtol=1e-4, atol=1e-4)
+    x[3, 0], y[1, 5] = np.nan, np.inf
+    np.testing.assert_array_equal(np.isnan(gc.compile(np.matmul)(x, y)), np.isnan(x @ y))
