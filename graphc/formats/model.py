@@ -12,9 +12,10 @@ goes on with what it gave.  Each answer has a compilation of its own, and so has
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import field
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -203,6 +204,14 @@ class ImportedModel(LoadedGraph):
         if own and not self._takes_strings:
             self._ready[key] = first
         return together(compiled.outline, self._execute(compiled, arrays))
+
+    def runner(self, values: Sequence[Array]) -> Callable[[Sequence[Array]], list[Array]] | None:
+        """What `run` does for arrays of these types and shapes, once it has run on them, without
+        looking for it; None where their elements decide that."""
+        ready = self._ready.get(tuple([(v.dtype, v.shape) for v in values]))
+        if ready is None or ready.outline is None or not ready.plain:
+            return None
+        return partial(self._execute, ready)
 
     def _prepared(self, values: Sequence[Any]) -> tuple[Compiled, Compiled, list[Array]]:
         """What runs these feeds first, what runs them for its answers, and the arrays it takes.

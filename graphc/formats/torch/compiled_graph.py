@@ -10,7 +10,8 @@ Sizes that the graph leaves open are open in the program, too.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from operator import methodcaller
 from typing import Any
 
@@ -64,6 +65,8 @@ class CompiledGraph:
         self.plans: dict[tuple[int, ...], Plan] = {}
         self.models: dict[tuple[Any, ...], TorchModel] = {}
         self.lock = threading.Lock()
+        self.is_for_one_size = all(given.is_known for given in self.inputs)
+        self.run: Callable[[Sequence[Array]], list[Array]] | None = None  # of such a graph
 
     def __call__(self, *values: Any) -> list[Any]:
         arrays: list[Array] = []
@@ -72,11 +75,20 @@ class CompiledGraph:
             given.enter(value, arrays, fixed)
         if self.draws:
             arrays.append(array_of(torch_package().randint(1 << 62, ())))
-        model = self.models.get(tuple(fixed)) or self._model(tuple(fixed))
         of_made, of_results = self._plan(values)
-        arrays = model.run(arrays) if self.made else []
-        made = [self._tensor(*each) for each in zip(self.made, arrays, of_made)]
+        found = (self.run or partial(self._run, tuple(fixed)))(arrays)
+        made = [self._tensor(*each) for each in zip(self.made, found, of_made)]
         return [result(values, made, place) for result, place in zip(self.results, of_results)]
+
+    def _run(self, fixed: tuple[Any, ...], arrays: list[Array]) -> list[Array]:
+        """What the program makes of arrays, for these numbers."""
+        if not self.made:
+            return []
+        model = self.models.get(fixed) or self._model(fixed)
+        found = model.run(arrays)
+        if self.is_for_one_size:
+            self.run = model.runner(arrays)
+        return found
 
     def _tensor(self, made: _Made, array: Any, place: Placement | None) -> Any:
         """The one tensor of what is made, no view: gradients are added to in place."""
@@ -139,6 +151,8 @@ class CompiledGraph:
 class _Input:
     """One value that a graph takes, and how a program is given it; this is one that none reads."""
 
+    is_known = True  # whether neither a size nor a number of it changes from call to call
+
     def __init__(self, name: str) -> None:
         self.name = name
 
@@ -166,6 +180,7 @@ class _Tensor(_Input):
     def __init__(self, name: str, value: Any) -> None:
         super().__init__(name)
         self.kind = kind_of(value)
+        self.is_known = all(isinstance(extent, int) for extent in value.shape)
         self.array = array_of if value.dtype is torch_package().bfloat16 else _ARRAY
         order = dense_order(value)
         self.order = order if order is not None and order != tuple(range(value.ndim)) else None
@@ -196,6 +211,8 @@ class _Tensor(_Input):
 class _Extent(_Input):
     """A size of a tensor that comes, too."""
 
+    is_known = False
+
     def __init__(self, name: str, tensor: _Tensor, axis: int) -> None:
         super().__init__(name)
         turned = tensor.order is not None
@@ -215,6 +232,8 @@ class _Extent(_Input):
 class _Number(_Input):
     """A number: a whole one is an extent of an array without elements, so that one program serves
     all; others have programs of their own."""
+
+    is_known = False
 
     def __init__(self, name: str, value: Any) -> None:
         super().__init__(name)

@@ -431,3 +431,29 @@ def test_what_a_backward_pass_can_make_again_is_not_kept() -> None:
     one = x.detach().requires_grad_()
     one.sin().exp().cos().tanh().sum().backward()
     same(x.grad, one.grad)
+
+
+def test_a_graph_of_one_size_is_looked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[int] = []
+    whole = ImportedModel.run
+
+    def run(self: Any, values: Any) -> Any:
+        calls.append(len(values))
+        return whole(self, values)
+
+    monkeypatch.setattr(ImportedModel, "run", run)
+    function = compiled(lambda x, y: (x @ y, F.dropout(x, 0.5)), dynamic=False)
+    for k in range(4):
+        x, y = torch.randn(3, 4), torch.randn(5, 4).mT if k == 2 else torch.randn(4, 5)
+        made, dropped = function(x, y)
+        same(made, x @ y)
+        same(dropped, (dropped != 0) * x * 2)
+    assert len(calls) == 2  # one for each layout of y: that of k == 2 is a graph of its own
+
+
+def test_a_graph_whose_data_decide_sizes_is_looked_for_in_every_call() -> None:
+    with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True):
+        function = compiled(lambda x: x[x > 0] * 2, dynamic=False)
+        for _ in range(4):
+            x = torch.randn(9)
+            same(function(x), x[x > 0] * 2)
