@@ -198,3 +198,18 @@ def test_all_and_any_of_flags() -> None:
     for held in ([True, True], [True, False], [False, False]):
         agrees(torch.ops.aten._is_all_true, torch.tensor(held))
         agrees(torch.ops.aten._is_any_true, torch.tensor(held))
+
+
+def test_reductions_of_runs_of_rows() -> None:
+    """Empty runs among them; for each what they start from, too."""
+    x, lengths = torch.randn(7, 3), torch.tensor([2, 0, 4, 1])
+    offsets = torch.tensor([0, 2, 2, 6, 7])
+    for reduce in ("sum", "mean", "max", "min", "prod"):
+        for initial in (None, 0.5):
+            agrees(
+                lambda x, n, at, how=reduce, first=initial: [
+                    torch.segment_reduce(x, how, lengths=n, initial=first),
+                    torch.segment_reduce(x[:, 0], how, offsets=at, initial=first),
+                ],
+                *(x, lengths, offsets),
+            )

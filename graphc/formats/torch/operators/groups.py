@@ -1,4 +1,4 @@
-"""Products of groups of rows, each with a matrix of its own: experts of a mixture.
+"""Groups of rows: products of each with a matrix of its own (experts of a mixture), reductions.
 
 `offs` says where each group of rows ends.  Every matrix is multiplied with all rows, and each row
 takes its own: what the groups are is known when it runs.
@@ -65,3 +65,41 @@ def fallback(x: Any, weight: Any, offs: Any) -> Any:
 def fallback_backward(x: Any, weight: Any, offs: Any, grad_output: Any) -> tuple[Any, Any]:
     turned = f.swapaxes(weight, -1, -2)
     return _rows_by_matrix(grad_output, turned, offs), _by_group(x, grad_output, offs)
+
+
+# How a reduction writes, and what it starts from.
+_REDUCTIONS = {
+    "sum": ("add", 0), "mean": ("add", 0), "prod": ("mul", 1),
+    "max": ("max", -np.inf), "min": ("min", np.inf),
+}  # fmt: skip
+
+
+@aten("segment_reduce")
+def segment_reduce(
+    data: Any,
+    reduce: str,
+    *,
+    lengths: Any = None,
+    indices: Any = None,
+    offsets: Any = None,
+    axis: int = 0,
+    unsafe: bool = False,
+    initial: Any = None,
+) -> Any:
+    """[segment, ...] of runs of rows, whose lengths or ends are told."""
+    told = offsets if lengths is None else lengths
+    plain = told is not None and indices is None and told.ndim == 1 and axis in (0, -data.ndim)
+    refuse(plain and reduce in _REDUCTIONS, "segments are runs of rows, of whole arrays")
+    ends = offsets[1:] if lengths is None else f.cumsum(lengths, axis=0)
+    counts = offsets[1:] - offsets[:-1] if lengths is None else lengths
+    kind, (mode, neutral) = dtype_of(data), _REDUCTIONS[reduce]
+    places = f.searchsorted(ends, f.arange(data.shape[0], dtype=np.int64), side="right")
+    # Rows behind the last segment fall into one more.
+    start = cast(neutral if initial is None else initial, kind)
+    into = f.full((counts.shape[0] + 1, *data.shape[1:]), start, dtype=kind)
+    made = f.index_update(into, (places,), data, mode)[:-1]
+    if reduce != "mean":
+        return made
+    divisor = f.reshape(cast(counts, kind), (-1,) + (1,) * (data.ndim - 1))
+    empty = np.nan if initial is None else start
+    return f.where(divisor == 0, cast(empty, kind), made / f.maximum(divisor, cast(1, kind)))
