@@ -112,7 +112,6 @@ class Rows(Nest):
         extents = (*(loop.extent for loop in kept), blocks)
         self.units = math.prod(extents)
         self.elements_per_unit = min(most, rows.extent) * line.extent
-        results = list(self.region.results)
         with b.loop(self.units, "parallel") as unit:
             *parts, block = split_index(b, unit, extents)
             values = {loop.place: p for loop, p in zip(kept, parts, strict=True)}
@@ -122,10 +121,10 @@ class Rows(Nest):
                 with b.loop(stop, "vector", start) as row:
                     for k in range(line.extent):
                         inside = {**values, rows.place: row, line.place: b.integer(k)}
-                        self.store_full(inside, results)
+                        self.store_full(inside, self.region.results)
                 return
             with b.loop(stop, "serial", start) as row, b.loop(line.extent, "vector") as i:
-                self.store_full({**values, rows.place: row, line.place: i}, results)
+                self.store_full({**values, rows.place: row, line.place: i}, self.region.results)
 
     def blocks(self, loop: Axes) -> None:
         """One long loop in blocks, so that it can be split among threads."""
@@ -135,7 +134,7 @@ class Rows(Nest):
             start = unit * tuned.row_block
             stop = minimum(start + tuned.row_block, loop.extent)
             with b.loop(stop, "vector", start) as i:
-                self.store_full({loop.place: i}, list(self.region.results))
+                self.store_full({loop.place: i}, self.region.results)
 
     def far_rows(self, inner: list[Axes]) -> tuple[tuple[Buffer, int], ...]:
         """Operands and results whose rows follow each other in memory and come from afar.

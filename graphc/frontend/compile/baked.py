@@ -8,7 +8,8 @@ A trace runs once, and what it read then is part of the graph.  So every later c
 these things are still what they were, and the function is traced again where they are not.  Which
 they are is read off the code of the function and of all functions of the user's that it refers to.
 
-Of objects their dict and what their class defines are watched, too, of functions their defaults.
+Of objects their dict and what their class defines are watched, too, of classes what they inherit,
+of methods what super() finds, of functions their defaults.
 Numbers and strings are watched by value, other objects by identity, arrays by identity and by their
 elements: all of them in arrays of up to WHOLE_BYTES, in larger ones an element of each row, of
 SAMPLES rows if there are more.  `Config.watch` asks for all elements of all arrays, or for nothing.
@@ -19,9 +20,10 @@ from __future__ import annotations
 import array
 import functools
 import inspect
+import itertools
 import sys
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from types import (
     CellType,
     CodeType,
@@ -64,6 +66,7 @@ _WRITES = frozenset(
         "update",
     )
 )
+_BOUND = (FunctionType, classmethod, staticmethod, property)  # become another when read
 _LIBRARIES = frozenset((*sys.stdlib_module_names, "numpy", "graphc"))
 
 Array = np.ndarray[Any, Any]
@@ -142,6 +145,12 @@ def _held(owner: Any, name: str) -> Any:
 def _defined(owner: Any, name: str) -> Any:
     """What an attribute of an object is before it is bound: a function, a property."""
     holders = (attributes_of(owner), *map(vars, type(owner).__mro__))
+    return next((holder[name] for holder in holders if name in holder), MISSING)
+
+
+def _defined_by(kind: type, name: str) -> Any:
+    """What a class, or the first of those that it derives from, defines."""
+    holders = map(vars, kind.__mro__)
     return next((holder[name] for holder in holders if name in holder), MISSING)
 
 
@@ -242,7 +251,7 @@ class _Walk:
             self.function(function.__wrapped__, owner)
         origin, roots = origin_of(code), _roots(code, owner)
         is_ours = origin == "user" or (origin == "other" and self._is_ours(function.__module__))
-        if not is_ours and (origin == "graphc" or not self._is_ours(type(owner).__module__)):
+        if not is_ours and (origin == "graphc" or not self._is_ours(_class(owner).__module__)):
             return
         found, cells = paths(code), cells_of(function)
         own = {*code.co_varnames, *code.co_cellvars} - roots.keys()
@@ -251,7 +260,7 @@ class _Walk:
                 # What the function changes itself, a counter, say, is not watched for changes.
                 self._follow_from(path, function, cells, roots, path in found.stored)
         if ("super",) in found.outer and owner is not None:
-            self._inherited(code.co_names, owner)
+            self._inherited(code.co_names, owner, {path[-1] for path in found.stored})
         if is_ours:
             self._defaults(function)
 
@@ -274,11 +283,15 @@ class _Walk:
             self._note(functools.partial(given.get, name, MISSING), value, title)
             self.leaf(title, value)
 
-    def _inherited(self, names: Sequence[str], owner: Any) -> None:
-        for kind in type(owner).__mro__[1:]:
-            for name in names:
-                if isinstance(vars(kind).get(name), FunctionType):
-                    self.function(vars(kind)[name], owner)
+    def _inherited(self, names: Sequence[str], owner: Any, stored: Collection[str]) -> None:
+        """Watch what super() may find: what any base defines by one of the names of a function."""
+        kinds = dict.fromkeys((*_class(owner).__mro__[1:], *type(owner).__mro__[1:]))
+        bases = [kind for kind in kinds if kind is not object]
+        known = {n for n in names if n not in stored and any(n in vars(kind) for kind in bases)}
+        for kind, name in itertools.product(bases, sorted(known)):
+            if self._is_new((id(kind), id(owner), name), (kind, owner)):
+                get = functools.partial(vars(kind).get, name, MISSING)
+                self._member(f"super().{name}", owner, get)
 
     def _follow_from(
         self,
@@ -323,14 +336,16 @@ class _Walk:
         elif isinstance(value, Value | Stateful | np.ndarray | np.generic):
             self.leaf(title, value)
             return
+        elif isinstance(value, type) and _defined_by(value, name) is not MISSING:
+            self._of_class(title, value, attributes, stored)
+            return
         static = inspect.getattr_static(type(value), name, None)
         own = attributes_of(value)
-        if name not in own and isinstance(static, property):
+        if name not in own and isinstance(static, _BOUND):
             self._definition(title, value, name)
-            self.function(static.fget, value)
-        elif name not in own and isinstance(static, FunctionType | classmethod | staticmethod):
-            self._definition(title, value, name)
-            self.function(getattr(static, "__func__", static), value)
+            self.function(*_bound(static, value))
+        elif name == "__class__":
+            self._watch(f"{title}.{name}", functools.partial(type, value), further, stored)
         elif name in own:
             self._dict(title, value, own)
             get = functools.partial(own.get, name, MISSING)
@@ -342,6 +357,27 @@ class _Walk:
             self._watch(f"{title}.{name}", get, further, stored)
         else:
             self.leaf(title, value, writes=name in _WRITES)
+
+    def _of_class(self, title: str, kind: type, attributes: Sequence[str], stored: bool) -> None:
+        """Follow attributes of a class, which it has or inherits."""
+        name, *further = attributes
+        own = vars(kind)
+        get = functools.partial(own.get, name, MISSING)
+        if name not in own:
+            get = functools.partial(_defined_by, kind, name)
+        if isinstance(get(), classmethod | staticmethod):
+            self._member(f"{title}.{name}", kind, get)
+        else:
+            self._watch(f"{title}.{name}", get, further, stored)
+
+    def _member(self, title: str, owner: Any, get: Get) -> None:
+        """Watch what a class defines, and what it reads of the object or class it is read from."""
+        found = get()
+        if isinstance(found, _BOUND):
+            self._note(get, found, title)
+            self.function(*_bound(found, owner))
+        else:
+            self._watch(title, get, (), stored=False)
 
     def _dict(self, title: str, value: Any, own: Mapping[str, Any]) -> None:
         """Watch that an object keeps the dict of its attributes."""
@@ -411,6 +447,11 @@ class _Walk:
         own = attributes_of(value)
         if depth == MOST_DEPTH or not self._is_new((id(value), "parts"), value):
             return
+        if isinstance(value, type):
+            kinds = (kind for kind in value.__mro__ if self._is_ours(kind.__module__))
+            for name in dict.fromkeys(name for kind in kinds for name in vars(kind)):
+                self._of_class(title, value, (name,), stored=False)
+            return
         for name in _slots(type(value)):
             get = functools.partial(_held, value, name)
             self._note(get, get(), f"{title}.{name}")
@@ -448,6 +489,20 @@ def attributes_of(value: Any) -> Mapping[str, Any]:
     """The attributes of an object itself; an object may make up others."""
     found = getattr(value, "__dict__", None)
     return found if isinstance(found, Mapping) else {}
+
+
+def _class(owner: Any) -> type:
+    """The class of an object, or the class itself."""
+    return owner if isinstance(owner, type) else type(owner)
+
+
+def _bound(definition: Any, owner: Any) -> tuple[Any, Any]:
+    """The function in what a class defines, and what it is called of where `owner` finds it."""
+    if isinstance(definition, classmethod):
+        return definition.__func__, _class(owner)
+    if isinstance(definition, staticmethod):
+        return definition.__func__, None
+    return definition.fget if isinstance(definition, property) else definition, owner
 
 
 def _slots(kind: type) -> list[str]:

@@ -72,7 +72,7 @@ class Static:
 
 
 class Identity:
-    """A static leaf that specialises by identity: the `self` of a method."""
+    """A static leaf that specialises by identity: the `self` or `cls` of a method."""
 
     __slots__ = ("value",)
 
@@ -86,6 +86,8 @@ class Identity:
         return id(self.value)
 
     def __repr__(self) -> str:
+        if isinstance(self.value, type):
+            return repr(self.value)
         return f"<{type(self.value).__name__} at {id(self.value):#x}>"
 
 
@@ -404,13 +406,14 @@ def _static_key(binder: Binder, position: int, name: str, value: Any) -> LeafKey
                 f"static argument {name} must be hashable, got {type(value).__name__}"
             ) from None
         return Static(value)
-    if binder.bound and position == 0 and leaf_key(value) is None and _is_opaque(value):
+    if binder.bound and position == 0 and _is_owner(value):
         return Identity(value)
     return None
 
 
-def _is_opaque(value: Any) -> bool:
-    return flatten(value)[1] is LEAF
+def _is_owner(value: Any) -> bool:
+    """Whether a first argument is what a method is called of: a class, or no array nor nesting."""
+    return isinstance(value, type) or (leaf_key(value) is None and flatten(value)[1] is LEAF)
 
 
 def _refuse(name: str, tree: TreeDef, leaves: Sequence[Any], keys: Sequence[LeafKey]) -> None:
@@ -483,6 +486,6 @@ def _shape(kind: Type) -> str:
 
 
 def owner_of(signature: Signature) -> Any:
-    """The `self` of a method, unless it was declared static."""
+    """The `self` or `cls` of a method, unless it was declared static."""
     first = signature.keys[0] if signature.keys else None
     return first.value if isinstance(first, Identity) else None

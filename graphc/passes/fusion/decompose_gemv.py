@@ -103,6 +103,7 @@ def small(node: Node, r: Rewriter) -> Node | None:
     dims = tensor_type(node).dims
     first, second, result = terms_of(node)
     extents = dict(zip(first, tensor_type(node.inputs[0]).dims, strict=True))
+    # A letter that is summed stands in both operands: types refuse one that a single operand has.
     summed = "".join(letter for letter in first if letter not in result)
     loops = (*dims, *(extents[letter] for letter in summed))
     is_open = any(isinstance(extent, Size) for extent in loops)
