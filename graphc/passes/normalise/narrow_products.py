@@ -13,16 +13,17 @@ budget allows, those that save most per error first.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 from math import prod
 
 from graphc.codegen.gemm.packed import hardware_for
 from graphc.codegen.lowering.operands import can_fold_view
 from graphc.config import Config
 from graphc.errors import GraphError
-from graphc.ir.graph import Graph, Node, Rewriter, rebuild
+from graphc.ir.graph import Graph, Node, Rewriter, rebuild, swept
 from graphc.ir.literal import literal
 from graphc.ir.op import OPS, Contraction
+from graphc.ir.readers import readers_of
 from graphc.ir.regions import is_control_flow, map_inside
 from graphc.ir.sizes import hint_of
 from graphc.ir.types import DTYPES, F32, Type
@@ -176,6 +177,7 @@ def narrowed(graph: Graph, chosen: frozenset[Node]) -> Graph:
     """The graph in which the chosen products, at any depth, read operands of 16 bits."""
     here = {node.id for node in graph.nodes if node in chosen}
     inner = map_inside(graph, lambda region: narrowed(region, chosen))
+    moved = moved_for(inner, here)
     made: dict[Node, Node] = {}  # what stands for sources and their views
 
     def rewrite(node: Node, r: Rewriter) -> Node | None:
@@ -183,25 +185,50 @@ def narrowed(graph: Graph, chosen: frozenset[Node]) -> Graph:
             return None
         for source in sources_of(node):
             if source not in made:
-                made[source] = source if narrow_type(source) is BF16 else rounded(source, r)
+                made[source] = source if narrow_type(source) is BF16 else rounded(source, moved, r)
         return r.emit(node.op, tuple(seen(n, made, r) for n in node.inputs), node.attrs)
 
-    return rebuild(inner, rewrite)
+    return swept(rebuild(inner, rewrite))
 
 
-def rounded(source: Node, r: Rewriter) -> Node:
+def moved_for(graph: Graph, products: Set[int]) -> frozenset[int]:
+    """Nodes that put elements elsewhere, for products alone: so what they read is rounded."""
+    if not any(map(moves, graph.nodes)):
+        return frozenset()
+    readers, found = readers_of(graph), set(products)
+    for node in reversed(graph.nodes):
+        if moves(node) and all(n is not None and n.id in found for n in readers[node]):
+            found.add(node.id)
+    return frozenset(found - products)
+
+
+def moves(node: Node) -> bool:
+    """Is a node a join, zeros around an array, or places that are picked of one?"""
+    if node.after or not is_f32(node):
+        return False
+    picks = node.op.traits.checks and node.op is OPS["gather"]
+    return picks or node.op.traits.joins or without_padding(node)[0] is not node
+
+
+def rounded(source: Node, moved: Set[int], r: Rewriter) -> Node:
     """A value rounded to 16 bits, as f32; zeros around it are not rounded with it."""
+    return r.emit(OPS["cast"], (narrow_of(source, moved, r),), {"dtype": F32})
+
+
+def narrow_of(source: Node, moved: Set[int], r: Rewriter) -> Node:
+    """A value of 16 bits, rounded before it is moved."""
     inner, _ = without_padding(source)
     if inner is not source:
-        narrow = r.emit(OPS["narrow"], (inner,), {"dtype": BF16})
         zero = r.emit(OPS["const"], (), {"value": literal(0.0, BF16)})
-        narrow = r.emit(source.op, (narrow, zero), source.attrs)
-    elif source.op.traits.constant:
+        return r.emit(source.op, (narrow_of(inner, moved, r), zero), source.attrs)
+    if source.op.traits.constant:
         value = literal(source.attrs["value"].array, BF16)
-        narrow = r.emit(OPS["const"], (), {"value": value})
-    else:
-        narrow = r.emit(OPS["narrow"], (source,), {"dtype": BF16})
-    return r.emit(OPS["cast"], (narrow,), {"dtype": F32})
+        return r.emit(OPS["const"], (), {"value": value})
+    if source.id in moved:
+        images = source.inputs if source.op.traits.joins else source.inputs[:1]
+        narrow = tuple(narrow_of(n, moved, r) for n in images)
+        return r.emit(source.op, (*narrow, *source.inputs[len(images) :]), source.attrs)
+    return r.emit(OPS["narrow"], (source,), {"dtype": BF16})
 
 
 def seen(operand: Node, made: dict[Node, Node], r: Rewriter) -> Node:

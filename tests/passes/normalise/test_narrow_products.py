@@ -149,6 +149,22 @@ def test_images_of_many_tiles_and_channels_are_convolved_in_full() -> None:
         assert ("winograd_input" in names) is full and (narrow_count(graph) == 0) is full
 
 
+def test_what_is_joined_or_picked_for_products_alone_is_rounded_before() -> None:
+    w, rows = normal(64, 64, 3, 3), np.repeat(np.arange(7), 2)
+
+    def joined(x: Any, y: Any) -> Any:
+        near = np.take(np.take(np.tanh(x), rows, axis=2), rows, axis=3)
+        return np.concatenate([near, np.tanh(y)], axis=1)
+
+    given = normal(1, 32, 7, 7), normal(1, 32, 14, 14)
+    graph, _ = stage(lambda x, y: gc.conv(joined(x, y), w, padding=1), *given)
+    moved = [node for node in graph.nodes if node.op.name in ("concat", "gather", "pad")]
+    assert len(moved) == 4 and all(node.type.dtype is BF16 for node in moved)
+    graph, _ = stage(lambda x, y: (gc.conv(joined(x, y), w), joined(x, y) + 1), *given)
+    moved = [node for node in graph.nodes if node.op.name in ("concat", "gather")]
+    assert len(moved) == 3 and not any(node.type.dtype is BF16 for node in moved)
+
+
 def test_what_is_rounded_is_padded_as_such() -> None:
     w = normal(64, 32, 3, 3)
     graph, _ = stage(lambda x: gc.conv(x, w, padding=((1, 0), (0, 2))), normal(2, 32, 14, 14))
