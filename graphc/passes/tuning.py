@@ -38,6 +38,12 @@ class PassesTuning(Tuning):
         "columns side by side in a vector against rows whose elements lie apart")
     summed_columns = number(4, 0, 64, "columns", "few-columns",
         "the same of sums, several columns of which are added at a time")
+    folded_terms = number(8, 1, 1 << 20, "elements", "few-columns",
+        "the same: shorter columns stay in registers")
+    folded_terms_of_more = number(96, 1, 1 << 20, "elements", "few-columns",
+        "the same of five columns or more")
+    summed_terms = number(16, 1, 1 << 20, "elements for each column but one", "few-columns",
+        "the same of sums")
     window_outputs = number(2, 0, 1 << 20, "outputs per group", "depthwise",
         "loops over windows against a contraction")
     window_terms_of_few = number(144, 0, 1 << 20, "products", "depthwise",

@@ -30,6 +30,7 @@ from graphc.ir.types import Type
 from graphc.passes.reasons import explain
 from graphc.passes.tuning import tuned
 
+FEW = 5  # columns, of which the lanes of half a vector of 256 bits are more
 Perm = tuple[int, ...]
 Turned = dict[Node, Perm]
 Readers = Mapping[Node, Sequence[Node | None]]
@@ -96,7 +97,11 @@ def are_few_columns(node: Node, dims: Sequence[Any], axes: set[int]) -> bool:
     assert isinstance(node.op.lower, Reduction)
     adds = node.op.lower.combine == "add"
     few = tuned.summed_columns if adds else tuned.folded_columns
-    return bool(1 < beside < few and before > 1 and beside * folded < by_loops.tall_elements)
+    if not 1 < beside < few or before <= 1 or beside * folded >= by_loops.tall_elements:
+        return False
+    if adds:
+        return bool(folded >= tuned.summed_terms * (beside - 1))
+    return bool(folded >= (tuned.folded_terms if beside < FEW else tuned.folded_terms_of_more))
 
 
 # ------------------------------------------------------------------------------ which are turned

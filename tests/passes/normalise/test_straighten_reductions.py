@@ -90,10 +90,13 @@ def reduced_axes(function: Callable[..., Any], *given: Any) -> list[tuple[int, .
         (lambda x: np.argmax(x.transpose(2, 1, 0), axis=0), [(2,), (2,)]),
         (lambda x: ((x.transpose(1, 2, 0) - Y) ** 2).sum(axis=2), [(0,)]),
         # Columns that do not fill a vector are folded as rows.
-        (lambda x: x[..., :5].max(axis=1), [(2,)]),
-        (lambda x: x[..., :3].sum(axis=1, keepdims=True), [(2,)]),
-        (lambda x: x[..., :3].transpose(0, 2, 1).min(axis=2), [(2,)]),
-        (lambda x: x[..., :5].sum(axis=1), [(1,)]),
+        (lambda x: np.repeat(x[..., :5], 20, 1).max(axis=1), [(2,)]),
+        (lambda x: np.repeat(x[..., :3], 20, 1).sum(axis=1, keepdims=True), [(2,)]),
+        (lambda x: np.repeat(x[..., :3], 20, 1).transpose(0, 2, 1).min(axis=2), [(2,)]),
+        (lambda x: np.repeat(x[..., :5], 20, 1).sum(axis=1), [(1,)]),
+        # ... not of short columns, whose folds stay in registers.
+        (lambda x: x[..., :5].max(axis=1), [(1,)]),
+        (lambda x: x[..., :3].sum(axis=1), [(1,)]),
         (lambda x: x[..., :3].max(axis=(0, 1)), [(0, 1)]),
         # Parts of what is shown are parts of what is there.
         (lambda x: x.transpose(1, 2, 0)[::-1, 2::3].sum(axis=2), [(0,)]),
