@@ -111,12 +111,12 @@ def test_what_a_region_captures_keeps_its_name() -> None:
 @pytest.mark.parametrize(
     ("function", "arguments", "said"),
     [
-        (lambda x, i: x[i], (np.arange(5.0), np.array([1, 7])), "index 7 .* axis of extent 5"),
-        (lambda x, i: x[:, i], (np.ones((2, 3)), -4), "index -4 .* axis of extent 3"),
+        (lambda x, i: x[i], (np.arange(5.0), np.array([1, 7])), "index 7 .* axis 0 of extent 5"),
+        (lambda x, i: x[:, i], (np.ones((2, 3)), -4), "index -4 .* axis 1 of extent 3"),
         (
             lambda x, i: np.take_along_axis(x, i, 1),
             (np.ones((2, 3)), np.array([[0], [9]])),
-            "index 9 .* axis of extent 3",
+            "index 9 .* axis 1 of extent 3",
         ),
     ],
 )
