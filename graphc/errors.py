@@ -160,16 +160,21 @@ class CheckpointError(GraphError):
     """A checkpoint that cannot be written, is damaged, or does not fit what it is restored to."""
 
 
-STATUS = {
-    1: "index out of range",
-    2: "non-finite value",
-    3: "cancelled",
-    4: "custom op failed",
-    2**31 - 1: "custom op raised an exception, such as an index out of range",
-}
 INDEX = 1  # the status of a kernel that was given an index out of range
 CUSTOM = 4  # the status of a custom op that returned one of these, or what is no status
 RAISED = 2**31 - 1  # the status of a kernel whose Python function raised an exception
+SINGULAR, INDEFINITE, UNCONVERGED = RAISED - 1, RAISED - 2, RAISED - 3  # of linear algebra
+CUSTOM_END = UNCONVERGED  # a custom op's own statuses lie between CUSTOM and here
+STATUS = {
+    INDEX: "index out of range",
+    2: "non-finite value",
+    3: "cancelled",
+    CUSTOM: "custom op failed",
+    SINGULAR: "singular matrix",
+    INDEFINITE: "matrix is not positive definite",
+    UNCONVERGED: "decomposition does not converge",
+    RAISED: "custom op raised an exception, such as an index out of range",
+}
 
 
 class GraphHint(UserWarning):

@@ -167,3 +167,40 @@ def test_classes_of_numpys_own_are_raised(function: Any, kind: type[Exception]) 
     assert vars(caught.value)["message"]
     for name in ("axis", "ndim"):
         assert getattr(caught.value, name, None) == getattr(wanted.value, name, None)
+
+
+ZEROS, NOT_FINITE = np.zeros((3, 3)), np.full((3, 3), np.nan)
+
+
+@pytest.mark.parametrize(
+    ("function", "arguments", "said"),
+    [
+        (np.linalg.inv, (ZEROS,), "singular matrix"),
+        (np.linalg.inv, (np.zeros((20, 20)),), "singular matrix"),
+        (np.linalg.inv, (np.zeros((2, 3, 3), np.complex64),), "singular matrix"),
+        (np.linalg.solve, (ZEROS, np.ones(3)), "singular matrix"),
+        (np.linalg.cholesky, (-np.eye(3),), "matrix is not positive definite"),
+        (np.linalg.cholesky, (-np.eye(20),), "matrix is not positive definite"),
+        (np.linalg.eigh, (NOT_FINITE,), "decomposition does not converge"),
+        (np.linalg.svd, (NOT_FINITE,), "decomposition does not converge"),
+        (np.linalg.eigvals, (NOT_FINITE,), "decomposition does not converge"),
+        (np.linalg.pinv, (NOT_FINITE,), "decomposition does not converge"),
+    ],
+)
+@pytest.mark.parametrize("check_finite", [False, True])
+def test_runs_raise_what_numpy_raises(
+    function: Any, arguments: Any, said: str, check_finite: bool
+) -> None:
+    with pytest.raises(np.linalg.LinAlgError):
+        function(*arguments)
+    with pytest.raises(np.linalg.LinAlgError, match=said) as caught:
+        gc.compile(lambda *given: function(*given), check_finite=check_finite)(*arguments)
+    error = caught.value
+    assert isinstance(error, gc.RunError)
+    assert error.location is not None and error.location[0].endswith("test_array_refusals.py")
+    assert error.hint
+
+
+def test_what_is_not_finite_in_a_matrix_is_told() -> None:
+    with pytest.raises(np.linalg.LinAlgError, match=r"argument x, at \[0, 0\]: nan"):
+        gc.compile(lambda x: np.linalg.cholesky(x))(NOT_FINITE)

@@ -33,14 +33,14 @@ from graphc.codegen.llvm.writer import (
 from graphc.codegen.numba.function_key import function_text, jitted_within
 from graphc.codegen.numba.memory import PROVIDED, memory_ir
 from graphc.codegen.python import source
-from graphc.errors import CUSTOM, RAISED, GraphError
+from graphc.errors import CUSTOM, CUSTOM_END, RAISED, GraphError
 from graphc.ir.op import looks_itself
 from graphc.ir.types import DType
 from graphc.loops.facts import looks, work_stride
 from graphc.loops.nest import Buffer, Kernel
 from graphc.seams.numba_objects import blocks_are_known
 
-CUSTOM_STATUS = f"code if code == 0 or {CUSTOM} < code < {RAISED} else {CUSTOM}"
+CUSTOM_STATUS = f"code if code == 0 or {CUSTOM} < code < {CUSTOM_END} else {CUSTOM}"
 
 CANCEL_FLAG = "carray(bufs[-1], (1,), np.int64)"  # where the walker leaves it
 

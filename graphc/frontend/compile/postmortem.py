@@ -47,14 +47,19 @@ def explained(
     stays unexplained.
     """
     is_index = isinstance(error, OutOfRangeError)
-    known = is_index or (isinstance(error, RunError) and error.message.startswith(_NON_FINITE))
+    is_algebra = isinstance(error, np.linalg.LinAlgError)
+    is_value = isinstance(error, RunError) and error.message.startswith(_NON_FINITE)
+    known = is_index or is_algebra or is_value
     if not known or not isinstance(graph, Graph) or (state is None and graph.effect in _STATEFUL):
         return error
     watch = _Watch(state() if state is not None else {})
     failure = watch.failure(graph, arguments)
     if is_index and isinstance(failure, OutOfRangeError):
         _say(error, _BAD_INDEX, failure.message + (watch.about or "") + watch.where)
-    elif not is_index:
+    elif is_algebra:  # matrices of NaN are told by their elements
+        found = watch.found.get(error.location)
+        error.details = (*error.details, *(found[1] if found else ()))
+    elif is_value:
         found = watch.found.get(error.location) or next(iter(watch.found.values()), None)
         if found is not None:
             _say(error, _NON_FINITE, found[0])

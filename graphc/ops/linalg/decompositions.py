@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from graphc.errors import TypeRuleError
+from graphc.errors import UNCONVERGED, TypeRuleError
 from graphc.ir.op import Attr, Op, Sample
 from graphc.ir.sizes import Size, greatest, least
 from graphc.ir.traits import Traits
@@ -31,7 +31,7 @@ from graphc.ir.types import (
     tensor,
     tuple_type,
 )
-from graphc.loops.nest import NON_FINITE, Expr
+from graphc.loops.nest import Expr
 from graphc.loops.scalars import Pair, where
 from graphc.ops.linalg import decomposition_gradients as rules
 from graphc.ops.linalg.jacobi_nests import LaneEigenvalues, LaneSingularValues
@@ -414,7 +414,7 @@ def _geev(f: Routines, unit: Expr, job: str, number: int | None) -> None:
     with b.loop(n * n) as k:
         value = f.get("a", k)
         for part in (value.re, value.im) if isinstance(value, Pair) else (value,):
-            b.fail(part - part != zero, NON_FINITE)
+            b.fail(part - part != zero, UNCONVERGED)
     values = ("z",) if f.element.is_complex else ("re", "im")
     vectors = ("v" if job == "V" else "a", greatest(1, n))
     rest = ("work", sizes["work"], *(("rwork",) if f.element.is_complex else ()))

@@ -4,7 +4,7 @@ lu is Gaussian elimination with row exchanges; L (unit diagonal) and U share one
 
     x[perm] = L @ U        packed = L - 1 + U
 
-A singular system and a matrix that is not positive definite stop the run with status 2.
+A singular system and a matrix that is not positive definite stop the run.
 """
 
 from __future__ import annotations

@@ -16,13 +16,11 @@ from __future__ import annotations
 
 import functools
 
+from graphc.errors import INDEFINITE
 from graphc.gpu import cuda, device, sqrt
 from graphc.ir.types import DTYPES, I64
 from graphc.ops.record.arguments import Array
 from graphc.ops.record.grid_cuda import Kernel, fail
-
-SINGULAR = 2  # the status of a matrix that is not positive definite
-
 
 INT = I64.numpy.type
 
@@ -165,7 +163,7 @@ def cholesky_panel_kernel(threads: int, panel: int) -> Kernel:
             pivot = out[base + k * n + k]
             cuda.syncthreads()
             if not pivot > 0:
-                fail(status, row, SINGULAR)
+                fail(status, row, INDEFINITE)
                 return
             root = sqrt(pivot)
             if thread == 0:

@@ -23,6 +23,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from graphc.errors import INDEFINITE
 from graphc.ir.types import I64, DType
 from graphc.loops.nest import Buffer, Expr, Scalars
 from graphc.loops.scalars import fma, minimum, sqrt, where
@@ -30,7 +31,6 @@ from graphc.ops.record.arguments import Applied, ReadAt, Write
 from graphc.ops.reduce.cumulative import unravel
 from graphc.ops.tuning import tuned
 
-SINGULAR = 2  # the status of a non-finite value
 ROWS, TERMS = 4, 4  # of the product, at a time
 WHOLE = 16  # columns below the diagonal are taken by that many
 LINE = 64  # bytes of a cache line
@@ -303,7 +303,7 @@ class Cholesky(Panels):
         b = self.b
         row = first + step
         pivot = b.register(self.of_panel(row, step))
-        b.fail(~(b.read(pivot) > self.zero()), SINGULAR)
+        b.fail(~(b.read(pivot) > self.zero()), INDEFINITE)
         root = b.register(sqrt(b.read(pivot)))
         b.store(self.panel, self.at(step, row), b.read(root))
         following = row + 1

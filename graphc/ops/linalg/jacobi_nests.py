@@ -21,8 +21,9 @@ from typing import Any
 import numpy as np
 
 from graphc.base.record import record
+from graphc.errors import UNCONVERGED
 from graphc.ir.types import DType
-from graphc.loops.nest import NON_FINITE, Expr
+from graphc.loops.nest import Expr
 from graphc.loops.scalars import bits_type, copy_sign, fma, is_nan, maximum, minimum, sqrt, where
 from graphc.ops.linalg.lane_nests import BLOCK, Lanes, Matrix
 from graphc.ops.record.arguments import Applied
@@ -65,7 +66,7 @@ class Jacobi(Lanes):
             b.assign(going, zero)
             with self.pairs(unit) as pair:
                 b.update(going, "max", where(self.is_far(*pair), one, zero))
-        b.fail(b.read(going) > 0, NON_FINITE)
+        b.fail(b.read(going) > 0, UNCONVERGED)
         with self.lanes(unit):
             scale = self.scale()
             for k, value in enumerate(self.values()):
@@ -124,7 +125,7 @@ class Jacobi(Lanes):
         a NaN."""
         elements = [x for column in columns for x in column]
         for x in elements:
-            self.b.fail(is_nan(x), NON_FINITE)
+            self.b.fail(is_nan(x), UNCONVERGED)
         scale = self.settled(power_below(reduce(maximum, map(abs, elements))))
         factor = self.settled(self.constant(1) / scale)
         scaled = [self.settled(x * factor) for x in elements]

@@ -14,12 +14,12 @@ from contextlib import contextmanager
 from functools import reduce
 from typing import Any
 
+from graphc.errors import INDEFINITE, SINGULAR
 from graphc.ir.op import Loops
 from graphc.ir.sizes import hint_of
 from graphc.ir.types import DType, Type, leaves
 from graphc.loops.nest import Buffer, Expr, Scalars
 from graphc.loops.scalars import copy_sign, fma, maximum, minimum, sqrt, where
-from graphc.ops.linalg.factor_nests import SINGULAR
 from graphc.ops.linalg.solve_nest import OUT_OF_RANGE
 from graphc.ops.record.arguments import Applied, ReadAt, Write
 from graphc.ops.reduce.cumulative import unravel
@@ -180,7 +180,7 @@ class LaneCholesky(Lanes):
                     factor = -rows[column][known]
                     rows[row][column] = fma(factor, rows[row][known], rows[row][column])
             pivot = rows[column][column]
-            self.b.fail(~(pivot > 0), SINGULAR)
+            self.b.fail(~(pivot > 0), INDEFINITE)
             root = rows[column][column] = sqrt(pivot)
             for lower in rows[column + 1 :]:
                 lower[column] = lower[column] / root

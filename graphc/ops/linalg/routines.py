@@ -12,11 +12,11 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from graphc.errors import GraphError
+from graphc.errors import UNCONVERGED, GraphError
 from graphc.ir.op import CudaCode, Library, Loops
 from graphc.ir.sizes import greatest
 from graphc.ir.types import I64, Dimension, DType, leaves
-from graphc.loops.nest import NON_FINITE, Buffer, Expr, Scalars
+from graphc.loops.nest import Buffer, Expr, Scalars
 from graphc.loops.scalars import Element, Pair
 from graphc.ops.linalg.lane_nests import Lanes, in_lanes
 from graphc.ops.record.arguments import Applied, ReadAt, Write
@@ -74,7 +74,7 @@ class Routines:
             places.append((self.cells, b.integer(cell)))
         alone = ALONE if is_alone(self.m, self.n) else ""
         b.routine(f"{alone}{PREFIX[self.element.name]}{name}", places)
-        b.fail(b.load(self.cells, len(arguments)) != 0, NON_FINITE)
+        b.fail(b.load(self.cells, len(arguments)) != 0, UNCONVERGED)
 
     def get(self, name: str, position: Expr) -> Any:
         """An element of scratch, a pair if it is complex."""

@@ -13,9 +13,9 @@ from __future__ import annotations
 import functools
 from typing import Any
 
+from graphc.errors import SINGULAR
 from graphc.gpu import cuda, device
 from graphc.ir.types import DTYPES
-from graphc.ops.linalg.factor_cuda import SINGULAR
 from graphc.ops.record.arguments import Array
 from graphc.ops.record.grid_cuda import Kernel, fail
 

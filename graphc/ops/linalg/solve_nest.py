@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from graphc.errors import SINGULAR
 from graphc.ir.types import I64, DType
 from graphc.loops.nest import Expr
 from graphc.ops.linalg.factor_nests import (
-    SINGULAR,
     Span,
     Square,
     Workspace,

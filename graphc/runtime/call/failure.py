@@ -4,7 +4,20 @@ from __future__ import annotations
 
 from itertools import count
 
-from graphc.errors import INDEX, EndOfData, GraphError, LimitError, OutOfRangeError, RunError
+from numpy.linalg import LinAlgError
+
+from graphc.errors import (
+    INDEFINITE,
+    INDEX,
+    SINGULAR,
+    UNCONVERGED,
+    EndOfData,
+    GraphError,
+    LimitError,
+    OutOfRangeError,
+    RunError,
+    also,
+)
 from graphc.runtime.load.program import Image
 
 # Statuses of native code itself: a stack is EMPTY, or all stacks have taken what they may (FULL).
@@ -15,6 +28,12 @@ _WALKER_REASONS = {
     EMPTY: "pop from an empty stack",
     ENDED: "there is no more data",
     FAILED: "a queue or reader failed",
+}
+_LINEAR_ALGEBRA = {  # what NumPy raises LinAlgError for, and what to do next
+    SINGULAR: "pinv and lstsq of np.linalg take such matrices; det tells them apart",
+    INDEFINITE: "np.linalg.eigvalsh shows how far it is from that; a multiple of the unit matrix "
+    "may be added",
+    UNCONVERGED: "there may be NaN or infinity in what is decomposed: np.isfinite tells",
 }
 _FIRST_RAISED = 1 << 20
 _MOST_RAISED = 256
@@ -41,7 +60,8 @@ def explain(image: Image, status: int, row: int) -> GraphError:
     if reason is None:
         reason = image.reasons.get(status, f"a kernel failed with status {status}")
     kind = {INDEX: OutOfRangeError, ENDED: EndOfData}.get(status, RunError)
-    return kind(reason, details=details, location=location)
+    error = kind(reason, details=details, location=location, hint=_LINEAR_ALGEBRA.get(status))
+    return also(error, LinAlgError) if status in _LINEAR_ALGEBRA else error
 
 
 def keep(error: BaseException) -> int:

@@ -179,7 +179,7 @@ def test_what_is_not_finite_stops_the_run() -> None:
     x = np.eye(3)
     x[1, 1] = np.nan
     for call in (np.linalg.svdvals, np.linalg.eigvals, lambda x: np.linalg.svd(x)[0]):
-        with pytest.raises(RunError, match="non-finite"):
+        with pytest.raises(RunError, match="does not converge"):
             gc.compile(call)(x)
     assert np.isnan(gc.compile(lambda x: np.linalg.qr(x, "r"))(x)).any()
 
