@@ -193,3 +193,61 @@ def test_an_index_is_told_with_its_axis_and_arguments(tmp_path: Path) -> None:
     assert said(gc.load(tmp_path / "m.gir"), x, i) == text
     turns = gc.compile(lambda x, i: gc.fori(0, 2, lambda k, c: c + x[i], np.zeros(3)))
     assert "(arg" not in said(turns, x, i[1])  # the body has other names
+
+
+def stepped(w: Any, ids: Any) -> Any:
+    return w - 0.1 * gc.grad(lambda w: w[ids].sum())(w), w[ids].sum()
+
+
+def trained(w: Any, ids: Any) -> Any:
+    def body(w: Any, row: Any) -> Any:
+        return w - 0.1 * gc.grad(lambda w: w[row].sum())(w), w[row].sum()
+
+    return gc.scan(body, w, ids)
+
+
+def labelled(w: Any, y: Any) -> Any:
+    loss = lambda w: gc.cross_entropy(np.ones((2, 4)) @ w, y).mean()
+    value, made = gc.value_and_grad(loss)(w)
+    return w - made, value
+
+
+DONATING: dict[str, tuple[Callable[..., Any], Any, str]] = {
+    "gradient": (stepped, [1, 9], "index 9 is out of range for axis 0 of extent 4"),
+    "scan": (trained, [[1, 2], [1, 9]], "extent 4, in trip 1 of the scan"),
+    "label": (labelled, [1, 2], "cross_entropy: label 2 is not in 0..1"),
+}
+
+
+@pytest.mark.parametrize("native", [False, True], ids=["first", "again"])
+@pytest.mark.parametrize("form", DONATING)
+def test_an_index_is_told_where_other_arguments_are_donated(form: str, native: bool) -> None:
+    step, wrong, text = DONATING[form]
+    f, wrong = gc.compile(step, donate="w"), np.array(wrong)
+    for _ in range(3 * native):
+        f(np.ones((4, 2)), np.zeros_like(wrong))
+    w = np.ones((4, 2))
+    assert text in failing(f, w, wrong)
+    assert text in failing(gc.compile(step), np.ones((4, 2)), wrong)
+
+
+def test_an_index_that_a_donated_argument_made_is_not_guessed() -> None:
+    """What it was is gone, or may be: neither it nor what depends on it is told."""
+
+    def found(step: Callable[..., Any], *arguments: Any) -> str:
+        return failing(gc.compile(step, donate="w"), np.full(4, 2.0), *arguments)
+
+    table, three, nine = np.ones(6), np.array(3), np.array(9)
+    computed = lambda w, t: (w * 3, t[(w * 3).astype(int)].sum())
+    assert "index out of range" in found(computed, table)
+    carried = lambda w, t: gc.fori(0, 3, lambda k, c: c + t[(c * 2).astype(int)], w)
+    assert "index out of range" in found(carried, table)
+    repeated = lambda w, t, i: gc.while_loop(
+        lambda s: s[0].sum() < 9, lambda s: (s[0] + t[i + s[1]], s[1] + 3), (w - 2, 0)
+    )
+    assert "index out of range" in found(repeated, table, three)
+    chosen = lambda w, t, i, j: (
+        w + gc.cond(w[0] > 1, lambda: t[i], lambda: t[j]) * 0,
+        t[(w * i).astype(int)].sum(),
+    )
+    assert "index out of range" in found(chosen, table, nine, nine + 3)

@@ -153,8 +153,9 @@ class CompiledFunction(CallCache, Generic[P, R]):
     ) -> GraphError:
         """An error of a run says which value made it; donated arguments may be overwritten, and
         variables written, unless the run was to be checked."""
-        if not isinstance(error, RunError) or self.config.donate or current() is not None:
+        if not isinstance(error, RunError) or current() is not None:
             return error
+        from graphc.codegen.table.donation import is_named
         from graphc.frontend.compile.postmortem import explained
         from graphc.frontend.files.saved_variables import arrays_of
 
@@ -162,7 +163,8 @@ class CompiledFunction(CallCache, Generic[P, R]):
         if variant.traced.counts:  # the sizes of its graph are open
             return error
         state = functools.partial(arrays_of, variant.graph) if self.config.check_finite else None
-        return explained(error, variant.graph, variant.feeds(leaves), state)
+        gone = [is_named(p.attrs["name"], self.config.donate) for p in variant.graph.params]
+        return explained(error, variant.graph, variant.feeds(leaves), state, gone)
 
     def resident(self, *args: Any, **kwargs: Any) -> Any:
         """As a call, but every result is a `gc.Array`: it stays on the device until it is read, and

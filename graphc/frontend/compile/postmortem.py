@@ -20,9 +20,10 @@ from typing import Any
 import numpy as np
 
 from graphc.errors import INDEX, STATUS, GraphError, OutOfRangeError, RunError, plain
+from graphc.frontend.compile.known_nodes import known_nodes
 from graphc.ir.graph import Graph, Location, Node, Program
 from graphc.ir.op import Effect, Host
-from graphc.ir.types import leaves
+from graphc.ir.types import Type, leaves
 from graphc.ops.reference.interpreter import Interpreter
 
 MOST_WORK = 1 << 25  # elements that are computed again, a second or so
@@ -40,20 +41,27 @@ def explained(
     graph: Graph | Program,
     arguments: Sequence[Any],
     state: Callable[[], State] | None = None,
+    gone: Sequence[bool] = (),
 ) -> GraphError:
     """The error, with index and extent, or where a result is not finite, why, and in which trip.
 
     `state` gives the variables as they were before the run; without it a program that uses some
-    stays unexplained.
+    stays unexplained.  `gone` says of which arguments the run may have written over the values:
+    what they decide is not told.
     """
     is_index = isinstance(error, OutOfRangeError)
     is_algebra = isinstance(error, np.linalg.LinAlgError)
     is_value = isinstance(error, RunError) and error.message.startswith(_NON_FINITE)
-    known = is_index or is_algebra or is_value
+    known = is_index or ((is_algebra or is_value) and not any(gone))
     if not known or not isinstance(graph, Graph) or (state is None and graph.effect in _STATEFUL):
         return error
     watch = _Watch(state() if state is not None else {})
+    if any(gone):
+        watch.known = known_nodes(graph, gone)
+        arguments = [_zeros(p) if g else a for p, a, g in zip(graph.params, arguments, gone)]
     failure = watch.failure(graph, arguments)
+    if any(gone) and not (watch.is_sure and failure and failure.location == error.location):
+        return error
     if is_index and isinstance(failure, OutOfRangeError):
         _say(error, _BAD_INDEX, failure.message + (watch.about or "") + watch.where)
     elif is_algebra:  # matrices of NaN are told by their elements
@@ -65,6 +73,12 @@ def explained(
             _say(error, _NON_FINITE, found[0])
             error.details = (*error.details, *found[1])
     return error
+
+
+def _zeros(param: Node) -> Array:
+    kind = param.type
+    assert isinstance(kind, Type)
+    return np.zeros(kind.shape, kind.dtype.numpy)
 
 
 _STATEFUL = (Effect.READ, Effect.WRITE)
@@ -93,6 +107,8 @@ class _Watch(Interpreter):
         self.where = ""
         self.about: str | None = None  # the arguments that an index and its array are
         self.work = 0
+        self.known: set[Node] | None = None  # whose values are those of the run; None for all
+        self.is_sure = False  # the index that ended the run is one of them
 
     def failure(self, graph: Graph, arguments: Sequence[Any]) -> GraphError | None:
         """Run; the error that ends the run, if one does."""
@@ -113,6 +129,7 @@ class _Watch(Interpreter):
         except OutOfRangeError:
             if self.about is None:  # inside of loops they have other names
                 self.about = "" if self.path else _arguments(node)
+                self.is_sure = self.known is None or self.known.issuperset(_indices(node))
             raise
         parts = made if isinstance(made, tuple) else (made,)
         arrays = [part for part in parts if isinstance(part, np.ndarray)]
@@ -160,6 +177,14 @@ class _Watch(Interpreter):
     def _place(self) -> str:
         """The path in words; of gradients of gradients it is told once that it is the way back."""
         return "".join(f", {step}" for step in dict.fromkeys(self.path))
+
+
+def _indices(node: Node) -> list[Node]:
+    """The operands that may be indices: those of integers."""
+    kinds = [
+        (n, [k.dtype.kind for k in leaves(n.type) if isinstance(k, Type)]) for n in node.inputs
+    ]
+    return [n for n, found in kinds if set(found) & set("iu")]
 
 
 def _unheard(node: Node) -> Any:
