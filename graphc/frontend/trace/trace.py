@@ -18,7 +18,7 @@ from graphc.base.garbage_collection import collector_paused
 from graphc.base.record import record
 from graphc.base.refusing import refusing
 from graphc.errors import GraphError, GraphHint, TraceError
-from graphc.frontend.trace.tracer import Tracer
+from graphc.frontend.trace.tracer import Tracer, of_key
 from graphc.frontend.trace.tree import TreeDef, flatten, leaf_names, unique_names
 from graphc.ir.graph import Builder, Graph, Location, Node, is_same
 from graphc.ir.op import OPS, Op
@@ -245,7 +245,7 @@ def trace_function(
         found = _of_other_library(error) or error
         raise _noted(found.at(location_of(error) or location), so_far) from None
     except Exception as error:
-        told = hidden_by(error) or _of_other_library(error)
+        told = hidden_by(error) or of_key(error) or _of_other_library(error)
         if isinstance(told, GraphError):
             raise _noted(told, so_far) from None
         _noted(error, so_far)

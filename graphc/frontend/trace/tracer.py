@@ -14,6 +14,7 @@ import numpy as np
 
 from graphc.base.hints import meant_method
 from graphc.errors import GraphError, TraceError
+from graphc.errors import plain as readable
 from graphc.frontend.trace import dispatch, views
 from graphc.frontend.trace.masks import SelectedElements, counted_elements, put_back
 from graphc.frontend.trace.numpy_errors import as_numpy_raises
@@ -21,20 +22,25 @@ from graphc.frontend.trace.operands import PLAIN_TYPES, mapped, plain
 from graphc.frontend.trace.views import Link, Storage
 from graphc.ir.graph import Node
 from graphc.ir.types import Dim, Dimension
+from graphc.ir.unknowns import Location
+from graphc.ir.user_lines import location_of
 from graphc.ops.record.families import NUMPY_SPELLINGS, require_options, require_storable
 from graphc.ops.record.value import METHODS, PUBLIC, Trace, Value, cast_value, lift
 from graphc.seams.cpython import assigns_item, frame_above
 
+_STATIC = "or name the argument in static=[...]"
 _NO_VALUE_HINTS = {
-    "bool": "use gc.cond or np.where for a choice, gc.while_loop in the place of while, or name "
-    "the argument in static=[...]",
-    "number": "use NumPy's functions in place of math's and float(), or name the argument in "
-    "static=[...]",
-    "index": "an array index x[i] may be traced, a Python range or shape may not: "
-    "name the argument in static=[...]",
+    "bool": "for a choice write gc.cond or np.where, for a while gc.while_loop, for an assert "
+    f"gc.assert_, for `and` and for 0 < x < 1 (x > 0) & (x < 1), {_STATIC}",
+    "int": f"for int(x) write x.astype(int), for a loop over range(n) gc.fori, {_STATIC}",
+    "number": f"use NumPy's functions in place of math's and float(), {_STATIC}",
+    "index": "for items[i] of a list write np.stack(items)[i], for a loop over range(n) gc.fori; "
+    "an array index x[i] may be traced, a shape may not: name the argument in static=[...]",
     "store": "write to an array that is made inside the function (np.zeros, or a .copy()), or take "
     "the array as an argument and return it",
     "array": "use NumPy functions on it directly; gc.zeros(...) makes an array that can be written",
+    "key": f"for d[i] of a dict write gc.switch(i, [...]), or np.stack of arrays, {_STATIC}",
+    "text": 'to print it in every run write gc.print("x is {:.3f}", x)',
 }
 
 
@@ -99,7 +105,7 @@ class Tracer(Value):
         raise _no_value(self, "a bool", "bool")
 
     def __int__(self) -> int:
-        raise _no_value(self, "an int", "index")
+        raise _no_value(self, "an int", "int")
 
     def __float__(self) -> float:
         raise _no_value(self, "a float", "number")
@@ -121,7 +127,7 @@ class Tracer(Value):
 
     def __format__(self, spec: str) -> str:
         if spec:
-            raise _no_value(self, "formatted text", "array")
+            raise _no_value(self, "formatted text", "text")
         return repr(self)
 
     # -------------------------------------------------------------------------------- structure
@@ -294,11 +300,29 @@ def _no_value(tracer: Tracer, wanted: str, hint: str) -> TraceError:
     what = f"cannot become {wanted}"
     if assigns_item(frame_above(2)):  # buf[i] = x, where NumPy is what asks
         what, hint = "cannot take part in an assignment to an array from outside", "store"
-    return TraceError(
-        f"a traced array has no value yet: {tracer!r} {what}",
-        location=tracer.owner.locate() if tracer.owner.locate else None,
-        hint=_NO_VALUE_HINTS[hint],
-    )
+    return _told(tracer, what, hint, tracer.owner.locate() if tracer.owner.locate else None)
+
+
+def of_key(error: Exception) -> TraceError | None:
+    """What to raise for a traced array that was looked up in a dict; None for other errors."""
+    key = error.args[0] if isinstance(error, KeyError) and error.args else None
+    return _told(key, "is no key", "key", location_of(error)) if isinstance(key, Tracer) else None
+
+
+def _told(tracer: Tracer, what: str, hint: str, location: Location | None) -> TraceError:
+    named, told = _argument(tracer), _NO_VALUE_HINTS[hint]
+    if named and not tracer.shape and "." not in named:
+        told = told.replace("static=[...]", f'static=["{named}"]')
+    shown = f"argument {named!r}, {tracer.type}," if named else repr(tracer)
+    text = f"a traced array has no value yet: {shown} {what}"
+    return TraceError(text, location=location, hint=told)
+
+
+def _argument(tracer: Tracer) -> str:
+    """The argument of the traced function that it is, "" for what is computed or a region's."""
+    is_outer = getattr(tracer.owner, "outer", None) is None
+    node = tracer.node
+    return readable(node.attrs["name"]) if is_outer and node.op.traits.parameter else ""
 
 
 def _static(extent: Dimension, tracer: Tracer) -> int:

@@ -186,7 +186,9 @@ def _loss(value: Any) -> Value:
         found = type(value).__name__ if made is None else str(made.type)
         raise TraceError(
             f"gradients are of a function that returns one float, it returns {found}",
-            hint="reduce with .sum() or .mean(); gc.vjp and gc.jacobian take any result"
+            hint="with has_aux=True the function returns (value, aux), and aux has no gradient"
+            if isinstance(value, tuple)
+            else "reduce with .sum() or .mean(); gc.vjp and gc.jacobian take any result"
             if made is None or made.shape != ()
             else "it is reduced, but no float: cast it, or what it is made of, to one",
         )
