@@ -424,7 +424,7 @@ def _planned(
     return Plan(
         params=tuple(words),
         units=units,
-        grain=grain_of(sizes, units),
+        grain=grain_of(kind, sizes, units),
         workspace=workspace,
         swapped=groups.swapped,
         axes={g: tuple((axis,) for axis in axes) for g, axes in found.items()},

@@ -391,7 +391,7 @@ def _units(
     """
     parts = -(-sizes.n // widest)
     whole = even_share(sizes.n, parts, kind.columns), max(1, sizes.m)
-    most = min(2 * threads, _effort(sizes) // tuned.unit_work)
+    most = min(2 * threads, _effort(kind, sizes) // tuned.unit_work)
     if threads == 1 or most < 2 or sizes.batch >= tuned.many_batches * threads:
         return whole
     best, least = whole, _load(flags, kind, sizes, whole, threads)
@@ -436,15 +436,17 @@ def _load(flags: int, kind: Kind, sizes: Sizes, unit: tuple[int, int], threads: 
     return -(-units // threads) * work
 
 
-def _effort(sizes: Sizes) -> int:
-    """Multiply-adds, weighted up where a thin m makes memory the limit, and the stores."""
+def _effort(kind: Kind, sizes: Sizes) -> int:
+    """Multiply-adds, weighted up where a thin m makes memory the limit, and the stores; of f32:
+    a vector has half as many elements of eight bytes, and so does a line of memory."""
     effort: int = sizes.work * (1 + 16 // greatest(1, sizes.m))
-    return effort + tuned.store_work * sizes.batch * sizes.m * sizes.n
+    effort += tuned.store_work * sizes.batch * sizes.m * sizes.n
+    return effort * max(1, kind.bytes // 4)
 
 
-def grain_of(sizes: Sizes, units: int) -> int:
+def grain_of(kind: Kind, sizes: Sizes, units: int) -> int:
     """Units worth a call of their own; a unit costs something however small it is."""
-    each = greatest(tuned.unit_overhead, _effort(sizes) // greatest(1, units))
+    each = greatest(tuned.unit_overhead, _effort(kind, sizes) // greatest(1, units))
     return greatest(1, least(units, tuned.grain_work // each))  # type: ignore[no-any-return]
 
 
