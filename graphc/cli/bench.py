@@ -45,7 +45,7 @@ def bench_command(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Time warm calls of MODEL on random arrays."""
+    """Time warm calls of MODEL on random arrays, those of open sizes of 32 where none is given."""
     if beside is not None:
         from graphc.cli.beside import compare, print_comparison
 
@@ -59,6 +59,9 @@ def bench_command(
     if as_json:
         print_json(record)
         return
+    if record["assumed"]:
+        sizes = ", ".join(f"{name}={size}" for name, size in record["assumed"].items())
+        click.echo(f"open sizes: {sizes}; --bind NAME=SIZE gives others")
     click.echo(
         f"load and compile {record['compile_ms']:.1f} ms, first call {record['first_ms']:.2f} ms"
     )
@@ -79,13 +82,18 @@ def _compiled(
     import numpy as np
 
     from graphc.cli.audit import audit
+    from graphc.frontend.compile.open_sizes import USUAL
     from graphc.frontend.files.saved_variables import values_of
+    from graphc.frontend.trace.spec import symbols_of
     from graphc.ir.types import Type, substitute
     from graphc.ops.reference.interpreter import interpret
 
     started = perf_counter()
     loaded = load_graph(model, make_config(options))
-    types = [substitute(kind, binding) for kind in bindable(loaded.types, binding)]
+    unbound = sorted(symbols_of(loaded.types) - binding.keys())
+    assumed = dict.fromkeys(unbound, USUAL)
+    sizes = {**assumed, **binding}
+    types = [substitute(kind, sizes) for kind in bindable(loaded.types, sizes)]
     rng = np.random.default_rng(0)
     arrays = [random_array(rng, kind) for kind in types if isinstance(kind, Type)]
     executable = loaded.build(*(a.shape for a in arrays)).executable
@@ -94,6 +102,7 @@ def _compiled(
     first = perf_counter()
     graph = loaded.bound_to(arrays)
     record = {
+        "assumed": assumed,
         "compile_ms": (compiled - started) * 1e3,
         "first_ms": (first - compiled) * 1e3,
         "flops": audit(graph)["total"]["flops"],

@@ -534,13 +534,13 @@ def _storable(name: str, result: Any) -> Any:
 
 
 def bindable(types: Sequence[Any], binding: dict[str, int]) -> Sequence[Any]:
-    """The types, whose symbols have all got values. Raises GraphError for one that has none."""
-    from graphc.frontend.trace.spec import symbols_of
+    """The types, whose symbols have all got values. Raises GraphError for one that has none, and
+    for a value of what is no symbol."""
+    from graphc.frontend.trace.spec import require_symbols, symbols_of
 
     names = symbols_of(types)
-    missing, unknown = sorted(names - binding.keys()), sorted(binding.keys() - names)
-    if missing or unknown:
-        wrong = f"no value for {', '.join(missing)}" if missing else f"there is no {unknown[0]}"
-        listed = " ".join(f"--bind {name}=1" for name in missing or sorted(names))
-        raise GraphError(f"dimensions: {wrong}", hint=f"write {listed}" if names else None)
+    require_symbols(binding, names)
+    if missing := sorted(names - binding.keys()):
+        listed = " ".join(f"--bind {name}=1" for name in missing)
+        raise GraphError(f"no value for {', '.join(missing)}", hint=f"write {listed}")
     return types

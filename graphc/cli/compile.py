@@ -163,13 +163,11 @@ def bound_shapes(loaded: Any, binding: dict[str, int]) -> list[tuple[int, ...]]:
 
     Raises GraphError where some symbols have a value and others do not.
     """
-    from graphc.frontend.trace.spec import symbols_of
+    from graphc.frontend.trace.spec import require_symbols, symbols_of
     from graphc.ir.types import Type, substitute
 
     unknown = symbols_of(loaded.types)
-    for name in binding:
-        if name not in unknown:
-            raise GraphError(f"the graph has no dimension symbol {name!r}")
+    require_symbols(binding, unknown)
     if not binding:
         return []
     if missing := sorted(unknown - binding.keys()):

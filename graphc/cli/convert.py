@@ -46,12 +46,14 @@ def convert_command(
     given = read_feeds(feeds)
     made = convert(source, output, sizes=parse_bindings(bindings), feeds=given or None)
     record = {"output": made.path, "passed": made.passed, "left_out": made.left_out}
-    record["without"] = made.without
+    record["without"], record["weights"] = made.without, made.weights
     if as_json:
         print_json(record)
         return
     passed = f", passed: {', '.join(made.passed)}" if made.passed else ""
     click.echo(f"{output}: {output.stat().st_size:,} bytes{passed}")
+    if made.weights:
+        click.echo(f"{made.weights}: {Path(made.weights).stat().st_size:,} bytes, its weights")
     for reason in made.left_out:
         click.echo(f"not checked with {reason}")
     for reason in made.without:

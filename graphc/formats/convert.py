@@ -49,13 +49,14 @@ Feeds = Mapping[str, Any] | None
 
 @record(frozen=True)
 class Conversion:
-    """What was written: the path, the checks that it passed, why others were left out, and which
-    arrays the format has no place for."""
+    """What was written: the path, the checks that it passed, why others were left out, which
+    arrays the format has no place for, and the path of the weights file beside it, if any."""
 
     path: str
     passed: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
     without: tuple[str, ...] = ()
+    weights: str = ""
 
 
 @refusing
@@ -200,8 +201,8 @@ def _to_gir(graph: Graph, path: Path, feeds: Feeds) -> Conversion:
             f"@{graph.name} does not hold how a run finds out {', '.join(found)}",
             hint="save the function: fn.save(path, ...)",
         )
-    save(path, graph)
-    return Conversion(str(path))
+    weights = save(path, graph)
+    return Conversion(str(path), weights=str(path.with_name(weights)) if weights else "")
 
 
 def _to_graphviz(graph: Graph, path: Path, feeds: Feeds) -> Conversion:

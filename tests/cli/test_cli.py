@@ -305,6 +305,35 @@ def test_bench(folder, run):
     assert json.loads(out)["compiled"]["calls"] > 0
 
 
+def test_open_sizes_are_timed_at_a_usual_size_that_is_told(tmp_path, run):
+    gc.compile(lambda x: np.exp(x)).save(tmp_path / "m.gir", gc.spec(("batch", 3), "f32"))
+    status, out, errors = run("bench", tmp_path / "m.gir", "--seconds", "0.05")
+    assert status == 0, errors
+    assert "batch=32" in out
+    _, out, _ = run("bench", tmp_path / "m.gir", "--seconds", "0.05", "--bind", "batch=4")
+    assert "batch" not in out
+
+
+@pytest.mark.parametrize("command", ["audit", "bench", "why", "convert"])
+def test_a_size_that_is_none_of_the_model(tmp_path, run, command):
+    gc.compile(lambda x: np.exp(x)).save(tmp_path / "m.gir", gc.spec(("batch", 3), "f32"))
+    target = ("-o", tmp_path / "o.gir") if command == "convert" else ()
+    status, _, errors = run(command, tmp_path / "m.gir", "--bind", "btch=4", *target)
+    assert status == 1
+    assert "no dimension symbol 'btch'" in errors and "did you mean batch?" in errors
+
+
+def test_converting_names_the_weights_file(tmp_path, run):
+    w = np.ones((40, 40), "f4")
+    gc.compile(lambda x: x @ w).save(tmp_path / "m.gir", np.ones((2, 40), "f4"))
+    target = tmp_path / "other.gir"
+    _, out, _ = run("convert", tmp_path / "m.gir", "-o", target)
+    weights = target.with_suffix(".safetensors")
+    assert f"{weights}: {weights.stat().st_size:,} bytes" in out
+    record = json.loads(run("convert", tmp_path / "m.gir", "-o", target, "--json")[1])
+    assert record["weights"] == str(weights)
+
+
 # ------------------------------------------------------------------------------------ bad input
 
 

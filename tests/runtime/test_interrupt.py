@@ -57,6 +57,34 @@ def test_interrupt(handler: str, call: str, said: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
+CLOSED = """
+import os
+import numpy as np
+import graphc as gc
+
+double = gc.compile(lambda x: x + x)
+double(np.ones(3))
+if {forks} and os.fork() == 0:
+    double(np.ones(3))
+    raise SystemExit
+elif {forks}:
+    os.wait()
+assert double(np.ones(3))[0] == 2
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("forks", [False, True])
+def test_no_socket_is_open_at_the_end(forks: bool) -> None:
+    done = subprocess.run(
+        [sys.executable, "-W", "always::ResourceWarning", "-c", CLOSED.format(forks=forks)],
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0 and "socket" not in done.stderr, done.stderr
+
+
 NEXT = """
 import os, signal, threading
 import numpy as np

@@ -112,8 +112,9 @@ def save(
     comments: tuple[str, ...] = (),
     weights: str = "",
     variables: Mapping[Key, Literal] | None = None,
-) -> None:
-    """Write a graph and, if it has big constants or variables, the weights file beside it.
+) -> str:
+    """Write a graph and, if it has big constants or variables, the weights file beside it, whose
+    name is returned; "" without one.
 
     `weights` names an existing weights file of the same folder to refer to instead; `variables` are
     the values in it, by default the present ones.  Raises GraphError when the disk does not take a
@@ -141,6 +142,7 @@ def save(
     lines = [*comments, *([f"# weights {weights}"] if big else []), *comment(stored)]
     text = "".join(f"{line}\n" for line in lines) + show(graph)
     write_atomically(target, [text.encode()])
+    return weights if big else ""
 
 
 def _require_no_functions(value: Graph | Program) -> None:

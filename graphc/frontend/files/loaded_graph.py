@@ -22,7 +22,7 @@ from graphc.frontend.compile.postmortem import explained
 from graphc.frontend.compile.signature import as_array, feed, is_number
 from graphc.frontend.files.gir_files import graph_of_text, read_text, save
 from graphc.frontend.files.marked_sizes import NO_SIZES, MarkedSizes
-from graphc.frontend.trace.spec import bind, symbols_of
+from graphc.frontend.trace.spec import bind, require_symbols, symbols_of
 from graphc.ir.graph import Graph, Program
 from graphc.ir.op import OPS
 from graphc.ir.place import Device, device_of
@@ -169,7 +169,9 @@ class LoadedGraph(Loaded):
         return bind(self.params, self.types, shapes)
 
     def bound(self, binding: dict[str, int]) -> Graph | Program:
-        """The graph with its symbols replaced. Raises GraphError for one that has no value."""
+        """The graph with its symbols replaced. Raises GraphError for one that has no value, and for
+        a value of what is no symbol."""
+        require_symbols(binding, symbols_of(self.types))
         if not self._symbolic:
             return self.graph
         if self._marked.counts:

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from graphc.base.hints import meant
 from graphc.base.refusing import refusing
 from graphc.errors import FeedError, GraphError
 from graphc.ir.types import AnyType, Dim, Dimension, Type, dtype, symbol, tensor
@@ -94,6 +95,16 @@ def _term(text: str, tokens: list[str], k: int) -> tuple[Dimension, int]:
 
 def symbols_of(types: Iterable[AnyType]) -> set[str]:
     return {s for kind in types if isinstance(kind, Type) for s in kind.symbols()}
+
+
+def require_symbols(binding: Iterable[str], known: Iterable[str]) -> None:
+    """Raise GraphError for a bound name that is no dimension symbol."""
+    names = sorted(known)
+    for name in binding:
+        if name not in names:
+            there = f"its symbols are {', '.join(names)}" if names else "its sizes are all known"
+            hint = meant(name, names) or there
+            raise GraphError(f"there is no dimension symbol {name!r}", hint=hint)
 
 
 def bind(

@@ -15,6 +15,7 @@ is raised there, and so none is lost in between.
 
 from __future__ import annotations
 
+import atexit
 import os
 import signal
 import socket
@@ -31,6 +32,7 @@ _CLOSE = 20_000  # nanoseconds between two looks at one clock, with one at the o
 
 _started: list[int] = []  # the process that the thread belongs to
 _sockets: list[socket.socket] = []  # also of the process we were forked from
+_threads: list[threading.Thread] = []  # the one of this process
 
 
 def stop_on_interrupt(stop: Callable[[int], None]) -> None:
@@ -51,19 +53,41 @@ def stop_on_interrupt(stop: Callable[[int], None]) -> None:
         reader.close()
         writer.close()
         return
+    if not _sockets:
+        atexit.register(_close)
     _started[:] = [os.getpid()]
     _sockets.extend((reader, writer))
     thread = threading.Thread(target=_watch, args=(reader, stop), daemon=True)
     thread.name = "graphc-interrupt"
+    _threads[:] = [thread]
     thread.start()
 
 
 def _watch(reader: socket.socket, stop: Callable[[int], None]) -> None:
     while True:
         signals, told, _, _ = reader.recvmsg(64, socket.CMSG_SPACE(_TIME.size))
+        if not signals:  # the process ends
+            return
         is_ours = signal.getsignal(signal.SIGINT) is signal.default_int_handler
         if is_ours and signal.SIGINT in signals:
             stop(_came(told))
+
+
+def _close() -> None:
+    """End the thread and close the sockets, as Python warns of open ones when the process ends.
+
+    What a fork has got of its parent is closed alone: a message there would reach the parent.
+    """
+    known = signal.set_wakeup_fd(-1)
+    if known != -1 and known not in (ours.fileno() for ours in _sockets):
+        signal.set_wakeup_fd(known)
+    if os.getpid() in _started:
+        _sockets[-1].setblocking(True)
+        _sockets[-1].send(b"")
+        _threads[0].join()
+    for ours in _sockets:
+        ours.close()
+    _sockets.clear()
 
 
 def _came(told: list[tuple[int, int, bytes]]) -> int:
