@@ -41,6 +41,12 @@ def user_file(code: types.CodeType) -> str | None:
     return name[len(here) :] if name.startswith(here) else name
 
 
+def of_python(code: types.CodeType) -> bool:
+    """Whether code is of a module that comes with Python."""
+    name = code.co_filename
+    return name.startswith(_LIBRARY) and not name.startswith(_INSTALLED)
+
+
 def locate(start: int = 1) -> Location | None:
     """(file, line) of the innermost frame outside graphc."""
     return locate_instruction(start + 1)[0]
@@ -112,10 +118,9 @@ def user_asks(start: int = 1) -> bool:
 
 def _asks(frame: types.FrameType) -> bool | None:
     """Whether a frame is the user's; None for one that works for another."""
-    name, module = frame.f_code.co_filename, frame.f_globals
+    module = frame.f_globals
     if module.get("__name__") == "weakref":  # what goes away just then is nobody's question
         return False
     if str(module.get("__name__")).startswith("graphc.") and not module.get("CALLS_FOR_USERS"):
         return False
-    is_library = name.startswith(_LIBRARY) and not name.startswith(_INSTALLED)
-    return None if is_library or user_file(frame.f_code) is None else True
+    return None if of_python(frame.f_code) or user_file(frame.f_code) is None else True

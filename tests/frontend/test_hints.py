@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
+import json
 import pickle
+import traceback
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +16,7 @@ import pytest
 
 import graphc as gc
 import graphc.numpy as gnp
+from graphc import passes
 from graphc.base.hints import FOREIGN, meant
 from graphc.base.refusing import refusing
 from graphc.codegen.numba.route import refusal
@@ -102,6 +107,88 @@ def test_what_is_no_array_is_named_where_the_function_fails() -> None:
         gc.compile(total)([1.0, 2.0], "fast", None)
     (note,) = caught.value.__notes__
     assert "x is a list" in note and "mode is 'fast'" in note and "z is None" in note
+
+
+@pytest.mark.parametrize("call", ["__call__", "resident", "graph", "stages"])
+def test_an_error_of_the_users_shows_the_users_lines(call: str) -> None:
+    """What graphc does in between is cut out, but for the method that was called."""
+
+    texts = {"bad": "?"}
+
+    def inner(name: str, x: Any) -> Any:
+        return json.loads(texts[name]) * x
+
+    compiled = gc.compile(lambda name, x: inner(name, x), static=["name"])
+    for name, kind in (("none", KeyError), ("bad", json.JSONDecodeError)):
+        with pytest.raises(kind) as caught:
+            getattr(compiled, call)(name, np.ones(3))
+        shown = traceback.extract_tb(caught.value.__traceback__)
+        names = [frame.name for frame in shown if "json" not in frame.filename]
+        assert names[0] == "test_an_error_of_the_users_shows_the_users_lines"
+        assert names[-2:] == ["<lambda>", "inner"] and set(names[1:-2]) <= {call, "_traced"}
+
+
+def test_an_error_of_graphc_keeps_its_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They say where it is wrong."""
+
+    def wrong(*_: Any) -> None:
+        raise AssertionError("wrong")
+
+    wrong.__code__ = wrong.__code__.replace(co_filename=passes.__file__)
+    monkeypatch.setattr("graphc.frontend.trace.trace.hint_unrolled", wrong)
+    with pytest.raises(AssertionError, match="wrong") as caught:
+        gc.compile(lambda x: x + 1)(np.ones(3))
+    assert "trace_function" in [f.name for f in traceback.extract_tb(caught.value.__traceback__)]
+
+
+def summed_rows(x: Any) -> Any:
+    total = 0.0
+    for row in x:  # needs its length as a number
+        total = total + row
+    return total
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("compiled", "calls", "said"),
+    [
+        (
+            gc.compile(lambda x, n: x * n, static=["n"]),
+            [(np.ones(3), n) for n in range(9)],
+            "argument n: value 6 -> 7; a number that changes often .* static=",
+        ),
+        (
+            gc.compile(lambda xs: sum(x.sum() for x in xs)),
+            [([np.ones(3)] * n,) for n in range(1, 10)],
+            "argument xs.7: new; arrays .* stacked",
+        ),
+        (
+            gc.compile(summed_rows),
+            [(np.ones((n, 3)),) for n in range(2, 11)],
+            r"argument x: shape \(7, 3\) -> \(8, 3\).* padded",
+        ),
+    ],
+    ids=["static", "length", "shape"],
+)
+def test_many_compilations_for_one_kind_of_calls_are_told_once(
+    compiled: Any, calls: list[Any], said: str
+) -> None:
+    with pytest.warns(gc.GraphHint, match=f"was compiled 8 times, the last time for {said}") as all:
+        list(itertools.starmap(compiled, calls))
+    (hint,) = (w for w in all if w.category is gc.GraphHint)
+    assert Path(hint.filename).name == Path(__file__).name
+
+
+def test_calls_of_other_kinds_are_no_reason_for_a_hint() -> None:
+    sizes = gc.compile(lambda x: x * 2, sizes="exact")
+    served = gc.compile(lambda x: x * 2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", gc.GraphHint)
+        for n in range(9):
+            sizes(np.ones(n + 2))
+            served(np.ones(n + 2))
+            served(np.ones((2,) * n))
+    assert len(sizes.compiles) == 9
 
 
 def test_errors_in_a_file_name_it(tmp_path: Path) -> None:

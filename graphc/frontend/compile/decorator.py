@@ -34,7 +34,7 @@ from graphc.frontend.compile.tiered import can_be_tiered, interpreted
 from graphc.frontend.compile.variant import UNKNOWN, Variant
 from graphc.frontend.compile.variants import Variants
 from graphc.frontend.trace.hooks import seen
-from graphc.frontend.trace.trace import without_internal_frames
+from graphc.frontend.trace.trace import raised_by_user, without_internal_frames
 from graphc.frontend.trace.tree import flatten, unflatten
 from graphc.ir.graph import Graph, Program
 from graphc.ir.op import OPS
@@ -139,6 +139,10 @@ class CompiledFunction(CallCache, Generic[P, R]):
         except GraphError as error:
             cause, shown = error.__cause__, self._explained(error, args, kwargs)
             raise without_internal_frames(shown) from cause
+        except Exception as error:
+            if raised_by_user(error):
+                without_internal_frames(error)
+            raise
 
     def _failed(self, code: int, entries: DirectEntries, number: int, *args: Any) -> None:
         """Raise the error of a run that native code has called."""
@@ -182,6 +186,10 @@ class CompiledFunction(CallCache, Generic[P, R]):
             return self._for_counts(variant, leaves, lambda found: found.run_resident(leaves))
         except GraphError as error:
             raise without_internal_frames(error) from error.__cause__
+        except Exception as error:
+            if raised_by_user(error):
+                without_internal_frames(error)
+            raise
 
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         variant, leaves = self._variant_of(args, kwargs)
@@ -265,6 +273,10 @@ class CompiledFunction(CallCache, Generic[P, R]):
             return self._variants.of(self._signature(args, kwargs)[0])
         except GraphError as error:
             raise without_internal_frames(error) from error.__cause__
+        except Exception as error:
+            if raised_by_user(error):
+                without_internal_frames(error)
+            raise
 
     # -------------------------------------------------------------------------------- inside
 

@@ -8,6 +8,7 @@ call of (1, 16)     maybe not served: a decision does not hold; compiled again, 
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -21,7 +22,7 @@ from graphc.frontend.compile.open_sizes import (
     examples_of,
     named_shapes,
 )
-from graphc.frontend.compile.signature import Signature, difference, parameter_type
+from graphc.frontend.compile.signature import Signature, Static, difference, parameter_type
 from graphc.frontend.compile.variant import Variant
 from graphc.ir.sizes import Scope
 from graphc.ir.types import Dim, Type
@@ -128,6 +129,33 @@ def hint_closed(name: str, reason: str) -> None:
     """Say why sizes that were named are compiled one by one."""
     reason = reason.partition("\n")[0]
     _hint(f"{name} is compiled for every size of its own, as one of sizes= is needed: {reason}")
+
+
+def hint_alike(name: str, times: int, reason: str) -> None:
+    """Say what makes one compilation after the other."""
+    reason = reason.partition("\n")[0]
+    _hint(f"{name} was compiled {times} times, the last time for {reason}; {_advice(reason)}")
+
+
+def _advice(reason: str) -> str:
+    if ": value " in reason:
+        return "a number that changes often should be an argument that static= does not name"
+    if ": shape " in reason:
+        return "arrays could be padded to a few sizes"
+    return "arrays of one shape could be stacked: one array of any length is one argument"
+
+
+def alike(signature: Signature, by_shape: bool) -> Any:
+    """What calls have in common that differ in values of static arguments and in the lengths of
+    lists and, unless `by_shape`, in sizes."""
+
+    def kind(key: Any) -> Any:
+        if isinstance(key, Static):
+            return type(key.value)
+        return (key.dtype, key.rank) if isinstance(key, Type) and not by_shape else key
+
+    names = (re.sub(r"(?<=\.)\d+(?=\.|$)", "*", name) for name in signature.names)
+    return frozenset(zip(names, map(kind, signature.keys)))
 
 
 def hint_changing(name: str, times: int, reason: str) -> None:

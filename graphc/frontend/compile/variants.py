@@ -10,6 +10,7 @@ of a call         those, or one whose sizes are what the run of this call counts
 from __future__ import annotations
 
 import weakref
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -35,7 +36,9 @@ from graphc.frontend.compile.size_families import (
     EXACT,
     Family,
     NamedSizes,
+    alike,
     family_of,
+    hint_alike,
     hint_changing,
     hint_closed,
 )
@@ -75,6 +78,7 @@ class Variants:
         self._known: dict[Signature, tuple[Variant, ...]] = {}
         self._families: dict[Any, Family] = {}
         self._served: Latest[Signature, Variant] = Latest()
+        self._alike: Counter[Any] = Counter()  # compilations, by what their calls have in common
 
     def for_call(self, signature: Signature, leaves: list[Any], called: bool) -> Variant:
         """As `of`; sizes that only a run can tell are those of this call, if need be."""
@@ -230,6 +234,11 @@ class Variants:
         calls = variant.making.calls if variant.making is not None else 0
         numbers = built.seconds, built.compiled, built.cached, calls
         self.compiles.append(Compile(given, why, *numbers))
+        if given not in (entry.signature for entry in self.compiles[:-1]):
+            kind = alike(given, by_shape=self.sizes == EXACT)
+            self._alike[kind] += 1
+            if self._alike[kind] == MOST_RECENT:
+                hint_alike(self.binder.title, MOST_RECENT, why)
 
     def _difference(self, signature: Signature) -> str:
         """What a signature has that none before had, and why no compilation serves it as well."""

@@ -24,7 +24,7 @@ from graphc.ir.graph import Builder, Graph, Location, Node, is_same
 from graphc.ir.op import OPS, Op
 from graphc.ir.sizes import USUAL_COUNT, Scope, Size
 from graphc.ir.types import Dim, DType, Type
-from graphc.ir.user_lines import locate, locate_instruction, location_of, user_file
+from graphc.ir.user_lines import locate, locate_instruction, location_of, of_python, user_file
 from graphc.ops.record.value import Stateful, Trace, Value, current, is_python_number, lift, tracing
 from graphc.seams.numpy import hidden_by
 
@@ -35,7 +35,7 @@ Failure = TypeVar("Failure", bound=BaseException)
 
 
 def without_internal_frames(error: Failure) -> Failure:
-    """The error with a traceback of the user's frames only."""
+    """The error, whose traceback has the user's frames only from here on."""
     frames, traceback = [], error.__traceback__
     while traceback is not None:
         if user_file(traceback.tb_frame.f_code) is not None:
@@ -45,6 +45,17 @@ def without_internal_frames(error: Failure) -> Failure:
     for entry in reversed(frames):
         kept = types.TracebackType(kept, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
     return error.with_traceback(kept)
+
+
+def raised_by_user(error: BaseException) -> bool:
+    """Whether the user's code raised an error, itself or in a module of Python's that it called."""
+    found, traceback = False, error.__traceback__
+    while traceback is not None:
+        code = traceback.tb_frame.f_code
+        if not of_python(code):
+            found = user_file(code) is not None
+        traceback = traceback.tb_next
+    return found
 
 
 def _escaped() -> Location | None:
