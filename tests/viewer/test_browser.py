@@ -133,7 +133,7 @@ def test_the_slowest_kernel_and_its_line_are_found_from_the_page_alone(tmp_path)
         z = y @ w @ w @ w  # the slowest
         return z.sum()
 
-    with opened(gc.view(f, f32(4, 4), f32(4, 4)).html, tmp_path) as page:
+    with opened(gc.view(f, f32(40, 40), f32(40, 40)).html, tmp_path) as page:
         first = page.inner_text("#costliest .row")  # on the view that opens
         assert re.search(r"\d+ %\s+matmul\s+test_browser.py:\d+", first)
         page.click("#costliest .row")

@@ -40,7 +40,7 @@ from graphc.ir.liveness import last_reads, memory, root, roots
 from graphc.ir.op import Alias, Attrs, Effect
 from graphc.ir.place import Buffer, Device, Region, device_of
 from graphc.ir.regions import holds_kernels
-from graphc.ir.rewrites import permitted
+from graphc.ir.rewrites import counting, is_counting, permitted
 from graphc.ir.sizes import Size, greatest, hint_of
 from graphc.ir.types import UNIT, AnyType, TupleType, leaves
 from graphc.ir.verify import broken
@@ -109,8 +109,11 @@ def by_halves(graph: Graph, config: Config) -> Graph | None:
     if config.thread_count == 1 or config.memory_limit is not None or is_open or not on_cpu:
         return None
     arena = Centred()
-    made = whole(graph, config, arena)
-    return made if sum(arena.sizes) <= tuned.slot_memory * arena.most else None
+    with counting():  # by themselves: which plan it is must not depend on how many may happen
+        made = whole(graph, config, arena)
+    if sum(arena.sizes) > tuned.slot_memory * arena.most:
+        return None
+    return whole(graph, config, Centred()) if is_counting() else made
 
 
 def plan_block(node: Node, device: Device | None) -> Graph:
