@@ -457,3 +457,112 @@ def test_a_graph_whose_data_decide_sizes_is_looked_for_in_every_call() -> None:
         for _ in range(4):
             x = torch.randn(9)
             same(function(x), x[x > 0] * 2)
+
+
+# ------------------------------------------------------------------------- changes in place
+
+
+class Stateful(nn.Module):
+    """A body reads what the module holds, and gives what then changes it in place."""
+
+    def __init__(self, body: Callable[..., Any]) -> None:
+        super().__init__()
+        self.register_buffer("held", torch.arange(6.0).reshape(2, 3) / 3)
+        self.weight = nn.Parameter(torch.arange(6.0).reshape(3, 2))
+        self.body = body
+
+    def forward(self, x: Any) -> Any:
+        made, change = self.body(self, x)
+        change()
+        return made
+
+
+def after_two_steps(form: str, compiling: Callable[..., Any]) -> list[Any]:
+    """Results and gradients of two steps, and what the module holds then."""
+    module = Stateful(CHANGES[form])
+    function = compiling(module)
+    x = torch.linspace(0.5, 2, 6).reshape(3, 2).requires_grad_()
+    found = []
+    for _ in range(2):
+        found.append(made := function(x))
+        made.sum().backward()
+    weight = module.weight.grad
+    gradient = torch.zeros_like(module.weight) if weight is None else weight
+    return [*(made.detach() for made in found), x.grad, gradient, module.held, module.weight.data]
+
+
+def waves(x: Any) -> Any:
+    return (x + 1).sin()
+
+
+def without_gradient(change: Callable[[], Any]) -> Callable[[], Any]:
+    return torch.no_grad()(change)
+
+
+CHANGES: dict[str, Callable[[Any, Any], Any]] = {
+    "plain": lambda m, x: (x * waves(m.held).t(), lambda: m.held.add_(1)),
+    "no_grad": lambda m, x: (x * waves(m.held.t()), without_gradient(lambda: m.held.add_(1))),
+    "data": lambda m, x: (x * waves(m.held.t()), lambda: m.held.data.add_(1)),
+    "detached": lambda m, x: (x * waves(m.held.t()), lambda: m.held.detach().add_(1)),
+    "through a view": lambda m, x: (x * waves(m.held.t()), lambda: m.held.t().add_(1)),
+    "flat": lambda m, x: (x.view(-1) * waves(m.held.view(-1)), lambda: m.held.add_(1)),
+    "a row": lambda m, x: (
+        x[:, 0] * waves(m.held[0]) * (m.held[0] * 2).cos(),
+        lambda: m.held.add_(1),
+    ),
+    "another order": lambda m, x: (x * waves(m.held.t().contiguous()), lambda: m.held.add_(1)),
+    "a product": lambda m, x: (x @ (m.held + 1), lambda: m.held.data.add_(1)),
+    "a mask": lambda m, x: (torch.where(m.held.t() > 0.5, x, 2 * x) ** 2, lambda: m.held.zero_()),
+    "an average": lambda m, x: (
+        torch.softmax(-((x - m.held.t()) ** 2), -1) * m.held.t().tanh(),
+        without_gradient(lambda: m.held.mul_(0.9).add_(x.detach().t(), alpha=0.1)),
+    ),
+    "a copy": lambda m, x: (
+        x * (m.held.t() * m.weight.detach()).tanh().exp(),
+        lambda: m.held.copy_((m.held * m.weight.detach().t()).tanh()),
+    ),
+    "a parameter": lambda m, x: (
+        x * waves(m.weight.detach()),
+        without_gradient(lambda: m.weight.add_(1)),
+    ),
+    "a parameter's data": lambda m, x: (x * waves(m.weight), lambda: m.weight.data.add_(1)),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("form", CHANGES)
+def test_what_changes_in_place_is_read_before(form: str) -> None:
+    """The backward pass computes nothing again from what the forward pass has changed since."""
+    for made, wanted in zip(after_two_steps(form, compiled), after_two_steps(form, lambda m: m)):
+        same(made, wanted)
+
+
+def test_a_buffer_that_changes_in_place_is_read_before() -> None:
+    held, x = torch.ones(4), torch.ones(4, requires_grad=True)
+
+    def function(x: Any, held: Any) -> Any:
+        y = x * (held + 1).sin()
+        held.add_(1)
+        return y
+
+    compiled(function)(x, held).sum().backward()
+    same(x.grad, torch.full((4,), 2.0).sin())
+    same(held, torch.full((4,), 2.0))
+
+
+@pytest.mark.slow
+def test_statistics_that_change_in_place_let_the_rest_be_made_again() -> None:
+    """A normalization in training reads its running averages for nothing but their change."""
+    norm, kept = nn.BatchNorm1d(3), []
+
+    def pack(tensor: Any) -> Any:
+        kept.append(tensor)
+        return tensor
+
+    x = torch.randn(5, 3, requires_grad=True)
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        y = compiled(lambda x: norm(x).sin().exp().cos().tanh())(x)
+    y.sum().backward()
+    # The argument, what was normalized, and the result; not those in between.
+    assert sum(tensor.shape == x.shape for tensor in kept) <= 3
+    assert int(norm.num_batches_tracked) == 1
