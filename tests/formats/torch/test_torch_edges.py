@@ -213,3 +213,14 @@ def test_reductions_of_runs_of_rows() -> None:
                 ],
                 *(x, lengths, offsets),
             )
+
+
+def test_rows_that_no_segment_holds() -> None:
+    """Those before the first offset and behind the last count for nothing."""
+    x = torch.randn(6, 2)
+    for offsets in ([1, 3, 6], [2, 2, 2], [0, 0, 3], [6, 6], [1, 1, 4, 5], [2]):
+        for reduce in ("sum", "mean", "max", "min", "prod"):
+            agrees(
+                lambda x, at, how=reduce: torch.segment_reduce(x[:, 0], how, offsets=at),
+                *(x, torch.tensor(offsets)),
+            )

@@ -90,14 +90,16 @@ def segment_reduce(
     told = offsets if lengths is None else lengths
     plain = told is not None and indices is None and told.ndim == 1 and axis in (0, -data.ndim)
     refuse(plain and reduce in _REDUCTIONS, "segments are runs of rows, of whole arrays")
-    ends = offsets[1:] if lengths is None else f.cumsum(lengths, axis=0)
-    counts = offsets[1:] - offsets[:-1] if lengths is None else lengths
+    if lengths is not None:
+        ends = f.cumsum(cast(lengths, np.dtype(np.int64)), axis=0)
+        offsets = f.concatenate([f.zeros(1, np.int64), ends])
+    counts = offsets[1:] - offsets[:-1]
     kind, (mode, neutral) = dtype_of(data), _REDUCTIONS[reduce]
-    places = f.searchsorted(ends, f.arange(data.shape[0], dtype=np.int64), side="right")
-    # Rows behind the last segment fall into one more.
+    places = f.searchsorted(offsets, f.arange(data.shape[0], dtype=np.int64), side="right")
+    # Rows before the first segment and behind the last fall into one more on either side.
     start = cast(neutral if initial is None else initial, kind)
-    into = f.full((counts.shape[0] + 1, *data.shape[1:]), start, dtype=kind)
-    made = f.index_update(into, (places,), data, mode)[:-1]
+    into = f.full((counts.shape[0] + 2, *data.shape[1:]), start, dtype=kind)
+    made = f.index_update(into, (places,), data, mode)[1:-1]
     if reduce != "mean":
         return made
     divisor = f.reshape(cast(counts, kind), (-1,) + (1,) * (data.ndim - 1))
