@@ -8,7 +8,7 @@ import json
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -413,7 +413,7 @@ def all_feeds(
 
     Raises GraphError where the two disagree, and where neither says a size.
     """
-    from graphc.ir.types import Type, substitute
+    from graphc.ir.types import substitute
 
     told = _sizes_of(loaded, feeds)
     for name in sorted(told.keys() & binding.keys()):
@@ -423,12 +423,12 @@ def all_feeds(
                 hint="leave one out",
             )
     if seed is None and not binding:
-        return complete_feeds(feeds, loaded.params, tuple(loaded.types), seed)
-    bindable([k for k in loaded.types if isinstance(k, Type)], {**told, **binding})
-    types: Any = tuple(substitute(kind, {**told, **binding}) for kind in loaded.types)
+        return complete_feeds(feeds, loaded.params, loaded.declared, seed)
+    bindable(list(loaded.declared.values()), {**told, **binding})
+    types: Any = {n: substitute(kind, {**told, **binding}) for n, kind in loaded.declared.items()}
     made = complete_feeds(feeds, loaded.params, types, seed)
     for name, words in getattr(loaded, "words", {}).items():
-        if name not in feeds:  # places were drawn
+        if name in made and name not in feeds:  # places were drawn
             made[name] = words[made[name] % len(words)]
     return made
 
@@ -438,12 +438,9 @@ def _sizes_of(loaded: Any, feeds: dict[str, Any]) -> dict[str, int]:
     import numpy as np
 
     from graphc.frontend.trace.spec import bind
-    from graphc.ir.types import Type
 
     pairs = [
-        (name, kind)
-        for name, kind in zip(loaded.params, loaded.types)
-        if name in feeds and isinstance(kind, Type) and kind.symbols()
+        (name, kind) for name, kind in loaded.declared.items() if name in feeds and kind.symbols()
     ]
     return bind(
         [name for name, _ in pairs],
@@ -453,9 +450,12 @@ def _sizes_of(loaded: Any, feeds: dict[str, Any]) -> dict[str, int]:
 
 
 def complete_feeds(
-    feeds: dict[str, Any], names: tuple[str, ...], types: tuple[Type, ...], seed: int | None
+    feeds: dict[str, Any], names: tuple[str, ...], types: Mapping[str, Type], seed: int | None
 ) -> dict[str, Any]:
-    """Feeds with raw bf16 arrays given their type back and, with a seed, missing ones drawn."""
+    """Feeds with raw bf16 arrays given their type back and, with a seed, missing ones drawn.
+
+    Raises FeedError for a missing one that is not drawn, or has no type to draw it of.
+    """
     import numpy as np
 
     from graphc.frontend.compile.memory_check import check_bytes
@@ -465,11 +465,16 @@ def complete_feeds(
         listed = ", ".join(map(repr, missing[:8]))
         hint = f"--feed {missing[0]}=FILE.npy, or --seed 0 for random arrays"
         raise FeedError(f"no feed for parameter {listed}", hint=hint)
+    if undrawn := [name for name in missing if seed is not None and name not in types]:
+        raise FeedError(
+            f"no feed for parameter {undrawn[0]!r}, and no declared type to draw it of",
+            hint=f"--feed {undrawn[0]}=FILE.npy",
+        )
     rng = np.random.default_rng(seed)
     made = dict(feeds)
-    drawn = [k for n, k in zip(names, types) if seed is not None and n not in made and k.is_static]
+    drawn = [k for n, k in types.items() if seed is not None and n not in made and k.is_static]
     check_bytes("the feeds", sum(k.nbytes for k in drawn), "random arrays")
-    for name, kind in zip(names, types):
+    for name, kind in types.items():
         value = made.get(name)
         if value is None and seed is not None and kind.is_static:
             made[name] = random_array(rng, kind)

@@ -150,7 +150,8 @@ def _run_compiled(
         from graphc.ir.types import DTYPES, tensor
 
         slots = loaded.executable.params
-        types = tuple(tensor(DTYPES[slot.dtype], slot.shape) for slot in slots)
+        kinds = [tensor(DTYPES[slot.dtype], slot.shape) for slot in slots]
+        types = dict(zip(loaded.params, kinds))
         feeds = complete_feeds(feeds, loaded.params, types, seed)
     arrays = loaded.arrays(loaded.arrange((), feeds))
     executable = loaded.executable.of(arrays)

@@ -146,7 +146,7 @@ def _calibrate(model: Path | None, as_json: bool) -> None:
     kernels = 0
     if model is not None:
         loaded = load_graph(model)
-        arrays = complete_feeds({}, loaded.params, loaded.types, seed=0)
+        arrays = complete_feeds({}, loaded.params, loaded.declared, seed=0)
         built = loaded.build()
         seen = observe(built, [arrays[name] for name in loaded.params])
         kernels = len(seen.seconds)

@@ -119,7 +119,7 @@ class Imported(Protocol):
 class ImportedModel(LoadedGraph):
     """A model of another library; see the head of this file.
 
-    params        names of its inputs, types the types of those that are tensors
+    params        names of its inputs, declared the types of those that the file gives one
     result_names  names of its results
     words         strings that it knows, by the inputs that take strings
     """
@@ -131,9 +131,8 @@ class ImportedModel(LoadedGraph):
 
         self.source = source
         self.kinds = source.kinds
-        self._declared = {name: type_of(name, kind) for name, kind in self.kinds.items()}
+        types = {name: type_of(name, kind) for name, kind in self.kinds.items()}
         self._takes_none = any(kind.form == "optional" for kind in self.kinds.values())
-        types = list(self._declared.values())
         self._takes_strings = any(kind.element in STRINGS for kind in self.kinds.values())
         self._words = (*sorted(words), None) if self._takes_strings else ()
         self._compilations: dict[tuple[Any, ...], Compiled] = {}
@@ -149,11 +148,11 @@ class ImportedModel(LoadedGraph):
         self._adopt(
             identifier(source.title),
             tuple(self.kinds),
-            tuple(t for t in types if t is not None),
+            {name: kind for name, kind in types.items() if kind is not None},
             unique_names(source.result_names),
             config or Config.create(),
         )
-        self.plain = None not in types
+        self.plain = len(self.declared) == len(self.params)
 
     @property
     def graph(self) -> Graph:  # type: ignore[override]
@@ -248,7 +247,7 @@ class ImportedModel(LoadedGraph):
 
     def _type_for(self, name: str, value: Any) -> Type:
         """The declared type of a tensor; one without a rank has that of what is fed."""
-        return self._declared[name] or tensor(element_of(self.kinds[name]), np.shape(value))
+        return self.declared.get(name) or tensor(element_of(self.kinds[name]), np.shape(value))
 
     def prepared(self, args: tuple[Any, ...], feeds: dict[str, Any]) -> tuple[Built, list[Array]]:
         """The compilation for a call, and the arrays that its executable takes."""
@@ -340,8 +339,7 @@ class ImportedModel(LoadedGraph):
 
     def _explained(self, error: Any, arrays: Sequence[Any]) -> BaseException:
         with suppress(GraphError):  # values decide sizes: there is no one graph to look at
-            if self.plain:
-                return explained(error, self.bound(self.bind([a.shape for a in arrays])), arrays)
+            return explained(error, self.bound(self.bind([a.shape for a in arrays])), arrays)
         return error  # type: ignore[no-any-return]
 
     def _compile(
@@ -365,7 +363,6 @@ class ImportedModel(LoadedGraph):
         return can_be_open(self.config)
 
     def _opened(self, scope: Scope) -> tuple[Built, Any]:
-        self._require_plain()
         outline = [self._form(kind) for kind in self.kinds.values()]
         try:
             built, results = self._build_open(self.params, self.types, outline, scope)
@@ -392,8 +389,9 @@ class ImportedModel(LoadedGraph):
             raise GraphError("the elements of a value decide sizes") from None
 
     def _symbolic_graph(self) -> Graph:
+        self._require_plain()
         outline = [self._form(kind) for kind in self.kinds.values()]
-        if not self.plain or any(form != ARRAY for form in outline):
+        if any(form != ARRAY for form in outline):
             self._require_bound()
         try:
             graph, results = self._trace(self.params, self.types, outline, [])
@@ -467,16 +465,19 @@ class ImportedModel(LoadedGraph):
         ]
         return traced.replace(result_names=unique_names(titles)), shapes
 
+    def bind(self, shapes: Sequence[tuple[int, ...]]) -> dict[str, int]:
+        self._require_plain()
+        return super().bind(shapes)
+
     def bound(self, binding: dict[str, int]) -> Graph:
         """The graph with its symbols replaced: `model.bound({"N": 4})`."""
-        missing = symbols_of(self.types) - binding.keys()
-        if missing:
+        self._require_plain()
+        if symbols_of(self.types) - binding.keys():
             self._require_bound()
         key = tuple(sorted(binding.items()))
         if key not in self._traced:
             kinds = [substitute(kind, binding) for kind in self.types]
             outline = [self._form(kind) for kind in self.kinds.values()]
-            self._require_plain()
             try:
                 graph, results = self._trace(self.params, kinds, outline, [])  # type: ignore[arg-type]
             except UnnamedWords:
@@ -496,9 +497,9 @@ class ImportedModel(LoadedGraph):
 
     def build(self, *shapes: tuple[int, ...]) -> Built:
         """The compilation for parameters of these shapes; without them, for all values of the
-        symbolic dimensions.  Raises GraphError where that needs numbers.
-        """
+        symbolic dimensions.  Raises GraphError where that needs numbers."""
         self._require_no_texts()
+        self._require_plain()
         if self._symbolic and not shapes:
             return self._for_all()
         binding = self.bind(shapes) if self._symbolic else {}
@@ -520,6 +521,7 @@ class ImportedModel(LoadedGraph):
 
     def _require_writable(self, shapes: Sequence[tuple[int, ...]]) -> None:
         """Raise GraphError for a model that no compiled file can hold: these take arrays alone."""
+        self._require_plain()
         if self._symbolic and not shapes:
             self._require_bound()
         binding = self.bind(shapes) if self._symbolic else {}
@@ -530,7 +532,7 @@ class ImportedModel(LoadedGraph):
     def _require_plain(self) -> None:
         """Raise GraphError where inputs have no type but what a call says."""
         for name, kind in self.kinds.items():
-            if self._declared[name] is None:
+            if name not in self.declared:
                 what = "no declared rank" if kind.form == "tensor" else f"the form {kind.form}"
                 raise GraphError(
                     f"{self.name}: the input {name!r} has {what}: only calls say its type",

@@ -83,3 +83,57 @@ def test_a_run_of_given_arrays_takes_no_sizes(model, run, tmp_path):
     assert run("run", model, *given)[0] == 0
     status, _, err = run("run", model, *given, "--bind", "n=99")
     assert status == 1 and "leave one out" in err
+
+
+@pytest.fixture
+def ranks(tmp_path):
+    """x + y, where the file does not say the rank of x; and a file that passes strings of any rank
+    on."""
+    onnx = pytest.importorskip("onnx", reason="the onnx package writes ONNX files")
+    for name, text in (
+        ("sum", "m (float[] x, float[n] y) => (float[] z) { a = Relu (x) z = Add (a, y) }"),
+        ("text", "m (string[] x) => (string[] z) { z = Identity (x) }"),
+    ):
+        head = '<ir_version: 9, opset_import: ["" : 18]> '
+        onnx.save(onnx.parser.parse_model(head + text), tmp_path / f"{name}.onnx")
+    np.save(tmp_path / "x.npy", np.ones((2, 3), np.float32))
+    np.save(tmp_path / "y.npy", np.full(3, 4, np.float32))
+    np.save(tmp_path / "t.npy", np.array([["a", "b"]]))
+    return tmp_path
+
+
+def test_a_parameter_without_a_rank_leaves_the_others_their_types(ranks, run):
+    fed = [f"--feed={name}={ranks / name}.npy" for name in "xy"]
+    status, out, err = run("run", ranks / "sum.onnx", *fed)
+    assert status == 0 and "[2, 3]  5 5 5" in out, err
+    status, out, err = run("run", ranks / "sum.onnx", fed[0], "--seed", "1", "--bind", "n=3")
+    assert status == 0 and "[2, 3]" in out, err
+    status, _, err = run("run", ranks / "sum.onnx", *fed, "--bind", "n=4")
+    assert status == 1 and "--bind n=4, and the feeds have n=3" in err
+    assert repr(gc.load(ranks / "sum.onnx")) == "<graphc loaded graph m(x, y: f32[n])>"
+
+
+@pytest.mark.parametrize("command", ["run", "profile"])
+@pytest.mark.parametrize("file", ["sum", "text"])
+def test_what_has_no_rank_is_not_drawn(ranks, run, command, file):
+    bound = ("--bind", "n=3") if file == "sum" else ()
+    status, _, err = run(command, ranks / f"{file}.onnx", "--seed", "1", *bound)
+    assert status == 1 and "no feed for parameter 'x', and no declared type" in err
+    assert run("run", ranks / "text.onnx", f"--feed=x={ranks / 't.npy'}")[0] == 0
+
+
+def test_sizes_do_not_help_where_a_rank_is_missing(ranks, run):
+    """They were asked for, and the missing rank was told once they were there."""
+    fed = [f"--feed={name}={ranks / name}.npy" for name in "xy"]
+    for arguments in (
+        ("show",),
+        ("show", "--after", "fuse"),
+        ("compile", "-o", ranks / "m.gcx"),
+        ("compile", "-o", ranks / "m.gcx", "--bind", "n=3"),
+        ("bisect", *fed),
+        ("run", "--check", *fed),
+    ):
+        status, _, err = run(arguments[0], ranks / "sum.onnx", *arguments[1:])
+        assert status == 1 and "the input 'x' has no declared rank" in err, (arguments, err)
+    with pytest.raises(gc.GraphError, match="'x' has no declared rank"):
+        gc.load(ranks / "sum.onnx").save(ranks / "m.gir")

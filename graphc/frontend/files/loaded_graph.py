@@ -57,8 +57,8 @@ class LoadedGraph(Loaded):
             if not isinstance(node.type, Type):
                 raise GraphError(f"{graph.name} takes or returns a {node.type}, which is no tensor")
         params = tuple(p.attrs["name"] for p in graph.params)
-        types = tuple(p.type for p in graph.params if isinstance(p.type, Type))
-        self._adopt(graph.name, params, types, first.result_names, config, stage)
+        kinds = (p.type for p in graph.params if isinstance(p.type, Type))
+        self._adopt(graph.name, params, dict(zip(params, kinds)), first.result_names, config, stage)
         if first.marks:
             self._marked = MarkedSizes(graph)
             self._symbolic |= bool(self._marked)
@@ -67,15 +67,17 @@ class LoadedGraph(Loaded):
         self,
         name: str,
         params: tuple[str, ...],
-        types: tuple[Type, ...],
+        declared: Mapping[str, Type],
         result_names: tuple[str, ...],
         config: Config,
         stage: str | None = None,
     ) -> None:
-        """What it is called with and returns."""
+        """What it is called with and returns; parameters that are not `declared` have the types
+        of what a call gives them."""
         self.name = name
         self.params = params
-        self.types = types
+        self.declared = declared
+        self.types = tuple(declared.values())
         self.result_names = result_names
         # Whoever wrote the file: what stages ensure holds, also where our own passes are trusted.
         self.config = replace(config, verify=max(config.verify, 2))
@@ -96,7 +98,8 @@ class LoadedGraph(Loaded):
         return _again, (self.graph, config, self.stage, names, values)
 
     def __repr__(self) -> str:
-        pairs = (f"{n}: {t}" for n, t in zip(self.params, self.types))
+        known = self.declared
+        pairs = (f"{name}: {known[name]}" if name in known else name for name in self.params)
         return f"<graphc loaded graph {self.name}({', '.join(pairs)})>"
 
     @property
