@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +14,7 @@ from hypothesis import strategies as st
 
 import graphc as gc
 from graphc.codegen import gemm
+from graphc.codegen.cache import Cache
 from graphc.codegen.llvm.target import Target
 from graphc.codegen.shared_code import fill
 from graphc.config import Config
@@ -67,3 +70,32 @@ def refuse(texts: list[str], inner: bool, target: Target) -> bytes:
 def test_a_type_without_a_core_is_refused():
     with pytest.raises(GraphError, match="products of c64 have no core"):
         fill(Config.create(), ["c64"])
+
+
+def test_a_cache_that_keeps_nothing_is_not_filled(tmp_path, monkeypatch):
+    """It was said to be."""
+    plain, shared, full = (tmp_path / name for name in ("plain", "shared", "full"))
+    plain.write_text("")
+    shared.mkdir()
+    shared.chmod(0o777)
+    for folder in (plain, shared, full):
+        monkeypatch.setenv("GRAPHC_CACHE_DIR", str(folder))
+        if folder is full:
+            monkeypatch.setattr(Cache, "_write", no_space)
+        with (
+            pytest.warns(RuntimeWarning, match="graphc's cache is off"),
+            pytest.raises(GraphError, match=r"does not hold (\d+) of \1 objects"),
+        ):
+            fill(Config.create(), [])
+
+
+def no_space(store: Cache, path: Path, data: bytes) -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_what_was_emptied_is_filled_again(tmp_path, monkeypatch):
+    """Also by a process that still has it in memory."""
+    monkeypatch.setenv("GRAPHC_CACHE_DIR", str(tmp_path))
+    assert [fill(Config.create(), []) for _ in range(2)] == [(1, 0), (0, 1)]
+    Cache(tmp_path).clear()
+    assert fill(Config.create(), []) == (1, 0)

@@ -11,6 +11,7 @@ from graphc.codegen.llvm.target import Target, key_of, optimise_and_object
 from graphc.tuning import changes
 
 _PACKAGE = Path(__file__).parents[2]
+WALKER = "graphc_walk"  # the entry point that the support object is kept with
 # What the text is made from, besides the modules of this folder.
 SOURCES = (
     "codegen/llvm/writer.py",
@@ -73,15 +74,20 @@ def support_object(target: Target) -> bytes:
     made = kept_object(target)
     if made is None:
         made = optimise_and_object([support_ir(base)], base, opt=0)
-        cache.default().put(made, {_key(base): "graphc_walk"})
+        cache.default().put(made, {_key(base): WALKER})
     return made
 
 
 def kept_object(target: Target) -> bytes | None:
     """The support object, if it is in the cache."""
-    key = _key(_base(target))
+    key = support_key(target)
     found = cache.default().get([key])
     return found[key].code if found else None
+
+
+def support_key(target: Target) -> str:
+    """What the support object is kept under."""
+    return _key(_base(target))
 
 
 def _base(target: Target) -> Target:
