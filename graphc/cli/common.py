@@ -9,7 +9,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, redirect_stdout
+from contextlib import contextmanager, nullcontext, redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -280,6 +280,13 @@ def without_prints() -> Iterator[None]:
     """What the program prints is not shown: one that is run over and over would print each time,
     in the midst of --json."""
     with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere):
+        yield
+
+
+@contextmanager
+def prints_aside(as_json: bool) -> Iterator[None]:
+    """With --json, what the program prints goes to stderr."""
+    with redirect_stdout(sys.stderr) if as_json else nullcontext():
         yield
 
 

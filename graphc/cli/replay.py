@@ -17,6 +17,7 @@ from graphc.cli.common import (
     load_graph,
     make_config,
     print_json,
+    prints_aside,
     progress,
     read_feeds,
     seconds_option,
@@ -64,8 +65,9 @@ def record_command(
     loaded = load_graph(model, make_config(options))
     given = all_feeds(loaded, read_feeds(feeds), parse_bindings(bindings), seed or 0)
     executable, arrays = _prepared(loaded, given)
-    _, found = recorded(executable, arrays)
-    tried, other = _searched(executable, arrays, orders or 0, time.monotonic() + seconds)
+    with prints_aside(as_json):
+        _, found = recorded(executable, arrays)
+        tried, other = _searched(executable, arrays, orders or 0, time.monotonic() + seconds)
     kept = other or found
     write(kept, output, {"model": model.name})
     write_npz(output.with_suffix(".npz"), {f"{k}": array for k, array in enumerate(arrays)})
@@ -155,7 +157,8 @@ def replay_command(
     loaded = load_graph(model, make_config(options))
     given = read_feeds(feeds) if feeds else _kept(loaded, recording.with_suffix(".npz"))
     executable, arrays = _prepared(loaded, given)
-    same = sum(outcome(executable, arrays, found) == found.results for _ in range(times))
+    with prints_aside(as_json):
+        same = sum(outcome(executable, arrays, found) == found.results for _ in range(times))
     if trace_file is not None:
         write_trace(timeline(executable, found), trace_file)
     if as_json:

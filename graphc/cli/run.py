@@ -19,6 +19,7 @@ from graphc.cli.common import (
     make_config,
     print_json,
     print_table,
+    prints_aside,
     progress,
     read_feeds,
     write_results,
@@ -101,7 +102,7 @@ def run_command(
         tracer = Tracer(trace_file, config)
         key = read_key(require_signature) if require_signature is not None else None
         loaded = load_graph(model, config, key=key)
-        with _recorded(summaries):
+        with _recorded(summaries), prints_aside(as_json):
             drawn = all_feeds(loaded, given, parse_bindings(bindings), seed)
             names, results, lost = _run_graph(loaded, drawn, (engine, check), tracer)
     if output is not None:

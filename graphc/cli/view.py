@@ -15,6 +15,7 @@ from graphc.cli.common import (
     load_graph,
     make_config,
     print_json,
+    prints_aside,
     progress,
     read_feeds,
 )
@@ -52,11 +53,12 @@ def view_command(
     """
     from graphc.frontend.files.read_dump import dumped_page, is_dump
 
-    config = make_config(options)
+    config, measured = make_config(options), (feeds, seed, runs)
     if is_dump(model):
         page = dumped_page(model, sources)
     else:
-        page = _compiled_page(model, config, parse_bindings(bindings), (feeds, seed, runs), sources)
+        with prints_aside(as_json):
+            page = _compiled_page(model, config, parse_bindings(bindings), measured, sources)
     target = page.save(output or Path(f"{model.name.removesuffix(model.suffix) or 'page'}.html"))
     record = {"output": str(target), "bytes": target.stat().st_size}
     if as_json:

@@ -235,3 +235,28 @@ def test_programs_that_run_often_do_not_print_each_time(folder, run):
         assert status == 0
         json.loads(out)
     assert run("run", folder / "p.gir", "--seed", 0, "--check")[1].count("x is") == 1
+
+
+def test_what_a_program_prints_is_not_in_its_json(tmp_path, run):
+    def f(x):
+        gc.print("x is {}", x.sum())
+        return x * 2
+
+    model, kept = tmp_path / "p.gir", tmp_path / "run.json"
+    gc.compile(f).save(model, gc.spec((3,), "f32"))
+    np.save(tmp_path / "x.npy", np.ones(3, np.float32))
+    feed = f"--feed=x={tmp_path / 'x.npy'}"
+    for more in ((), ("--check",), ("--trace", tmp_path / "t.json")):
+        status, out, err = run("run", model, feed, *more)
+        assert status == 0 and "x is 3" in out and err == ""
+        status, out, err = run("run", model, feed, *more, "--json")
+        assert status == 0 and "x is 3" in err
+        assert json.loads(out)["results"][0]["values"] == [2, 2, 2]
+    for command, *more in (
+        ("record", model, feed, "-o", kept),
+        ("replay", model, kept),
+        ("view", model, feed, "--runs", 2, "-o", tmp_path / "p.html"),
+    ):
+        status, out, err = run(command, *more, "--json")
+        assert status == 0 and "x is 3" in err, (command, err)
+        json.loads(out)
