@@ -56,26 +56,31 @@ def show_command(
 
 def _after(loaded: Any, graph: Any, name: str, rewrites: int | None) -> Any:
     from graphc.frontend.compile.build import stages_of
+    from graphc.frontend.compile.open_sizes import USUAL, scope_of
     from graphc.frontend.diagnosis.bisect import after_rewrites
     from graphc.passes.pipeline import STAGES, stage_named
 
     name = STAGES[stage_named(name)].name
+    stages: tuple[Any, ...] = ()
+    if loaded.has_marks or _open_in(graph):  # passes need sizes, or what stands for them
+        stages = loaded.build().stages
+        graph = stages[0].value
     if rewrites is not None:
-        return after_rewrites(graph, loaded.config, name, rewrites, loaded.stage)
-    if loaded.has_marks or _is_open(graph):  # passes need sizes, or what stands for them
-        made = {s.name: s.value for s in loaded.build().stages}
-    else:
-        made = {s.name: s.value for s in stages_of(graph, loaded.config, stage=loaded.stage)}
+        sizes = scope_of(dict.fromkeys(sorted(_open_in(graph)), USUAL)).symbols
+        return after_rewrites(graph, loaded.config, name, rewrites, loaded.stage, sizes)
+    stages = stages or stages_of(graph, loaded.config, stage=loaded.stage)
+    made = {s.name: s.value for s in stages}
     if name not in made:
         raise GraphError(f"the graph is the output of {loaded.stage}, which runs after {name}")
     return made[name]
 
 
-def _is_open(value: Any) -> bool:
+def _open_in(value: Any) -> set[str]:
+    """The symbols of its parameters."""
     from graphc.frontend.trace.spec import symbols_of
     from graphc.ir.verify import graphs_of
 
-    return any(symbols_of(p.type for p in graph.params) for graph in graphs_of(value))
+    return symbols_of(p.type for graph in graphs_of(value) for p in graph.params)
 
 
 def _print_graph(value: Any, as_json: bool) -> None:

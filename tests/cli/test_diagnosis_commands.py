@@ -260,3 +260,20 @@ def test_what_a_program_prints_is_not_in_its_json(tmp_path, run):
         status, out, err = run(command, *more, "--json")
         assert status == 0 and "x is 3" in err, (command, err)
         json.loads(out)
+
+
+def test_some_rewrites_of_a_pass_on_open_sizes(tmp_path, run):
+    """They were refused for want of numbers, where the whole pass was shown."""
+    half = gc.compile(lambda x: np.tanh(x[: x.shape[0] // 2] * 2 + 1).sum(axis=1))
+    half.save(tmp_path / "marked.gir", gc.spec(("n", 4), "f32"))
+    gc.compile(lambda x: np.tanh(x * 2 + 1).sum(axis=1)).save(
+        tmp_path / "open.gir", gc.spec(("n", 4), "f32")
+    )
+    for name in ("marked.gir", "open.gir"):
+        shown = ["show", tmp_path / name, "--after", "fuse"]
+        whole, many, none = (
+            run(*shown, *more) for more in ((), ("--rewrites", 99), ("--rewrites", 0))
+        )
+        assert whole == many and whole[0] == none[0] == 0
+        assert whole[1].count("fused") < none[1].count("fused")
+        assert "f32[n,4]" in none[1]

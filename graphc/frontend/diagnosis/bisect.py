@@ -362,10 +362,16 @@ class _Reached(Exception):
 
 
 def after_rewrites(
-    value: Stages, config: Config, name: str, limit: int, after: str | None = None
+    value: Stages,
+    config: Config,
+    name: str,
+    limit: int,
+    after: str | None = None,
+    sizes: Mapping[str, int] | None = None,
 ) -> Stages:
     """What a stage makes of a graph with so many of its rewrites, when it runs for the first time.
 
+    `sizes` are what its symbols stand for.
     Raises GraphError where there is no such stage behind the one that the graph is the output of.
     """
     wanted = pipeline.STAGES[stage_named(name)].name
@@ -377,7 +383,7 @@ def after_rewrites(
             super().step(stage, again)
 
     try:
-        pipeline.run(value, config, after, runner=Stopping)
+        pipeline.run(value, config, after, runner=Stopping, sizes=sizes)
     except _Reached as reached:
         return reached.value
     raise GraphError(f"{wanted} does not run behind {after or 'trace'} with these options")
