@@ -330,11 +330,26 @@ class Argument:
     title  what the module calls it, if that is known
     tree   how its leaves nest, as PyTorch says it
     names  of its leaves in the graph; None for those that were fixed
+    fixed  what leaves without a name were fixed to
     """
 
     title: str
     tree: Any
     names: tuple[str | None, ...]
+    fixed: tuple[Any, ...]
+
+    def feeds(self, value: Any) -> list[tuple[str, Any]]:
+        """Its leaves that the program takes, with their names there. Raises FeedError for another
+        nesting, and where a leaf was fixed to another value."""
+        leaves = self.leaves(value)
+        for name, leaf, held in zip(self.names, leaves, self.fixed):
+            same = leaf is held or (type(leaf) is type(held) and leaf == held)
+            if name is None and not same:
+                raise FeedError(
+                    f"{self.title or 'an argument'} was fixed to {held!r} by the export",
+                    hint="export the module anew with the other value",
+                )
+        return [(name, leaf) for name, leaf in zip(self.names, leaves) if name is not None]
 
     def leaves(self, value: Any) -> list[Any]:
         """Its leaves, dicts in the order of the export. Raises FeedError for another nesting."""
@@ -368,15 +383,13 @@ class Nesting:
         first = [
             leaf
             for argument, value in zip(self.arguments, args)
-            for name, leaf in zip(argument.names, argument.leaves(value))
-            if name is not None
+            for _, leaf in argument.feeds(value)
         ]
         rest = dict(named)
         made: dict[str, Any] = {}
         for argument in (*self.arguments[len(args) :], *self.keywords):
             if argument.title in rest:
-                leaves = argument.leaves(rest.pop(argument.title))
-                made |= {n: v for n, v in zip(argument.names, leaves) if n is not None}
+                made |= argument.feeds(rest.pop(argument.title))
         return first, {**made, **rest}
 
     def results(self, leaves: list[Any]) -> Any:
@@ -476,12 +489,15 @@ def _nesting(program: Any, titles: Sequence[str]) -> Nesting:
 
     specs = program.graph_signature.input_specs
     users = [s.arg for s in specs if s.kind.name == "USER_INPUT"]
-    names = [None if type(a).__name__ == "ConstantArgument" else a.name for a in users]
     tree = program.call_spec.in_spec
-    args, kwargs = pytree.tree_unflatten(names, tree)
+    args, kwargs = pytree.tree_unflatten(users, tree)
 
     def argument(title: str, value: Any) -> Argument:
-        return Argument(title, pytree.tree_structure(value), tuple(pytree.tree_leaves(value)))
+        leaves = pytree.tree_leaves(value)
+        fixed = [type(leaf).__name__ == "ConstantArgument" for leaf in leaves]
+        names = tuple(None if f else leaf.name for f, leaf in zip(fixed, leaves))
+        held = tuple(leaf.value if f else None for f, leaf in zip(fixed, leaves))
+        return Argument(title, pytree.tree_structure(value), names, held)
 
     padded = [*titles, *[""] * len(args)]
     return Nesting(

@@ -509,6 +509,25 @@ def test_arguments_are_told_apart_by_their_keys_and_names() -> None:
         model(x.numpy(), {"a": [a.numpy()]}, scale=scale.numpy())
 
 
+def test_what_the_export_fixed_takes_no_other_value() -> None:
+    class Scaled(nn.Module):  # type: ignore[misc, name-defined]
+        def forward(self, x: Any, y: Any = None, k: int = 2) -> Any:
+            return x * k if y is None else x * k + y
+
+    x = torch.randn(3)
+    model, given = gc.from_torch(Scaled(), x, None, 3), x.numpy()
+    for made in (model(given), model(given, None, 3), model(x=given, k=3), model(given, y=None)):
+        same(made, 3 * x)
+    for args, named in (
+        ((), {"x": given, "k": 5}),
+        ((given,), {"y": given}),
+        ((given, given), {}),
+        ((given, None, 3.0), {}),
+    ):
+        with pytest.raises(gc.FeedError, match=r"was fixed to (3|None) by the export"):
+            model(*args, **named)
+
+
 def test_results_of_a_saved_model_are_called_as_the_module_calls_them(tmp_path: Path) -> None:
     x, pair = torch.randn(3), {"a": [torch.randn(2)], "b": torch.randn(3)}
     model = gc.from_torch(_Nested(), x, pair)
