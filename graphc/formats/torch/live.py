@@ -18,6 +18,7 @@ from graphc.config import Config
 from graphc.errors import FeedError, GraphError
 from graphc.formats.kinds import Kind
 from graphc.formats.torch.decompositions import simplified
+from graphc.formats.torch.exporting import export_refused, warn_of_dropout
 from graphc.formats.torch.model import TorchModel
 from graphc.formats.torch.records import (
     OF_MEMORY,
@@ -282,8 +283,8 @@ def _ranges(program: Any) -> Mapping[str, tuple[int | None, int | None]]:
 class LiveModel(TorchModel):
     """A program whose results nest as those of the module that it was made of.
 
-    weights  the parameters of the module by their names there, for a functional one, which takes
-             a dict of such as its first argument
+    weights  copies of the parameters of the module by their names there, for a functional one,
+             which takes a dict of such as its first argument
     """
 
     def __init__(
@@ -430,10 +431,12 @@ def from_torch(
 
     Its arguments and results nest as the module's do.  `dynamic_shapes` says which sizes may
     change, and `strict` how the module is traced, as for torch.export.export; the other options are
-    those of gc.compile.  A module is exported as it is: call its eval() first.
+    those of gc.compile.  A module is exported as it is: call its eval() first.  One that drops
+    elements drops the same ones in every call, which a GraphHint says.
 
     A `functional` model takes a dict of the module's parameters as its first argument, so that it
-    can learn: gc.grad(loss)(model.weights, x).  Else they are fixed.
+    can learn: gc.grad(loss)(model.weights, x).  `model.weights` are copies: steps that donate them
+    leave the module as it is.  Else they are fixed.
 
     Raises GraphError without PyTorch, for what torch.export refuses, and one that lists every
     operator that cannot be imported.
@@ -443,13 +446,14 @@ def from_torch(
         program = module
     else:
         program = _exported(module, examples, kwargs, dynamic_shapes, strict)
+    warn_of_dropout(program, location_of)
     program = simplified(program)
     title = name or getattr(module, "__name__", type(module).__name__)
     weights = None
     if functional:
         specs = program.graph_signature.input_specs
         names = [spec.target for spec in specs if spec.kind.name == "PARAMETER"]
-        weights = {name: array_of(program.state_dict[name]) for name in names}
+        weights = {name: array_of(program.state_dict[name]).copy() for name in names}
     nest = _nesting(program, _parameter_names(module))
     made = from_exported(program, title, functional, nest.result_names())
     return LiveModel(made, Config.create(**options), nest, weights)
@@ -463,12 +467,8 @@ def _exported(module: Any, examples: Any, kwargs: Any, dynamic_shapes: Any, stri
     try:
         return torch.export.export(held, examples, dict(kwargs or {}), **options)
     except Exception as error:  # whatever the module's own code raises
-        reason = str(error).strip().split("\n")[0]
         title = getattr(module, "__name__", type(module).__name__)
-        raise GraphError(
-            f"torch.export refuses {title}: {reason[:300]}",
-            hint="a module is exported with examples that it runs on",
-        ) from error
+        raise export_refused(error, held, title, examples, kwargs or {}) from error
 
 
 def _as_module(function: Any) -> Any:

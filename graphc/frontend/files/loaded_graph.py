@@ -164,7 +164,9 @@ class LoadedGraph(Loaded):
             given = type(value).__name__
             raise FeedError(f"{name} is {given}, the graph takes an array {kind}") from None
         if array.dtype.newbyteorder("=") != kind.dtype.numpy:
-            raise FeedError(f"{name} is {type_text(array)}, the graph takes {kind}")
+            fits = array.ndim == kind.rank
+            hint = f"convert it: .astype('{kind.dtype.numpy.name}')" if fits else None
+            raise FeedError(f"{name} is {type_text(array)}, the graph takes {kind}", hint=hint)
         return array
 
     def bind(self, shapes: Sequence[tuple[int, ...]]) -> dict[str, int]:

@@ -171,7 +171,10 @@ class Loaded:
             values[name] = value
         missing = [name for name in self.params if name not in values]
         if missing:
-            raise FeedError(f"no feed for parameter {', '.join(map(repr, missing[:8]))}")
+            raise FeedError(
+                f"no feed for parameter {', '.join(map(repr, missing[:8]))}",
+                hint=f"{self.name} takes an array for each of {', '.join(self.params[:8])}",
+            )
         return [values[name] for name in self.params]
 
     def _spread(

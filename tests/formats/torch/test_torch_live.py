@@ -5,7 +5,9 @@ from __future__ import annotations
 import copy
 import importlib
 import pickle
+import re
 import tomllib
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -535,3 +537,60 @@ def test_results_of_a_saved_model_are_called_as_the_module_calls_them(tmp_path: 
     model.save(tmp_path / "model.gir")
     made = gc.load(tmp_path / "model.gir")(x.numpy(), pair["a"][0].numpy(), pair["b"].numpy())
     same(made["made"], _Nested()(x, pair)["made"])
+
+
+class Branching(nn.Module):  # type: ignore[misc, name-defined]
+    def forward(self, x: Any) -> Any:
+        return x * 2 if x.sum() > 0 else x
+
+
+@pytest.mark.parametrize(
+    ("module", "examples", "said", "hint"),
+    [
+        (Branching(), (torch.ones(3),), "elements of a tensor", "torch.where"),
+        (nn.Linear(3, 2), (np.ones((4, 3), np.float32),), "not NumPy arrays", "torch.from_numpy"),
+        (nn.Linear(3, 2), (), "missing a required argument: 'input'", "one tensor for each"),
+        (nn.Linear(3, 2), (torch.ones(4, 5),), "must have same", r"here \(4, 5\)"),
+    ],
+)
+def test_an_export_that_is_refused_says_what_to_do(
+    module: Any, examples: tuple[Any, ...], said: str, hint: str
+) -> None:
+    with pytest.raises(gc.GraphError, match=said) as refused:
+        gc.from_torch(module, *examples)
+    assert re.search(hint, refused.value.hint or "")
+    assert (refused.value.location is not None) == isinstance(module, Branching)
+    if isinstance(module, Branching):
+        name, line = refused.value.location or ("", 0)
+        assert name.endswith("test_torch_live.py")
+        assert line == Branching.forward.__code__.co_firstlineno + 1
+
+
+def test_feeds_that_do_not_fit_say_what_to_do() -> None:
+    model = gc.from_torch(nn.Linear(3, 2), torch.ones(4, 3))
+    with pytest.raises(gc.FeedError, match=r"\.astype\('float32'\)"):
+        model(np.ones((4, 3)))
+    with pytest.raises(gc.FeedError, match="takes an array for each of"):
+        model()
+
+
+def test_elements_that_every_call_drops_are_told() -> None:
+    module, x = nn.Sequential(nn.Linear(3, 2), nn.Dropout(0.5)), torch.ones(4, 3)
+    with pytest.warns(gc.GraphHint, match="same elements in every call"):
+        gc.from_torch(module.train(), x)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", gc.GraphHint)
+        gc.from_torch(module.eval(), x)
+
+
+def test_a_step_that_writes_into_weights_leaves_the_module_alone() -> None:
+    module, x = nn.Linear(3, 2), torch.ones(4, 3)
+    before = module.weight.detach().clone()
+    model = gc.from_torch(module, x, functional=True)
+
+    def step(weights: Any, x: Any) -> Any:
+        grads = gc.grad(lambda w: (model(w, x) ** 2).mean())(weights)
+        return {name: weights[name] - grads[name] for name in weights}
+
+    gc.compile(step, donate=["weights"])(model.weights, x.numpy())
+    assert torch.equal(module.weight, before)
