@@ -314,7 +314,7 @@ def test_an_unsupported_function_is_named_with_near_ones():
         (lambda x: x.tolist(), "NumPy functions"),
         (lambda x: x[0, 0].item(), "static"),
         (lambda x: 3 in x, "gc.cond"),
-        (lambda x: f"{x[0, 0]:.3f}", "NumPy functions"),
+        (lambda x: f"{x[0, 0]:.3f}", "gc.print"),
         (lambda x: x.summ(), "sum"),
     ],
 )
