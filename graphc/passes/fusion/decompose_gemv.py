@@ -125,7 +125,7 @@ def terms_of(node: Node) -> tuple[str, str, str]:
     """The letters of both operands and the result of a contraction. An axis of one element that a
     matmul repeats has the letter of the axis that it is repeated along.
     """
-    if node.op.name == "einsum":
+    if "equation" in node.attrs:
         operands, _, result = node.attrs["equation"].partition("->")
         first, _, second = operands.partition(",")
         return first, second, result
