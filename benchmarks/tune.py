@@ -156,6 +156,14 @@ SMALL: dict[str, Callable[[], Judge]] = {
     "short-open-softmax": lambda: Judge(
         lambda x: gc.softmax(np.tanh(x), -1), (normal(4096, 7),), sizes={"x": ("n", "m")}
     ),
+    "short-lines": lambda: Judge(
+        lambda x, y: np.tanh(x[:, None] - y), (normal(300, 4), normal(300, 4))
+    ),
+    "eight-columns": lambda: Judge(lambda x, b: np.tanh(x + b), (normal(4096, 8), normal(8))),
+    "few-terms": lambda: Judge(lambda x, y: x @ y, (normal(600, 3), normal(3, 600))),
+    "small-products": lambda: Judge(
+        lambda x, w: gc.fori(0, 200, lambda _, h: np.tanh(h @ w), x), (normal(8, 8), normal(8, 8))
+    ),
     "short-rows": lambda: Judge(lambda x, v: x @ v, (normal(8192, 24), normal(24))),
     "matvec": lambda: Judge(lambda x, v: np.tanh(x) @ v, (normal(1024, 1024), normal(1024))),
     "thin": lambda: Judge(lambda x, w: x @ w.T, (normal(12, 1024), normal(1024, 1024))),

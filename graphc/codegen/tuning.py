@@ -200,11 +200,11 @@ class CodegenTuning(Tuning):
     tall_part = number(1 << 16, 1, 1 << 40, "elements", "sum-tall",
         "a fold shared by threads against adding up its parts")
     tall_parts = number(64, 0, 1024, "parts", "sum-tall", "the same: parts for all threads")
-    short_line = number(8, 0, 1 << 20, "elements", "short-rows",
+    short_line = number(8, 0, 1 << 20, "elements", "short-lines",
         "rows of a unit in lanes against one row after the other")
-    long_line = number(8, 2, 1 << 10, "elements", "short-rows",
+    long_line = number(8, 2, 1 << 10, "elements", "eight-columns",
         "functions of a row in a vector against those of several rows at once")
-    rows_of_unit = number(16, 1, 1 << 20, "rows", "short-rows", "the same: as many as lanes")
+    rows_of_unit = number(16, 1, 1 << 20, "rows", "short-lines", "the same: as many as lanes")
     fold_columns = number(512, 16, 1 << 20, "columns", "sum-columns",
         "accumulators in the first cache against short loops")
     far_columns = number(4096, 16, 1 << 20, "columns", "sum-columns",

@@ -102,11 +102,11 @@ class PassesTuning(Tuning):
         "sums of products in a loop against the contraction core")
     many_rows = number(256, 1, 1 << 40, "rows", "short-rows",
         "the same: as many rows as fill vectors across them")
-    small_product = number(1000, 0, 1 << 20, "multiplications", "lstm",
+    small_product = number(1000, 0, 1 << 20, "multiplications", "small-products",
         "a loop against setting up the contraction core")
-    few_terms = number(3, 1, 16, "products", "short-rows",
+    few_terms = number(3, 1, 16, "products", "few-terms",
         "a sum of outer products in one loop against the contraction core")
-    many_columns = number(64, 1, 1 << 20, "columns", "short-rows",
+    many_columns = number(64, 1, 1 << 20, "columns", "few-terms",
         "the same: narrower ones are rows of which a vector holds several")
     computed_operand = number(1 << 12, 0, 1 << 40, "elements", "matvec",
         "an operand computed in the sum against storing it")
